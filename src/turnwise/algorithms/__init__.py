@@ -1,0 +1,1 @@
+"""Estimators and losses: pure functions, no I/O, no config objects."""

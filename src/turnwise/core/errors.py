@@ -1,0 +1,83 @@
+"""The exception tree. A message names the object, the value and the remedy.
+
+    TurnwiseError
+    ├── ConfigError        (ValueError)    a recipe or an override is wrong
+    ├── DataError          (ValueError)    a data file is wrong: path, line, what was expected
+    ├── RenderError        (ValueError)    messages and tokens do not fit together
+    ├── EngineError        (RuntimeError)  the engine refused or failed one request
+    ├── EnvironmentFault   (RuntimeError)  an environment broke its contract or crashed
+    ├── ToolTimeout        (TimeoutError)  a tool call ran past its seconds
+    ├── RewardError        (RuntimeError)  a reward raised, hung or returned a non-number
+    ├── TrainingError      (RuntimeError)  a loss or gradient is not finite, or a step cannot be taken
+    ├── CheckpointError    (RuntimeError)  a checkpoint is missing, truncated or of another model
+    └── StoreError         (OSError)       the run folder cannot be written or read
+
+`ToolFailure` is not in the tree: a tool raises it on purpose to tell the *model* something (an observation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class TurnwiseError(Exception):
+    """Root of all errors a user may see without a traceback."""
+
+
+class ConfigError(TurnwiseError, ValueError):
+    """A recipe or an override is wrong."""
+
+
+class DataError(TurnwiseError, ValueError):
+    """A data file is wrong."""
+
+
+class RenderError(TurnwiseError, ValueError):
+    """Messages and tokens do not fit together."""
+
+
+class EngineError(TurnwiseError, RuntimeError):
+    """The engine refused or failed one request."""
+
+
+class EnvironmentFault(TurnwiseError, RuntimeError):
+    """An environment broke its contract or crashed."""
+
+
+class ToolTimeout(TurnwiseError, TimeoutError):
+    """A tool call ran past its seconds."""
+
+
+class RewardError(TurnwiseError, RuntimeError):
+    """A reward raised, hung or returned something that is not a finite number."""
+
+
+class TrainingError(TurnwiseError, RuntimeError):
+    """A training step cannot be taken."""
+
+
+class CheckpointError(TurnwiseError, RuntimeError):
+    """A checkpoint is missing, truncated or belongs to another model."""
+
+
+class StoreError(TurnwiseError, OSError):
+    """The run folder cannot be written or read."""
+
+
+class ToolFailure(Exception):
+    """Raised by a tool to tell the model what it did wrong; becomes an observation, never an error of the run."""
+
+
+@contextmanager
+def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
+    """Turn whatever user code raises inside into `error`, naming `what`. Turnwise's own errors pass unchanged.
+
+    The only place, with the rollout supervisor, that catches `Exception`.
+    """
+    try:
+        yield
+    except (TurnwiseError, ToolFailure):
+        raise
+    except Exception as cause:  # noqa: BLE001 - the boundary between user code and the system
+        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

@@ -1,0 +1,143 @@
+"""Metrics as values that know how to merge: no average of averages, no maximum of means.
+
+`METRICS` is the one table of what is reported: kind, unit and definition. Recording a name that is not in it raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A weighted mean: `total / weight`."""
+
+    total: float
+    weight: float = 1.0
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Mean:
+        """The mean of some numbers; of none, its value is NaN."""
+        numbers = list(values)
+        return Mean(math.fsum(numbers), float(len(numbers)))
+
+    def merge(self, other: Mean) -> Mean:
+        """The mean over both."""
+        return Mean(self.total + other.total, self.weight + other.weight)
+
+    @property
+    def value(self) -> float:
+        """NaN when nothing was recorded."""
+        return self.total / self.weight if self.weight else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A total."""
+
+    value: float
+
+    def merge(self, other: Sum) -> Sum:
+        """The total of both."""
+        return Sum(self.value + other.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    """A maximum."""
+
+    value: float
+
+    def merge(self, other: Max) -> Max:
+        """The larger of both."""
+        return Max(max(self.value, other.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """An amount per second: `amount / seconds`."""
+
+    amount: float
+    seconds: float
+
+    def merge(self, other: Rate) -> Rate:
+        """Amounts and seconds add up."""
+        return Rate(self.amount + other.amount, self.seconds + other.seconds)
+
+    @property
+    def value(self) -> float:
+        """NaN when no time passed."""
+        return self.amount / self.seconds if self.seconds > 0 else math.nan
+
+
+Metric = Mean | Sum | Max | Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a metric is."""
+
+    kind: Literal["mean", "sum", "max", "rate"]
+    unit: str
+    text: str
+
+
+METRICS: dict[str, Definition] = {
+    "rollout/reward": Definition("mean", "reward", "Total reward over trajectories with a Scored reward."),
+    "rollout/success": Definition("mean", "share", "Share of Scored trajectories whose `success` part is 1."),
+    "rollout/tool_calls": Definition("mean", "calls", "Tool calls per trajectory."),
+    "rollout/turns": Definition("mean", "turns", "Turns per trajectory."),
+    "rollout/sampled_tokens": Definition("sum", "tokens", "Tokens sampled by the engine."),
+    "rollout/context_tokens": Definition("sum", "tokens", "Prompt and observation tokens appended to trajectories."),
+    "rollout/tokens_per_s": Definition("rate", "tokens/s", "Sampled tokens per second of the rollout phase."),
+    "rollout/truncated": Definition("mean", "share", "Share of trajectories that a limit ended."),
+    "rollout/invalid": Definition("mean", "share", "Share of trajectories whose reward is Invalid after all retries."),
+    "rollout/parse_errors": Definition("mean", "errors", "Malformed tool calls per trajectory."),
+    "rollout/seconds": Definition("sum", "s", "Wall time of the rollout phase."),
+    "credit/no_signal_groups": Definition("mean", "share", "Share of groups in which every Scored member has the same reward."),
+    "train/loss": Definition("mean", "nats", "Loss of the optimizer step, summed over its micro-batches."),
+    "train/policy_loss": Definition("mean", "nats", "Policy-gradient part of the loss."),
+    "train/kl_reference": Definition("mean", "nats", "Mean k3 estimate of KL(policy || reference) over trained tokens."),
+    "train/entropy": Definition("mean", "nats", "Mean entropy of the policy at trained tokens."),
+    "train/clip_fraction": Definition("mean", "share", "Share of trained tokens whose ratio the clip cut."),
+    "train/grad_norm": Definition("mean", "norm", "Global gradient norm before clipping."),
+    "train/lr": Definition("max", "1", "Learning rate of the step."),
+    "train/logprob_gap_mean": Definition("mean", "nats", "Mean |trainer - sampler| log-probability, same weights, before the step."),
+    "train/logprob_gap_max": Definition("max", "nats", "Largest |trainer - sampler| log-probability, before the step."),
+    "train/tokens": Definition("sum", "tokens", "Tokens run forward and backward, context included."),
+    "train/trained_tokens": Definition("sum", "tokens", "Tokens that carry loss."),
+    "train/tokens_per_s": Definition("rate", "tokens/s", "Forward-and-backward tokens per second of the training phase."),
+    "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
+    "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
+    "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),
+    "evaluate/success": Definition("mean", "share", "Share of held-out tasks answered correctly, greedy decoding."),
+    "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
+}
+
+
+def record(values: Mapping[str, Metric]) -> dict[str, float]:
+    """Plain numbers for the metrics file.
+
+    Raises:
+        KeyError: a name that `METRICS` does not define, with the remedy.
+    """
+    for name in values:
+        if name not in METRICS:
+            raise KeyError(f"metric {name!r} has no definition; add it to METRICS in core/metrics.py")
+    return {name: metric.value for name, metric in values.items()}
+
+
+def merge(a: Mapping[str, Metric], b: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Merge two sets of metrics name by name. Raises TypeError when one name has two kinds."""
+    merged = dict(a)
+    for name, metric in b.items():
+        if name not in merged:
+            merged[name] = metric
+        elif type(merged[name]) is not type(metric):
+            raise TypeError(f"metric {name!r} is {type(merged[name]).__name__} and {type(metric).__name__}")
+        else:
+            merged[name] = merged[name].merge(metric)  # type: ignore[arg-type]
+    return merged

@@ -1,0 +1,385 @@
+"""The nouns of Turnwise: tasks, messages, completions, turns, trajectories, groups, samples.
+
+All are frozen data without behaviour beyond derived views. Token data are read-only 1-D numpy arrays. Absent is None,
+never 0.0. This module knows nothing about text formats, models or disks.
+
+A worked example, the tokens of one linear trajectory with two turns (P prompt, C completion, O observation):
+
+    turns[0].context_ids   P P P          context: never trains
+    turns[0].completion    C C            sampled: trains
+    turns[1].context_ids   O O O          the tool's answer and the next generation prompt
+    turns[1].completion    C              sampled: trains
+    token_ids              P P P C C O O O C
+    loss mask              0 0 0 1 1 0 0 0 1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+def to_ids(values: Sequence[int] | NDArray[Any]) -> IntArray:
+    """A read-only int32 copy of token ids, shape `[N]`."""
+    array = np.array(values, dtype=np.int32).reshape(-1)
+    array.flags.writeable = False
+    return array
+
+
+def to_floats(values: Sequence[float] | NDArray[Any]) -> FloatArray:
+    """A read-only float32 copy, shape `[N]`."""
+    array = np.array(values, dtype=np.float32).reshape(-1)
+    array.flags.writeable = False
+    return array
+
+
+def to_mask(values: Sequence[bool] | NDArray[Any]) -> BoolArray:
+    """A read-only bool copy, shape `[N]`."""
+    array = np.array(values, dtype=np.bool_).reshape(-1)
+    array.flags.writeable = False
+    return array
+
+
+# ------------------------------------------------------------------------------------------------ messages and tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPart:
+    """One piece of text in a message. Other kinds of part (images) will stand beside it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call the model asked for."""
+
+    id: str
+    """Unique in its trajectory; ties the call to the tool message that answers it."""
+    name: str
+    arguments: str
+    """The raw string the model wrote (JSON for chat models). Checked by the tool, not here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallError:
+    """A place in a reply that looks like a tool call and is not one. Goes back to the model as an observation."""
+
+    kind: Literal["no_action", "bad_json", "bad_call", "unclosed"]
+    raw: str
+    """The offending text, verbatim."""
+    message: str
+    """What to tell the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Role
+    content: tuple[TextPart, ...]
+    reasoning: str | None = None
+    """The model's thinking where the renderer separates it; None where it stays in the content or there is none."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_errors: tuple[ToolCallError, ...] = ()
+    tool_call_id: str | None = None
+    """For role "tool": the call this answers; None when it answers a malformed call."""
+    name: str | None = None
+    """For role "tool": the tool's name; None when it answers a malformed call."""
+
+    @property
+    def text(self) -> str:
+        """All text parts joined."""
+        return "".join(part.text for part in self.content)
+
+
+def text_message(role: Role, text: str, **fields: Any) -> Message:
+    """A message with one text part; `fields` are further fields of `Message`."""
+    return Message(role=role, content=(TextPart(text=text),), **fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What the model is told about a tool."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of the arguments object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One problem: data only, no behaviour. Its identity is the hash of its content."""
+
+    environment: str
+    """Name of the environment family that can open it."""
+    prompt: tuple[Message, ...]
+    payload: Mapping[str, Any]
+    """What the environment needs (gold answers, a world's seed). JSON-serialisable; never shown to the model."""
+    id: str = ""
+    """Filled with the content hash when left empty."""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            content = json.dumps(
+                [self.environment, [[m.role, m.text] for m in self.prompt], dict(self.payload)],
+                sort_keys=True,
+                ensure_ascii=False,
+            )
+            object.__setattr__(self, "id", hashlib.sha256(content.encode()).hexdigest()[:16])
+
+
+# ------------------------------------------------------------------------------------------------ sampling
+
+
+class FinishReason(StrEnum):
+    """Why the engine stopped sampling one completion."""
+
+    STOP = "stop"
+    """A stop token or a stop string was sampled; it is the last part of the completion."""
+    LENGTH = "length"
+    """`max_tokens` was reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How one completion is sampled."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    """Stop strings; the completion ends with the token that completes one."""
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+    """Fully determines the random numbers of this completion, whatever else is in the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Completion:
+    """What the engine sampled, verbatim."""
+
+    token_ids: IntArray
+    """`[N]`, N >= 1; ends with the stop token where there was one."""
+    logprobs: FloatArray
+    """`[N]`, natural log-probability of each token under the distribution it was drawn from (after temperature and top-p)."""
+    finish_reason: FinishReason
+    version_first: int
+    """Weight version that sampled the first token."""
+    version_last: int
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.logprobs):
+            raise ValueError(f"completion has {len(self.token_ids)} token ids but {len(self.logprobs)} logprobs")
+
+
+# ------------------------------------------------------------------------------------------------ rewards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardPart:
+    """One named component of a reward, before weighting."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The trajectory was judged."""
+
+    total: float
+    parts: tuple[RewardPart, ...] = ()
+
+    def part(self, name: str) -> float | None:
+        """The value of one part, or None when there is no such part."""
+        return next((p.value for p in self.parts if p.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid:
+    """The trajectory could not be judged (a crashed tool, a hung reward). Never trained on, never counted as 0."""
+
+    reason: str
+    retryable: bool
+
+
+Reward = Scored | Invalid
+
+
+# ------------------------------------------------------------------------------------------------ trajectories
+
+
+class StopReason(StrEnum):
+    """Why a trajectory ended."""
+
+    DONE = "done"
+    """The environment said the episode is over (an answer was given)."""
+    MAX_TURNS = "max_turns"
+    MAX_TURN_TOKENS = "max_turn_tokens"
+    """One reply reached its token limit before a stop token."""
+    MAX_TOKENS = "max_tokens"
+    """No room left in the trajectory's token budget for another turn."""
+    TOOL_TIMEOUT = "tool_timeout"
+    """A tool call ran past its seconds. The reward is Invalid."""
+    ERROR = "error"
+    """A tool, the environment, the engine or the reward raised. The reward is Invalid."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """A limit ended the trajectory, not the environment."""
+        return self in (StopReason.MAX_TURNS, StopReason.MAX_TURN_TOKENS, StopReason.MAX_TOKENS)
+
+    @property
+    def is_error(self) -> bool:
+        """Something failed that is not the model's doing."""
+        return self in (StopReason.TOOL_TIMEOUT, StopReason.ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRecord:
+    """What happened to one tool call."""
+
+    call: ToolCall
+    observation: str
+    """The text that went back to the model (after clipping)."""
+    error: str | None
+    """None when the tool answered; else what the model was told went wrong."""
+    seconds: float
+    clipped_chars: int = 0
+    """How many characters of the tool's output were cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A named number an environment attaches to a turn (progress, a step reward)."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Turn:
+    """One reply and what led to it; holds only the tokens added since its parent."""
+
+    parent: int | None
+    """Index of the parent turn in the trajectory; None for a root."""
+    context_ids: IntArray
+    """`[M]` tokens appended before this reply (prompt or observations, with the generation prompt). Never trained."""
+    completion: Completion
+    message: Message
+    """The reply, parsed. For display, environments and rewards; training reads `completion` only."""
+    observations: tuple[Message, ...] = ()
+    """What the environment answered to this reply."""
+    tool_records: tuple[ToolRecord, ...] = ()
+    signals: tuple[Signal, ...] = ()
+    engine_s: float = 0.0
+    environment_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trajectory:
+    """One attempt at one task."""
+
+    task_id: str
+    group_id: str
+    member: int
+    """Index in the group, from 0."""
+    turns: tuple[Turn, ...]
+    stop: StopReason
+    reward: Reward
+    error: str | None = None
+    """`Type: message` of what failed; None unless `stop.is_error` or the reward is Invalid."""
+    attempt: int = 0
+    """How many earlier attempts at this member failed and were retried."""
+
+    def branches(self) -> list[tuple[int, ...]]:
+        """Turn indices of every root-to-leaf path, in the order of the leaves."""
+        parents = {turn.parent for turn in self.turns if turn.parent is not None}
+        paths = []
+        for leaf in range(len(self.turns)):
+            if leaf in parents:
+                continue
+            path: list[int] = []
+            at: int | None = leaf
+            while at is not None:
+                path.append(at)
+                at = self.turns[at].parent
+            paths.append(tuple(reversed(path)))
+        return paths
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Sampled tokens over all turns."""
+        return sum(len(turn.completion.token_ids) for turn in self.turns)
+
+    @property
+    def num_tool_calls(self) -> int:
+        """Tool calls made over all turns."""
+        return sum(len(turn.tool_records) for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrajectoryGroup:
+    """The trajectories of one task that credit compares. Failed members stay visible."""
+
+    task: Task
+    group_id: str
+    trajectories: tuple[Trajectory, ...]
+
+    def rewards(self) -> list[float | None]:
+        """Total reward per member, None where it is Invalid."""
+        return [t.reward.total if isinstance(t.reward, Scored) else None for t in self.trajectories]
+
+
+# ------------------------------------------------------------------------------------------------ training data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a sample came from."""
+
+    task_id: str
+    group_id: str
+    member: int
+    branch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """One branch flattened for training. All arrays `[N]`, unshifted: position i describes token i."""
+
+    token_ids: IntArray
+    loss_mask: BoolArray
+    """True where the token trains. `loss_mask[0]` is False: nothing predicts the first token."""
+    behavior_logprobs: FloatArray
+    """Log-probability at sampling; 0.0 where `loss_mask` is False and never read there."""
+    advantages: FloatArray
+    """0.0 where `loss_mask` is False."""
+    version_first: int
+    version_last: int
+    origin: Origin
+    context_mask: BoolArray = field(default_factory=lambda: to_mask([]))
+    """True on observation tokens (not prompt, not sampled). Only the unmasked-observation ablation reads it."""
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.token_ids), len(self.loss_mask), len(self.behavior_logprobs), len(self.advantages)}
+        if len(lengths) != 1:
+            raise ValueError(f"sample of {self.origin} has arrays of different lengths {sorted(lengths)}")
+        if len(self.loss_mask) and self.loss_mask[0]:
+            raise ValueError(f"sample of {self.origin} trains its first token, which nothing predicts")

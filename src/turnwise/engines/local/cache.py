@@ -1,0 +1,112 @@
+"""Key-value memory of live conversations, and the attention plan of one engine step.
+
+A conversation holds one slot from its first token to its release, so a token's keys and values are computed once however
+many turns follow. The memory is one tensor per layer: `[slots, kv_heads, max_context, head_dim]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PretrainedConfig
+
+from turnwise.models.attention import causal_attention
+
+
+class KVCache:
+    """Keys and values of every slot. Knows nothing about requests."""
+
+    def __init__(self, config: PretrainedConfig, *, num_slots: int, max_context: int, dtype: torch.dtype, device: torch.device) -> None:
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        shape = (num_slots, kv_heads, max_context, head_dim)
+        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        self.max_context = max_context
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held."""
+        return sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`count` new tokens of the conversation in `slot`, whose cache already holds `start` tokens."""
+
+    slot: int
+    start: int
+    count: int
+
+
+class CachedAttention:
+    """One engine step: single-token chunks first (decoding), then longer chunks (prompts and observations).
+
+    The order of `chunks` is the order of their tokens in the flat batch; `num_padding` tokens after them belong to
+    nobody (they keep the matrix shapes above a minimum) and attend to nothing.
+    """
+
+    def __init__(self, cache: KVCache, chunks: list[Chunk], num_padding: int) -> None:
+        self._cache = cache
+        self._num_padding = num_padding
+        self._num_decode = next((i for i, c in enumerate(chunks) if c.count > 1), len(chunks))
+        self._long = chunks[self._num_decode :]
+        decode = chunks[: self._num_decode]
+        device = cache.keys[0].device
+        self._slots = torch.tensor([c.slot for c in decode], dtype=torch.long, device=device)
+        self._starts = torch.tensor([c.start for c in decode], dtype=torch.long, device=device)
+        if decode:
+            # Rounded up so that the reduction over keys is the same whatever else is in the batch.
+            self._span = min(cache.max_context, -(-(max(c.start for c in decode) + 1) // 64) * 64)
+            num_slots = max(c.slot for c in decode) + 1
+            # Reading every slot in place beats copying the live ones, unless few are live.
+            self._in_place = 2 * len(decode) >= num_slots
+            rows = num_slots if self._in_place else len(decode)
+            visible = torch.zeros(rows, dtype=torch.long, device=device)
+            visible[self._slots if self._in_place else slice(None)] = self._starts + 1
+            # A dead slot sees one (stale) token, so that its softmax stays finite; nobody reads its row.
+            visible.clamp_(min=1)
+            hidden = torch.arange(self._span, device=device)[None, :] >= visible[:, None]
+            self._bias = torch.zeros(rows, 1, 1, self._span, device=device).masked_fill_(hidden[:, None, None, :], float("-inf"))
+
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """See `models.attention.AttentionPlan`. Writes the new keys and values into the cache."""
+        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        out = torch.empty_like(query)
+        n = self._num_decode
+        if n:
+            keys[self._slots, :, self._starts] = key[:n]
+            values[self._slots, :, self._starts] = value[:n]
+            out[:n] = self._decode(query[:n], keys, values, scaling)
+        at = n
+        for chunk in self._long:
+            end = chunk.start + chunk.count
+            keys[chunk.slot, :, chunk.start : end] = key[at : at + chunk.count].transpose(0, 1)
+            values[chunk.slot, :, chunk.start : end] = value[at : at + chunk.count].transpose(0, 1)
+            out[at : at + chunk.count] = causal_attention(
+                query[at : at + chunk.count],
+                keys[chunk.slot, :, :end].transpose(0, 1),
+                values[chunk.slot, :, :end].transpose(0, 1),
+                scaling,
+            )
+            at += chunk.count
+        out[at:] = 0
+        return out
+
+    def _decode(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
+        """One query token per live slot: `[n, heads, D]` to `[n, heads, D]`."""
+        n, heads, dim = query.shape
+        kv_heads = keys.shape[1]
+        grouped = query.reshape(n, kv_heads, heads // kv_heads, dim)
+        if self._in_place:
+            rows = self._bias.shape[0]
+            full = query.new_zeros(rows, kv_heads, heads // kv_heads, dim)
+            full[self._slots] = grouped
+            k, v = keys[:rows, :, : self._span], values[:rows, :, : self._span]
+        else:
+            full = grouped
+            k, v = keys[self._slots, :, : self._span], values[self._slots, :, : self._span]
+        scores = torch.matmul(full * scaling, k.transpose(2, 3)) + self._bias
+        out = torch.matmul(scores.softmax(-1), v)
+        return (out[self._slots] if self._in_place else out).reshape(n, heads, dim)

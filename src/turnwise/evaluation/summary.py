@@ -1,0 +1,92 @@
+"""What a held-out evaluation says, per kind of task and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
+from turnwise.evaluation.intervals import compute_wilson_interval
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Results on one kind of task."""
+
+    kind: str
+    n: int
+    """Trajectories that were scored."""
+    success: float
+    """Share of them that succeeded; NaN never occurs: 0.0 with n=0 and the interval (0, 1)."""
+    low: float
+    high: float
+    """95% Wilson interval of `success`."""
+    tool_calls: float
+    """Mean per trajectory."""
+    truncated: float
+    """Share that a limit ended."""
+    invalid: int
+    """Trajectories that could not be scored; not part of `n`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One evaluation."""
+
+    name: str
+    label: str
+    step: int
+    """Optimizer steps of RL before it."""
+    rows: tuple[Row, ...]
+    """One per kind, in alphabetical order, then "all"."""
+
+    def row(self, kind: str) -> Row:
+        """The row of a kind. Raises KeyError naming the known kinds."""
+        for row in self.rows:
+            if row.kind == kind:
+                return row
+        raise KeyError(f"no row {kind!r}; known: {[r.kind for r in self.rows]}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def is_success(trajectory: Trajectory) -> bool:
+    """Whether a scored trajectory succeeded: its "success" part, or a total above 0.5 where the reward has no such part."""
+    reward = trajectory.reward
+    if not isinstance(reward, Scored):
+        return False
+    part = reward.part("success")
+    return (reward.total if part is None else part) > 0.5
+
+
+def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step: int) -> Summary:
+    """Rows per `payload["kind"]` (one row "all" where tasks have no kind)."""
+    by_kind: dict[str, list[Trajectory]] = {}
+    for group in groups:
+        kind = group.task.payload.get("kind")
+        for key in ([str(kind)] if kind is not None else []) + [ALL]:
+            by_kind.setdefault(key, []).extend(group.trajectories)
+    kinds = sorted(k for k in by_kind if k != ALL) + [ALL]
+    return Summary(name=name, label=label, step=step, rows=tuple(_row(kind, by_kind.get(kind, [])) for kind in kinds))
+
+
+def _row(kind: str, trajectories: Sequence[Trajectory]) -> Row:
+    scored = [t for t in trajectories if isinstance(t.reward, Scored)]
+    successes = sum(is_success(t) for t in scored)
+    low, high = compute_wilson_interval(successes, len(scored))
+    count = max(1, len(scored))
+    return Row(
+        kind=kind,
+        n=len(scored),
+        success=successes / count,
+        low=low,
+        high=high,
+        tool_calls=sum(t.num_tool_calls for t in scored) / count,
+        truncated=sum(t.stop.is_truncated for t in scored) / count,
+        invalid=len(trajectories) - len(scored),
+    )

@@ -1,0 +1,93 @@
+"""The attention function Turnwise registers with transformers, and the plan for packed sequences.
+
+All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. Which token may see which is not a mask
+but a *plan* object passed as the keyword `attention_plan` through the model's own forward: `PackedAttention` here for
+training and scoring, `CachedAttention` in engines/local for sampling.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from turnwise.core.errors import EngineError
+
+ATTENTION_NAME = "turnwise"
+
+
+class AttentionPlan(Protocol):
+    """Who may see whom in one forward pass."""
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """`query [T, heads, D]`, `key` and `value` `[T, kv_heads, D]` of the new tokens to their output `[T, heads, D]`."""
+        ...
+
+
+def _attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    attention_plan: AttentionPlan | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """`query [1, heads, T, D]` to output `[1, T, heads, D]` as transformers expects. Raises EngineError without a plan."""
+    if attention_plan is None:
+        raise EngineError("this model runs with Turnwise's attention and needs an attention_plan; call models.forward functions")
+    if dropout or sliding_window is not None:
+        raise EngineError(f"attention dropout ({dropout}) and sliding windows ({sliding_window}) are not supported; disable them in model.config")
+    out = attention_plan.attend(
+        int(module.layer_idx),  # type: ignore[arg-type]
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        scaling,
+    )
+    return out.unsqueeze(0), None
+
+
+def register_attention() -> None:
+    """Make `attn_implementation="turnwise"` known to transformers. Idempotent."""
+    AttentionInterface.register(ATTENTION_NAME, _attention_forward)
+
+
+def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """Causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the end."""
+    num_query, num_key = query.shape[0], key.shape[0]
+    mask = None
+    if num_query != num_key:
+        mask = torch.ones(num_query, num_key, dtype=torch.bool, device=query.device).tril(num_key - num_query)
+    out = functional.scaled_dot_product_attention(
+        query.transpose(0, 1).unsqueeze(0),
+        key.transpose(0, 1).unsqueeze(0),
+        value.transpose(0, 1).unsqueeze(0),
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return out[0].transpose(0, 1)
+
+
+class PackedAttention:
+    """Sequences laid end to end; each token sees the tokens of its own sequence up to itself."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self._lengths = lengths
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """See `AttentionPlan`."""
+        parts = zip(query.split(self._lengths), key.split(self._lengths), value.split(self._lengths), strict=True)
+        return torch.cat([causal_attention(q, k, v, scaling) for q, k, v in parts])

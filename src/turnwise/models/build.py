@@ -1,0 +1,52 @@
+"""Building and loading causal language models for Turnwise.
+
+Writes no model definitions: from scratch means a transformers config class with the recipe's numbers and random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.models.attention import ATTENTION_NAME, register_attention
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+def build_model(model_type: str, config: Mapping[str, Any], *, vocab_size: int, seed: int, dtype: str = "float32") -> PreTrainedModel:
+    """A model with random weights (a function of `seed` alone) in evaluation mode.
+
+    Raises ConfigError when transformers does not know `model_type` or refuses `config`.
+    """
+    register_attention()
+    with boundary(ConfigError, f"model.model_type={model_type!r} with model.config={dict(config)}"):
+        hf_config = AutoConfig.for_model(model_type, **{**config, "vocab_size": vocab_size})
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed % 2**63)
+            model = AutoModelForCausalLM.from_config(hf_config, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype])
+    return model.eval()
+
+
+def load_model(path: Path, *, dtype: str = "float32", trust_remote_code: bool = False) -> PreTrainedModel:
+    """A model from a Hugging Face directory on this machine; nothing is downloaded.
+
+    Raises ConfigError naming the path when the directory is missing or not a causal language model.
+    """
+    register_attention()
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"model.path={str(path)!r} holds no config.json; give a local Hugging Face model directory")
+    with boundary(ConfigError, f"model.path={str(path)!r} cannot be loaded"):
+        model = AutoModelForCausalLM.from_pretrained(
+            path, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype], trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    return model.eval()
+
+
+def num_parameters(model: PreTrainedModel) -> int:
+    """Distinct parameters; tied weights count once."""
+    return sum(p.numel() for p in model.parameters())

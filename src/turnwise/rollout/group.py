@@ -1,0 +1,76 @@
+"""Groups of trajectories and what to do when members fail: retry, then keep the failure visible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.protocols import Engine, Environment, Renderer
+from turnwise.core.types import Invalid, Task, Trajectory, TrajectoryGroup
+from turnwise.rollout.limits import Limits
+from turnwise.rollout.loop import Attempt, Sampling, run_trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """A named value, not a habit: how often a member with a retryable Invalid reward runs again, and how many may stay Invalid."""
+
+    max_retries: int
+    max_invalid_share: float
+    """Of a batch's trajectories, after retries. More stops the run: most of a batch failing is a broken tool, not bad luck."""
+
+    def check(self, groups: Sequence[TrajectoryGroup]) -> None:
+        """Raise EnvironmentFault naming the most common cause when more than the allowed share is Invalid."""
+        trajectories = [t for group in groups for t in group.trajectories]
+        causes = Counter(t.reward.reason for t in trajectories if isinstance(t.reward, Invalid))
+        share = sum(causes.values()) / max(1, len(trajectories))
+        if share > self.max_invalid_share:
+            cause, count = causes.most_common(1)[0]
+            raise EnvironmentFault(
+                f"{sum(causes.values())} of {len(trajectories)} trajectories could not be scored, more than "
+                f"rollout.max_invalid_share={self.max_invalid_share}; most often ({count}x): {cause}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutWorker:
+    """Everything a rollout needs besides the tasks."""
+
+    build_environment: Callable[[], Environment]
+    engine: Engine
+    renderer: Renderer
+    limits: Limits
+    sampling: Sampling
+    failure: FailurePolicy
+    max_concurrency: int
+    """Trajectories open at once."""
+
+    async def run_groups(self, tasks: Sequence[tuple[str, Task]], *, group_size: int) -> list[TrajectoryGroup]:
+        """Run `group_size` trajectories of each `(group_id, task)`; groups and members come back in the order given."""
+        gate = asyncio.Semaphore(self.max_concurrency)
+
+        async def run_member(group_id: str, task: Task, member: int) -> Trajectory:
+            async with gate:
+                return await self._run_with_retries(Attempt(task=task, group_id=group_id, member=member))
+
+        async with asyncio.TaskGroup() as supervisor:
+            pending = [
+                [supervisor.create_task(run_member(group_id, task, member)) for member in range(group_size)] for group_id, task in tasks
+            ]
+        return [
+            TrajectoryGroup(task=task, group_id=group_id, trajectories=tuple(member.result() for member in members))
+            for (group_id, task), members in zip(tasks, pending, strict=True)
+        ]
+
+    async def _run_with_retries(self, attempt: Attempt) -> Trajectory:
+        while True:
+            trajectory = await run_trajectory(
+                attempt, self.build_environment(), self.engine, self.renderer, self.limits, self.sampling
+            )
+            reward = trajectory.reward
+            if not isinstance(reward, Invalid) or not reward.retryable or attempt.number >= self.failure.max_retries:
+                return trajectory
+            attempt = replace(attempt, number=attempt.number + 1)

@@ -1,0 +1,30 @@
+"""What a trajectory may use up. Pure: consulted before every reply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwise.core.types import StopReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Budgets of one trajectory. The seconds of a tool call belong to the environment (`StopReason.TOOL_TIMEOUT`)."""
+
+    max_turns: int
+    max_turn_tokens: int
+    """Sampled tokens per reply."""
+    max_tokens: int
+    """Tokens of the whole trajectory: prompt, replies and observations."""
+    timeout_s: float
+    """Wall time of the whole trajectory."""
+
+    def before_reply(self, *, num_turns: int, num_tokens: int) -> StopReason | int:
+        """How many tokens the next reply may have, or the reason why there is no next reply.
+
+        `num_tokens` counts everything the reply would be conditioned on.
+        """
+        if num_turns >= self.max_turns:
+            return StopReason.MAX_TURNS
+        room = min(self.max_turn_tokens, self.max_tokens - num_tokens)
+        return room if room >= 1 else StopReason.MAX_TOKENS

@@ -1,0 +1,1 @@
+"""The run folder: config, metrics, trajectories, evaluations, checkpoints; written atomically, read back without torch."""

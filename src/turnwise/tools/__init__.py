@@ -1,0 +1,1 @@
+"""Typed Python functions as tools."""

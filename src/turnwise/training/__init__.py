@@ -1,0 +1,1 @@
+"""The policy, its forward pass, the optimizer step, supervised warm-up."""

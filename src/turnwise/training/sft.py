@@ -1,0 +1,47 @@
+"""Supervised steps on demonstrations: cross-entropy on the demonstrator's tokens, observations masked as in RL."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.algorithms.aggregate import compute_token_mean
+from turnwise.batching.collate import collate
+from turnwise.batching.pack import plan_micro_batches
+from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Mean, Metric, Sum
+from turnwise.core.types import Sample
+from turnwise.training.forward import compute_logprobs
+from turnwise.training.optimizer import apply_gradients
+
+
+def run_sft_step(
+    model: PreTrainedModel,
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
+    *,
+    lr: float,
+    max_grad_norm: float,
+    micro_batch_tokens: int,
+) -> dict[str, Metric]:
+    """One optimizer step of mean cross-entropy per trained token. Raises TrainingError when the loss is not finite."""
+    started = time.perf_counter()
+    denominator = float(sum(int(s.loss_mask.sum()) for s in samples))
+    if denominator == 0:
+        raise TrainingError("no token to train on: the demonstrations are empty")
+    total = 0.0
+    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
+        batch = collate([samples[i] for i in indices], model.device)
+        logprobs, _ = compute_logprobs(model, batch, temperature=1.0)
+        loss = compute_token_mean(-logprobs, denominator)
+        total += float(loss.detach()) * denominator
+        if not math.isfinite(total):
+            optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(f"the supervised loss is {total}; the weights were not changed. Lower sft.lr")
+        loss.backward()
+    apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
+    return {"sft/loss": Mean(total, denominator), "sft/seconds": Sum(time.perf_counter() - started)}

@@ -1,0 +1,47 @@
+"""Intervals and summaries."""
+
+import pytest
+
+from turnwise.core.types import Invalid, RewardPart, Scored, StopReason, Task, Trajectory, TrajectoryGroup, text_message
+from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.evaluation.summary import summarise
+
+
+def test_wilson_by_hand() -> None:
+    # 8 of 10, z = 1.96: centre (0.8 + 0.19208)/(1.38416) = 0.716736..., half 1.96/1.38416*sqrt(0.016 + 0.009604) = 0.226577...
+    low, high = compute_wilson_interval(8, 10, z=1.96)
+    assert low == pytest.approx(0.490159, abs=1e-5)
+    assert high == pytest.approx(0.943312, abs=1e-5)
+
+
+def test_wilson_at_the_edges() -> None:
+    assert compute_wilson_interval(0, 0) == (0.0, 1.0)
+    low, high = compute_wilson_interval(0, 20)
+    assert low == 0.0 and 0.1 < high < 0.2
+    low, high = compute_wilson_interval(20, 20)
+    assert high == 1.0 and 0.8 < low < 0.9
+    with pytest.raises(ValueError, match="not a share"):
+        compute_wilson_interval(3, 2)
+
+
+def group(kind: str | None, reward: object) -> TrajectoryGroup:
+    payload = {} if kind is None else {"kind": kind}
+    task = Task(environment="e", prompt=(text_message("user", "q"),), payload=payload)
+    trajectory = Trajectory(task_id=task.id, group_id="g", member=0, turns=(), stop=StopReason.DONE, reward=reward)  # type: ignore[arg-type]
+    return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
+
+
+def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:
+    groups = [
+        group("1hop", Scored(total=1.0, parts=(RewardPart(name="success", value=1.0),))),
+        group("2hop", Scored(total=0.9, parts=(RewardPart(name="success", value=0.0),))),
+        group("2hop", Invalid(reason="crash", retryable=False)),
+    ]
+    summary = summarise(groups, name="n", label="l", step=0)
+    assert [(r.kind, r.n, r.success, r.invalid) for r in summary.rows] == [("1hop", 1, 1.0, 0), ("2hop", 1, 0.0, 1), ("all", 2, 0.5, 1)]
+    with pytest.raises(KeyError, match="3hop"):
+        summary.row("3hop")
+
+
+def test_tasks_without_a_kind_give_one_row() -> None:
+    assert [r.kind for r in summarise([group(None, Scored(total=1.0))], name="n", label="l", step=0).rows] == ["all"]
