@@ -63,7 +63,7 @@ def run_policy_step(
             optimizer.zero_grad(set_to_none=True)
             origins = ", ".join(f"{samples[i].origin.task_id}/{samples[i].origin.member}" for i in indices[:3])
             raise TrainingError(
-                f"the loss is {float(value)} in the micro-batch that starts with trajectories {origins}; the weights were not "
+                f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; the weights were not "
                 "changed. Lower the learning rate or resume from the last checkpoint"
             )
         value.backward()

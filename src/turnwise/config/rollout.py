@@ -1,0 +1,32 @@
+"""How trajectories are sampled and limited."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from turnwise.config.section import Section
+
+
+class RolloutSection(Section):
+    """One RL step samples `tasks_per_step * group_size` trajectories."""
+
+    tasks_per_step: int = Field(32, ge=1)
+    """Tasks per RL step."""
+    group_size: int = Field(8, ge=1)
+    """Trajectories per task."""
+    max_turns: int = Field(4, ge=1)
+    """Replies per trajectory."""
+    max_turn_tokens: int = Field(64, ge=1)
+    """Sampled tokens per reply."""
+    max_tokens: int = Field(512, ge=2)
+    """Tokens of a whole trajectory: prompt, replies, observations."""
+    temperature: float = Field(1.0, gt=0)
+    """Of training rollouts; the trainer scores with the same."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Must be 1: a truncated sampler would make every ratio wrong."""
+    max_retries: int = Field(1, ge=0)
+    """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
+    max_invalid_share: float = Field(0.1, ge=0, le=1)
+    """Share of a batch that may stay Invalid; more stops the run with the most common cause."""
+    trajectory_timeout_s: float = Field(120.0, gt=0)
+    """Wall time of one trajectory."""

@@ -1,0 +1,1 @@
+"""The search world: generated knowledge, questions about it, and a search tool over its passages."""

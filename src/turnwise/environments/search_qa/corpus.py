@@ -1,0 +1,131 @@
+"""Facts as passages: a world written down, with distractors between, and sentences read back as facts.
+
+It knows sentences; it does not know questions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from turnwise.core.seeds import rng
+from turnwise.environments.search_qa.names import EntityType, choose_names
+from turnwise.environments.search_qa.world import RELATIONS, RELATIONS_OF, Fact, World
+
+_PHRASINGS = (
+    "The {relation} of {subject} is {object}.",
+    "{object} is the {relation} of {subject}.",
+    "{subject} has {object} as its {relation}.",
+    "According to the records, the {relation} of {subject} is {object}.",
+)
+_VERBS = {
+    "birthplace": "{subject} was born in the town of {object}.",
+    "employer": "{subject} has a desk and works for {object}.",
+    "mentor": "{subject} learned the whole trade from {object}.",
+    "author": "{subject} is a book that was written by {object}.",
+    "publisher": "{subject} came out in print at {object}.",
+    "setting": "{subject} tells a story that happens in {object}.",
+    "headquarters": "{subject} is run from a building in {object}.",
+    "founder": "{subject} was started long ago by {object}.",
+    "owner": "{subject} is a firm that belongs to {object}.",
+    "mayor": "{subject} is a town that is governed by {object}.",
+    "twin": "{subject} is the sister town of {object}.",
+}
+NUM_PHRASINGS = len(_PHRASINGS) + 1
+"""How many sentences can state one fact; the last one does without the relation's noun."""
+_NOISE = (
+    "{first} was mentioned once in a letter about {second}.",
+    "A visitor compared {first} with {second} last spring.",
+    "Nothing is known that connects {first} with {second}.",
+    "{first} and {second} appear on the same old map.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One document of a corpus."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Passages, and where each fact stands."""
+
+    passages: tuple[Passage, ...]
+    evidence: Mapping[Fact, int]
+    """(relation, subject) -> index of the passage that states it; empty for a user's own corpus."""
+
+
+def write_corpus(worlds: Sequence[World], *, seed: int, num_phrasings: int, num_distractors: int) -> Corpus:
+    """One corpus over some worlds: a passage per fact and `num_distractors` others, shuffled.
+
+    A distractor states a fact about names that are in no world but share words with those that are, or says nothing
+    of use about two real ones. Every name in a passage belongs to the split of its world. Pure.
+    """
+    random = rng(seed, "corpus")
+    entries: list[tuple[Fact | None, str, str]] = []
+    for number, world in enumerate(worlds):
+        for fact, target in world.facts.items():
+            entries.append((fact, fact[1], _state(fact, target, random, num_phrasings)))
+        share = num_distractors // len(worlds) + (number < num_distractors % len(worlds))
+        entries += [(None, title, text) for title, text in _distractors(world, share, random, num_phrasings)]
+    random.shuffle(entries)
+    return Corpus(
+        passages=tuple(Passage(f"p{index}", title, text) for index, (_, title, text) in enumerate(entries)),
+        evidence={fact: index for index, (fact, _, _) in enumerate(entries) if fact is not None},
+    )
+
+
+def _state(fact: Fact, target: str, random: Random, num_phrasings: int) -> str:
+    """One sentence for a fact."""
+    number = random.randrange(num_phrasings) if num_phrasings > 1 else 0
+    template = _PHRASINGS[number] if number < len(_PHRASINGS) else _VERBS[fact[0]]
+    return template.format(relation=fact[0], subject=fact[1], object=target)
+
+
+def _distractors(world: World, count: int, random: Random, num_phrasings: int) -> list[tuple[str, str]]:
+    """(title, text) of passages that answer nothing: three in four about names that look like a real one."""
+    used = set(world.types)
+    kinds: tuple[EntityType, ...] = ("person", "place", "organisation", "work")
+    strangers = {kind: choose_names(kind, max(2, count // 4), world.split, random, used) for kind in kinds} if count else {}
+    found = []
+    for number in range(count):
+        if number % 4 == 3:
+            first, second = random.sample(world.entities, 2)
+            found.append((first, random.choice(_NOISE).format(first=first, second=second)))
+            continue
+        kind = kinds[number % 4 if number % 8 < 4 else 3 - number % 4]
+        relation = random.choice(RELATIONS_OF[kind])
+        subject, target = random.choice(strangers[kind]), random.choice(strangers[RELATIONS[relation][1]])
+        found.append((subject, _state((relation, subject), target, random, num_phrasings)))
+    return found
+
+
+def _patterns() -> list[tuple[str | None, re.Pattern[str]]]:
+    """A relation (None: the sentence names it) and a pattern for every phrasing."""
+    names = "|".join(RELATIONS)
+    fields = {"relation": f"(?P<relation>{names})", "subject": "(?P<subject>.+?)", "object": "(?P<object>.+?)"}
+    escaped = [(None, re.escape(text)) for text in reversed(_PHRASINGS)] + [(name, re.escape(text)) for name, text in _VERBS.items()]
+    patterns: list[tuple[str | None, re.Pattern[str]]] = []
+    for relation, text in escaped:
+        for field, group in fields.items():
+            text = text.replace(re.escape("{" + field + "}"), group)
+        patterns.append((relation, re.compile(text)))
+    return patterns
+
+
+_PATTERNS = _patterns()
+
+
+def read_fact(sentence: str) -> tuple[str, str, str] | None:
+    """(relation, subject, object) that a sentence states, None when it states none. The inverse of how facts are written."""
+    for relation, pattern in _PATTERNS:
+        match = pattern.fullmatch(sentence)
+        if match:
+            return relation or match["relation"], match["subject"], match["object"]
+    return None

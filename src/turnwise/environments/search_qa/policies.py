@@ -1,0 +1,159 @@
+"""Policies written by hand for the search world: an oracle, a random baseline and the naive demonstrator.
+
+They work from the text a model would see. The formal query in the payload tells them what is asked; the gold answers are
+read for a user's own questions only, which have no formal query.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.environments.search_qa.corpus import read_fact
+from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, Union, parse
+from turnwise.environments.search_qa.questions import UNKNOWN, innermost_phrase, stated_fact
+from turnwise.environments.search_qa.world import RELATIONS
+
+_DOCUMENT_HEAD = re.compile(r"Doc \d+\(Title: .*?\) ")
+_NAME = re.compile(r"[A-Z]\w+(?: [A-Z]\w+)*")
+
+Stated = tuple[str, str, str]
+"""(relation, subject, object)"""
+
+
+def search_message(query: str, number: int) -> Message:
+    """A reply that searches; `number` counts the replies so far and keeps call ids apart."""
+    call = ToolCall(id=f"call_{number}", name="search", arguments=json.dumps({"query": query}, ensure_ascii=False))
+    return Message(role="assistant", content=(), tool_calls=(call,))
+
+
+def answer_message(answer: str) -> Message:
+    """A reply that answers."""
+    return text_message("assistant", f"<answer> {answer} </answer>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What a policy knows from the messages: its queries and what came back."""
+
+    queries: tuple[str, ...]
+    results: tuple[str, ...]
+    """The tool's texts."""
+
+    @staticmethod
+    def of(messages: Sequence[Message]) -> Conversation:
+        """Read the queries and results of a conversation."""
+        calls = [call for message in messages for call in message.tool_calls]
+        return Conversation(
+            queries=tuple(json.loads(call.arguments)["query"] for call in calls),
+            results=tuple(message.text for message in messages if message.role == "tool"),
+        )
+
+    def facts(self) -> list[Stated]:
+        """Every fact the results state, in order."""
+        lines = [_DOCUMENT_HEAD.sub("", line, count=1) for result in self.results for line in result.splitlines()]
+        return [fact for line in lines if (fact := read_fact(line)) is not None]
+
+    def names(self) -> list[str]:
+        """Names in the results, each once: those of facts, or capitalised words where no fact is understood."""
+        found = [name for _, *pair in self.facts() for name in pair]
+        return list(dict.fromkeys(found or [name for result in self.results for name in _NAME.findall(result)]))
+
+
+def _query_of(task: Task) -> Projection | None:
+    text = task.payload["query"]
+    return None if text is None else parse(text)
+
+
+def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> tuple[set[str], str | None]:
+    """What is known of a query's members, and the next search that would tell more (None: nothing is left to ask)."""
+    match query:
+        case Constant(entity):
+            return {entity}, None
+        case Project(relation, of, inverse):
+            names, search = _plan(of, facts, asked)
+            if search is not None:
+                return set(), search
+            members: set[str] = set()
+            for name in sorted(names):
+                search = innermost_phrase(Project(relation, Constant(name), inverse))
+                # A forward fact is known once read; "everything whose author is X" is only known after asking.
+                known = {s if inverse else o for r, s, o in facts if r == relation and name == (o if inverse else s)}
+                if search not in asked and (inverse or not known):
+                    return members, search
+                members |= known
+            return members, None
+        case Intersection(parts) | Union(parts):
+            sets = []
+            for part in parts:
+                found, search = _plan(part, facts, asked)
+                if search is not None:
+                    return set(), search
+                sets.append(found)
+            return (set.intersection(*sets) if isinstance(query, Intersection) else set().union(*sets)), None
+
+
+class OraclePolicy:
+    """Searches every hop in turn and answers from what it read; "unknown" where the passages do not say."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The next search, or the answer."""
+        seen = Conversation.of(messages)
+        stated = stated_fact(task.payload["question"])
+        if stated is not None:
+            return answer_message(stated[2])
+        query = _query_of(task)
+        if query is None:
+            return answer_message(task.payload["answers"][0]) if seen.queries else search_message(task.payload["question"], 0)
+        members, search = _plan(query, seen.facts(), seen.queries)
+        if search is not None:
+            return search_message(search, len(seen.queries))
+        return answer_message(min(members, default=UNKNOWN))
+
+
+class RandomPolicy:
+    """Searches for random things up to three times, then answers with a random name it saw."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """A random search or a random answer."""
+        seen = Conversation.of(messages)
+        names = seen.names() + _NAME.findall(task.payload["question"])
+        if len(seen.queries) < 3 and rng.random() < 0.5:
+            return search_message(f"{rng.choice(list(RELATIONS))} of {rng.choice(names)}", len(seen.queries))
+        return answer_message(rng.choice(names))
+
+
+class NaivePolicy:
+    """The demonstrator: it shows how to search and how to answer, not what to search for.
+
+    It searches once, for the words around the question's first entity, and answers with what the first relation gives:
+    right for one hop, wrong for more, "unknown" where no passage fits. With probability `wander` it looks up something
+    random once more and answers at random from what it saw.
+    """
+
+    def __init__(self, wander: float) -> None:
+        """`wander` is a probability."""
+        self._wander = wander
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The one search, the rare second one, or the answer."""
+        seen = Conversation.of(messages)
+        question: str = task.payload["question"]
+        stated = stated_fact(question)
+        if stated is not None:
+            return answer_message(stated[2])
+        query = _query_of(task)
+        phrase = question if query is None else innermost_phrase(query)
+        if not seen.queries:
+            return search_message(phrase, 0)
+        names = seen.names()
+        if names and len(seen.queries) == 1 and rng.random() < self._wander:
+            return search_message(f"{rng.choice(list(RELATIONS))} of {rng.choice(names)}", 1)
+        if len(seen.queries) > 1 or query is None:
+            return answer_message(rng.choice(names) if names else UNKNOWN)
+        found = [s if phrase == f"{r} {o}" else o for r, s, o in seen.facts() if phrase in (f"{r} {o}", f"{r} of {s}")]
+        return answer_message(rng.choice(found) if found else UNKNOWN)

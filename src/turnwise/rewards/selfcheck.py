@@ -1,0 +1,57 @@
+"""Proof at start that a reward tells right from wrong, on the cases it ships."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from numbers import Real
+
+from turnwise.core.errors import ConfigError, RewardError, boundary
+from turnwise.rewards.answers import REWARDS, AnswerCase, AnswerReward
+
+MAX_FAILED = 0.5
+"""What a case that must fail may get at most."""
+
+
+def check_reward(reward: AnswerReward) -> None:
+    """Run a reward on its own cases.
+
+    Raises RewardError naming the case: it raised, gave no finite number, missed 1 where it must pass, or exceeded
+    `MAX_FAILED` where it must fail. A reward without both kinds of cases proves nothing and raises too.
+    """
+    if not reward.must_pass or not reward.must_fail:
+        raise RewardError(f"reward {reward.name!r} ships no {'must_fail' if reward.must_pass else 'must_pass'} cases; add at least one")
+    for expected, cases in (("must_pass", reward.must_pass), ("must_fail", reward.must_fail)):
+        for index, case in enumerate(cases):
+            where = f"reward {reward.name!r}, {expected}[{index}] ({_describe(case)})"
+            with boundary(RewardError, where):
+                value = reward.compute(case)
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+                raise RewardError(f"{where} gave {value!r}; a reward returns a finite number")
+            if expected == "must_pass" and not math.isclose(value, 1.0):
+                raise RewardError(f"{where} gave {value}; it must give 1")
+            if expected == "must_fail" and value > MAX_FAILED:
+                raise RewardError(f"{where} gave {value}; it must give at most {MAX_FAILED}")
+
+
+def _describe(case: AnswerCase) -> str:
+    last = case.replies[-1].text if case.replies else "no reply"
+    return f"reply {last!r}, gold {list(case.golds)!r}"
+
+
+def load_reward(name: str) -> AnswerReward:
+    """A built-in reward by name, or the `AnswerReward` at an import path "package.module:NAME", checked on its own cases.
+
+    Raises ConfigError when there is no such reward, RewardError when its cases fail.
+    """
+    reward: object = REWARDS.get(name)
+    if reward is None:
+        module, colon, attribute = name.partition(":")
+        if not colon:
+            raise ConfigError(f"reward={name!r} is unknown; use {', '.join(REWARDS)} or an import path 'package.module:NAME'")
+        with boundary(ConfigError, f"reward={name!r} cannot be imported"):
+            reward = getattr(importlib.import_module(module), attribute)
+    if not isinstance(reward, AnswerReward):
+        raise ConfigError(f"reward={name!r} is a {type(reward).__name__}; it must be an AnswerReward")
+    check_reward(reward)
+    return reward
