@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from turnwise.config.section import Section
 
@@ -14,7 +12,7 @@ class EnvironmentSection(Section):
 
     name: str = "search_qa"
     """A built-in family, or the import path "package.module:Class" of your own."""
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: dict[str, JsonValue] = Field(default_factory=dict)
     """Free table of keyword arguments of the family; it refuses what it does not know."""
     tool_timeout_s: float = Field(10.0, gt=0)
     """Seconds one tool call may take."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from turnwise.config.section import Section
 
@@ -18,7 +16,7 @@ class EvaluateSection(Section):
     """RL steps between further evaluations; 0 is none."""
     temperature: float = Field(0.0, ge=0)
     """0 is greedy."""
-    controls: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    controls: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     """Further evaluations after RL: name to changes of `environment.args` (a tool switched off, documents shuffled)."""
 
 

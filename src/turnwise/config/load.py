@@ -40,10 +40,12 @@ def load_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> RunConf
 
 def parse_value(raw: str) -> Any:
     """A TOML value; text that is none is a string. `3` is an int, `true` a bool, `[1, 2]` a list, `abc` a string."""
+    text = raw.strip()
     try:
-        return tomllib.loads(f"value = {raw.strip()}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
-        return raw.strip()
+        document = tomllib.loads(f"value = {text}")
+    except ValueError:  # not only TOMLDecodeError: Python refuses integers of thousands of digits
+        return text
+    return document["value"] if len(document) == 1 else text
 
 
 def dump_resolved(config: RunConfig) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def load_resolved(path: Path) -> RunConfig:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise ConfigError(f"{path} cannot be read ({cause}); it is written when a run starts, is this a run folder?") from cause
-    return _validate(tree, {})
+    return _validate(tree, {}, str(path))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -87,13 +89,13 @@ def _merge(tree: dict[str, Any], new: Mapping[str, Any], source: str, prefix: st
                 tree[key] = value
 
 
-def _validate(tree: dict[str, Any], sources: Mapping[str, str]) -> RunConfig:
+def _validate(tree: dict[str, Any], sources: Mapping[str, str], otherwise: str = "the recipe") -> RunConfig:
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
-        where = next((sources[p] for p in _prefixes(key) if p in sources), "the recipe")
+        where = next((sources[p] for p in _prefixes(key) if p in sources), otherwise)
         if problem["type"] == "extra_forbidden":
             raise ConfigError(f"{where}: unknown key {key!r}; {_nearest(key)}") from None
         raise ConfigError(f"{where}: {key} is {problem['input']!r}; {_expectation(problem['msg'])}") from None
@@ -110,16 +112,11 @@ def _expectation(message: str) -> str:
 
 def _nearest(key: str) -> str:
     known = leaves(RunConfig)
-    candidates = [*known, *RunConfig.model_fields]
-    section = key.split(".")[0]
-    close = difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)
-    last = key.rpartition(".")[2]
-    elsewhere = [leaf for leaf in known if leaf.rpartition(".")[2] == last]
-    best = elsewhere[0] if elsewhere else close[0]
+    section, _, last = key.partition(".")
+    namesakes = [leaf for leaf in known if leaf.partition(".")[2] == last]
     siblings = [leaf for leaf in known if leaf.startswith(f"{section}.")]
-    if not elsewhere and siblings:
-        best = difflib.get_close_matches(key, siblings, n=1, cutoff=0.0)[0]
-    return f"did you mean {best!r}?"
+    candidates = namesakes or siblings or ([*known, *RunConfig.model_fields] if last else list(RunConfig.model_fields))
+    return f"did you mean {difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]!r}?"
 
 
 def leaves(section: type[BaseModel], prefix: str = "") -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from turnwise.config.section import Section
 
@@ -16,7 +16,7 @@ class ModelSection(Section):
     """Local Hugging Face directory to start from. Empty: random weights from `model_type` and `config`."""
     model_type: str = "qwen3"
     """transformers' name of the architecture; read only when `path` is empty."""
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, JsonValue] = Field(default_factory=dict)
     """Free table handed to transformers' config class (hidden_size, num_hidden_layers, ...); read only when `path` is empty."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     """Of weights and cache."""

@@ -12,7 +12,8 @@ def check_sections(config: RunConfig) -> RunConfig:
     problems = [
         (
             rollout.max_turn_tokens >= rollout.max_tokens,
-            f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt in rollout.max_tokens={rollout.max_tokens}; lower the first",
+            f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt in "
+            f"rollout.max_tokens={rollout.max_tokens}; lower the first",
         ),
         (
             rollout.max_tokens > engine.max_context,
@@ -20,11 +21,13 @@ def check_sections(config: RunConfig) -> RunConfig:
         ),
         (
             train.steps > 0 and rollout.group_size < 2,
-            f"credit.estimator={config.credit.estimator!r} compares the members of a group, rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
+            f"credit.estimator={config.credit.estimator!r} compares the members of a group, "
+            f"rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
         ),
         (
             rollout.top_p < 1,
-            f"rollout.top_p={rollout.top_p} samples from a truncated distribution that the trainer does not score; use 1.0 and rollout.temperature",
+            f"rollout.top_p={rollout.top_p} samples from a truncated distribution that the trainer does not score; "
+            f"use 1.0 and rollout.temperature",
         ),
         (
             not config.model.path and not config.model.config,

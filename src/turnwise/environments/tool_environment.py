@@ -1,28 +1,34 @@
 """The environment most families build on: typed Python functions are the tools, messages go in and out.
 
-A reply with malformed calls gets an observation that says so; a reply with calls gets their results; a reply with neither
-ends the episode.
+A reply with calls gets their results; malformed calls get an observation that says so; a reply with neither ends the episode.
+It knows nothing about tokens, limits or retries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
-from turnwise.core.errors import EnvironmentFault
+from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord, text_message
 from turnwise.tools.tool import Tool, run_tool, to_tool
 
 
 class ToolEnvironment:
-    """Implements `core.protocols.Environment`. Override `setup` and `score`; `invalid_reply` and `teardown` where needed."""
+    """Implements `core.protocols.Environment`. Override `setup` and `score`; `invalid_reply` and `teardown` where needed.
+
+    Single use: `EnvironmentFault` when it is reset twice, or stepped before `reset` or after the end.
+    """
 
     def __init__(self, *, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
+        """Seconds one tool call may take, and how much of what it returns the model sees."""
         self._tool_timeout_s = tool_timeout_s
         self._max_observation_chars = max_observation_chars
-        self._tools: dict[str, Tool] | None = None
-        self._over = False
+        self._tools: dict[str, Tool] = {}
+        self._stage: Literal["new", "open", "over", "closed"] = "new"
         self.tool_records: list[ToolRecord] = []
+        """Every call of the episode that came back, in order."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The first messages and the tool functions of one episode. Everything random comes from `seed`."""
@@ -33,44 +39,51 @@ class ToolEnvironment:
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
     def invalid_reply(self, message: Message) -> Message:
-        """What the model is told about a reply with malformed calls."""
+        """What the model is told about a reply with malformed calls: a tool message without `tool_call_id`."""
         return text_message("tool", "error: " + "; ".join(error.message for error in message.tool_errors))
 
     async def teardown(self) -> None:
-        """Free what `setup` took."""
+        """Free what `setup` took. Also called when `setup` failed half-way."""
 
     async def reset(self, task: Task, seed: int) -> Opening:
-        """See `Environment.reset`. Raises EnvironmentFault when used twice."""
-        if self._tools is not None:
+        """See `Environment.reset`. Raises ConfigError when a function cannot be a tool or two have one name."""
+        if self._stage != "new":
             raise EnvironmentFault(f"{type(self).__name__} was reset twice; environments are single use, build a new one")
+        self._stage = "over"  # until setup has succeeded there is nothing to step
         messages, functions = await self.setup(task, seed)
-        self._tools = {tool.spec.name: tool for tool in map(to_tool, functions)}
+        for tool in map(to_tool, functions):
+            if tool.spec.name in self._tools:
+                raise ConfigError(f"{type(self).__name__} has two tools named {tool.spec.name!r}; rename one of the functions")
+            self._tools[tool.spec.name] = tool
+        self._stage = "open"
         return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
 
     async def step(self, message: Message) -> StepResult:
-        """See `Environment.step`. Raises EnvironmentFault before `reset` and after the end."""
-        if self._tools is None or self._over:
-            when = "before reset" if self._tools is None else "after the episode ended"
-            raise EnvironmentFault(f"{type(self).__name__} was stepped {when}")
-        if message.tool_errors:
-            return StepResult(observations=(self.invalid_reply(message),), done=False)
-        if not message.tool_calls:
-            self._over = True
+        """See `Environment.step`. Calls run one after the other; raises ToolTimeout or EnvironmentFault as `run_tool` does."""
+        if self._stage != "open":
+            when = "before reset" if self._stage == "new" else "after its episode ended"
+            raise EnvironmentFault(f"{type(self).__name__} was stepped {when}; build a new environment, reset it, step until done")
+        if not message.tool_calls and not message.tool_errors:
+            self._stage = "over"
             return StepResult(observations=(), done=True)
-        records = [await self._call(call) for call in message.tool_calls]
-        self.tool_records += records
-        observations = tuple(text_message("tool", r.observation, tool_call_id=r.call.id, name=r.call.name) for r in records)
-        return StepResult(observations=observations, done=False, tool_records=tuple(records))
+        records: list[ToolRecord] = []
+        for call in message.tool_calls:
+            records.append(await self._call(call))
+            self.tool_records.append(records[-1])
+        observations = [text_message("tool", r.observation, tool_call_id=r.call.id, name=r.call.name) for r in records]
+        if message.tool_errors:
+            observations.append(self.invalid_reply(message))
+        return StepResult(observations=tuple(observations), done=False, tool_records=tuple(records))
 
     async def _call(self, call: ToolCall) -> ToolRecord:
-        tools = self._tools or {}
-        tool = tools.get(call.name)
+        tool = self._tools.get(call.name)
         if tool is None:
-            text = f"error: there is no tool {call.name!r:.100}; known tools: {', '.join(tools) or 'none'}"
+            text = f"error: there is no tool {call.name[:100]!r}; known tools: {', '.join(self._tools) or 'none'}"
             return ToolRecord(call=call, observation=text, error=text, seconds=0.0)
         return await run_tool(tool, call, timeout_s=self._tool_timeout_s, max_chars=self._max_observation_chars)
 
     async def close(self) -> None:
-        """See `Environment.close`."""
-        self._over = True
-        await self.teardown()
+        """See `Environment.close`. A second call does nothing."""
+        if self._stage != "closed":
+            self._stage = "closed"
+            await self.teardown()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from turnwise.core.errors import ConfigError, boundary
 
@@ -26,6 +28,7 @@ QWEN3_SPECIAL_TOKENS = (
 
 TAG_SPECIAL_TOKENS = (
     "<|endoftext|>",
+    "<|pad|>",
     "<think>",
     "</think>",
     "<search>",
@@ -39,17 +42,22 @@ TAG_SPECIAL_TOKENS = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer trained on `texts`; the first special token is its end-of-sequence and padding token.
+    """A byte-level BPE tokenizer trained on `texts`; the first special token ends a sequence, `<|pad|>` or else the first pads.
 
-    Deterministic. The vocabulary is smaller than `vocab_size` when the texts have fewer merges to offer.
-    Raises ConfigError when `vocab_size` leaves no room for the 256 bytes and the special tokens.
+    Deterministic: special tokens have the first ids, in the order given; then the bytes, then the merges. A word takes the
+    space before it along (" Mira" is one token where it is frequent). The vocabulary is smaller than `vocab_size` when the
+    texts have fewer merges to offer. `save_pretrained` and `load_tokenizer` keep it.
+
+    Raises ConfigError when there is no special token, or when `vocab_size` leaves no room for them and the 256 bytes.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
+    if not special_tokens:
+        raise ConfigError("special_tokens is empty; a tokenizer needs at least a token that ends a sequence")
     needed = 256 + len(special_tokens)
     if vocab_size < needed:
-        raise ConfigError(f"tokenizer.vocab_size={vocab_size} is below the {needed} that all bytes and special tokens need")
+        raise ConfigError(f"tokenizer.vocab_size={vocab_size} is too small; all bytes and special tokens need at least {needed}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -63,7 +71,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=special_tokens[0],
-        pad_token=special_tokens[0],
+        pad_token="<|pad|>" if "<|pad|>" in special_tokens else special_tokens[0],
         additional_special_tokens=list(special_tokens[1:]),
         clean_up_tokenization_spaces=False,
     )
@@ -78,5 +86,29 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of untrusted text: a special token written out in it is encoded as plain characters, never as the token."""
-    return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+    """Token ids of untrusted text. A special token written out in it becomes plain characters, never the token.
+
+    Holds for every added token, also those that a tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates,
+    which no tokenizer can encode, become "?".
+    """
+    text = text.encode(errors="replace").decode()
+    ids: list[int] = []
+    start = 0
+    pattern = added_tokens_pattern(tokenizer)
+    # A literal is encoded in two parts, so that the tokenizer never sees it whole.
+    while match := pattern.search(text, start):
+        ids += tokenizer.encode(text[start : match.start() + 1], add_special_tokens=False)
+        start = match.start() + 1
+    return [*ids, *tokenizer.encode(text[start:], add_special_tokens=False)]
+
+
+_patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKeyDictionary()
+
+
+def added_tokens_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Matches each added token (special or not) of the tokenizer written out in text; never matches when there is none."""
+    pattern = _patterns.get(tokenizer)
+    if pattern is None:
+        literals = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
+        pattern = _patterns[tokenizer] = re.compile("|".join(map(re.escape, literals)) or r"(?!)")
+    return pattern

@@ -55,12 +55,15 @@ async def _in_thread(fn: Callable[[], Any]) -> Any:
             future.set_exception(error) if error is not None else future.set_result(result)
 
     def work() -> None:
-        result, error = None, None
+        result: Any = None
+        error: RewardError | None = None
         try:
             with boundary(RewardError, "the reward raised"):
                 result = fn()
         except RewardError as cause:
             error = cause
+        except StopIteration as cause:  # contextlib hands it on unchanged, and a future cannot carry it
+            error = RewardError(f"the reward raised: StopIteration: {cause}")
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, result, error)
 

@@ -1,16 +1,17 @@
 """Daemon threads for blocking calls that may never come back.
 
-Unlike `concurrent.futures`, nothing here is joined at exit: a tool that hangs costs one idle thread and nothing else.
+Unlike `concurrent.futures`, nothing here is joined at exit: a call that hangs costs one thread and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable
 from typing import TypeVar
-
 
 T = TypeVar("T")
 
@@ -30,20 +31,22 @@ class _Worker(threading.Thread):
 
 # list.append and list.pop are atomic; a hung worker is simply not in the list.
 _idle: list[_Worker] = []
+# Threads do not survive a fork: a child that took one from the list would wait for ever.
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 async def run_in_thread(job: Callable[[], T]) -> T:
-    """The result of `job`, run in a daemon thread. Cancelling the wait abandons the thread to its job."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+    """The result of `job`, run in a daemon thread, or what it raised.
 
-    def deliver(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    Cancelling the wait abandons the thread to its job. What would end a thread or a process (SystemExit, KeyboardInterrupt)
+    is raised as RuntimeError: a job cannot end the run.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
+
+    def deliver(outcome: tuple[T | None, BaseException | None]) -> None:
+        if not future.done():
+            future.set_result(outcome)
 
     def work() -> None:
         try:
@@ -51,8 +54,8 @@ async def run_in_thread(job: Callable[[], T]) -> T:
         except BaseException as cause:  # noqa: BLE001 - carried to the waiting task and raised there
             outcome = (None, cause)
         # The loop is closed when the run ended while this job still hung: nobody is waiting any more.
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, *outcome)
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(deliver, outcome)
 
     try:
         worker = _idle.pop()
@@ -60,4 +63,9 @@ async def run_in_thread(job: Callable[[], T]) -> T:
         worker = _Worker()
         worker.start()
     worker.jobs.put(work)
-    return await future
+    result, error = await future
+    if error is None:
+        return result  # type: ignore[return-value]
+    if isinstance(error, Exception):
+        raise error
+    raise RuntimeError(f"{type(error).__name__}: {error}") from error

@@ -9,10 +9,10 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout, boundary
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
@@ -25,7 +25,11 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "array": (list,),
     "object": (dict,),
+    "null": (type(None),),
 }
+
+# Environments are built thousands of times and their tools are the same functions; weak, so that closures may go.
+_specs: WeakKeyDictionary[Callable[..., object], ToolSpec] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,97 +38,87 @@ class Tool:
 
     spec: ToolSpec
     function: Callable[..., object]
+    """Synchronous or `async`; called with keyword arguments."""
 
 
 def to_tool(function: Callable[..., object]) -> Tool:
     """The tool of a function with type hints and a Google-style docstring (`Args:` names every parameter).
 
-    Methods work; `self` is not part of the schema. Raises ConfigError naming the function and what is missing.
+    Bound methods work; `self` is not part of the schema. Raises ConfigError naming the function and what is missing.
     """
-    return Tool(spec=_spec_of(getattr(function, "__func__", function)), function=function)
+    underlying = getattr(function, "__func__", function)
+    spec = _specs.get(underlying)
+    if spec is None:
+        spec = _specs[underlying] = _read_spec(function)
+    return Tool(spec=spec, function=function)
 
 
-@lru_cache(maxsize=1024)
-def _spec_of(function: Callable[..., object]) -> ToolSpec:
+def _read_spec(function: Callable[..., object]) -> ToolSpec:
     from transformers.utils import get_json_schema
 
     name = getattr(function, "__name__", repr(function))
-    with boundary(ConfigError, f"tool {name!r} needs type hints and a docstring with an 'Args:' entry for every parameter"):
-        schema = get_json_schema(_without_self(function))["function"]
+    with boundary(ConfigError, f"tool {name!r} needs type hints and a Google-style docstring with an 'Args:' entry for every parameter"):
+        schema = get_json_schema(_unbound(function) if inspect.ismethod(function) else function)["function"]
     return ToolSpec(name=schema["name"], description=schema["description"], parameters=schema["parameters"])
 
 
-def _without_self(function: Callable[..., object]) -> Callable[..., object]:
-    """The function as its callers see it: a method loses its first parameter."""
-    parameters = list(inspect.signature(function).parameters)
-    if not parameters or parameters[0] != "self":
-        return function
+def _unbound(method: Callable[..., object]) -> Callable[..., object]:
+    """A function that looks like the bound method does to its callers: `self` is gone from signature and annotations."""
 
     def bare(*_: object) -> None: ...
 
-    signature = inspect.signature(function, eval_str=True)
-    bare.__name__, bare.__doc__ = function.__name__, function.__doc__
-    bare.__annotations__ = {k: v for k, v in inspect.get_annotations(function, eval_str=True).items() if k != "self"}
-    bare.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
+    bare.__name__, bare.__doc__ = method.__name__, method.__doc__
+    bare.__annotations__ = inspect.get_annotations(method, eval_str=True)
+    bare.__signature__ = inspect.signature(method, eval_str=True)  # type: ignore[attr-defined]
     return bare
 
 
 async def run_tool(tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: int) -> ToolRecord:
     """Run one call and say what happened. What the model did wrong comes back as an observation.
 
-    Synchronous functions run in a daemon thread; one that hangs is abandoned, never waited for.
+    Synchronous functions run in a daemon thread; one that hangs is abandoned, never waited for. A string result is the
+    observation, anything else its JSON; longer than `max_chars` it is cut and says so.
 
     Raises:
         ToolTimeout: the function ran past `timeout_s`.
         EnvironmentFault: the function raised something other than ToolFailure: the tool is broken, not the model.
     """
     started = time.perf_counter()
-    arguments = _read_arguments(tool.spec, call.arguments)
-    if isinstance(arguments, str):
-        return ToolRecord(call=call, observation=arguments, error=arguments, seconds=time.perf_counter() - started)
     error: str | None = None
     try:
-        with boundary(EnvironmentFault, f"tool {tool.spec.name!r} crashed"):
-            result = await _run(tool, arguments, timeout_s)
-        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+        arguments = _read_arguments(tool.spec, call.arguments)
+        with boundary(EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"):
+            text = await _run(tool, arguments, timeout_s)
     except ToolFailure as failure:
-        text = error = str(failure)
+        text = error = f"error: {failure}"
     observation, cut = clip(text, max_chars)
-    return ToolRecord(call=call, observation=observation, error=error, seconds=time.perf_counter() - started, clipped_chars=cut)
+    return ToolRecord(
+        call=call,
+        observation=observation,
+        error=None if error is None else observation,
+        seconds=time.perf_counter() - started,
+        clipped_chars=cut,
+    )
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float) -> object:
+async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float) -> str:
+    deadline = asyncio.timeout(timeout_s)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with deadline:
             if inspect.iscoroutinefunction(tool.function):
-                return await tool.function(**arguments)
-            return await run_in_thread(lambda: tool.function(**arguments))
+                return _to_text(await tool.function(**arguments))
+            return await run_in_thread(lambda: _to_text(tool.function(**arguments)))
     except TimeoutError:
+        if not deadline.expired():
+            raise  # the tool's own
         raise ToolTimeout(
-            f"tool {tool.spec.name!r} ran past {timeout_s:g} s with arguments {arguments!r:.200}; make it faster or raise "
+            f"tool {tool.spec.name!r} ran past {timeout_s:g} s with arguments {repr(arguments)[:200]}; make it faster or raise "
             "environment.tool_timeout_s"
         ) from None
 
 
-def _read_arguments(spec: ToolSpec, raw: str) -> dict[str, Any] | str:
-    """The arguments, or what to tell the model about them."""
-    try:
-        arguments = json.loads(raw)
-    except (ValueError, RecursionError):
-        return f"error: the arguments of {spec.name} are not valid JSON"
-    if not isinstance(arguments, dict):
-        return f"error: the arguments of {spec.name} must be a JSON object"
-    properties: dict[str, Any] = spec.parameters.get("properties", {})
-    missing = [k for k in spec.parameters.get("required", []) if k not in arguments]
-    unknown = [k for k in arguments if k not in properties]
-    if missing or unknown:
-        problem = f"missing {missing}" if missing else f"unknown {unknown}"
-        return f"error: {spec.name} takes {sorted(properties)}; {problem}"
-    for key, value in arguments.items():
-        allowed = _JSON_TYPES.get(str(properties[key].get("type")))
-        if allowed and (not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed)):
-            return f"error: {key} of {spec.name} must be of type {properties[key]['type']}, not {type(value).__name__}"
-    return arguments
+def _to_text(result: object) -> str:
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
 def clip(text: str, max_chars: int) -> tuple[str, int]:
@@ -133,3 +127,58 @@ def clip(text: str, max_chars: int) -> tuple[str, int]:
     if cut <= 0:
         return text, 0
     return f"{text[:max_chars]} [... {cut} characters cut]", cut
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+def _read_arguments(spec: ToolSpec, raw: str) -> dict[str, Any]:
+    """The checked arguments. Raises ToolFailure with what to tell the model."""
+    try:
+        arguments = json.loads(raw, parse_constant=_refuse_constant)
+        json.dumps(arguments, ensure_ascii=False).encode()  # a lone surrogate would crash whoever encodes it next
+    except (ValueError, RecursionError):
+        raise ToolFailure(f"the arguments of {spec.name} are not valid JSON") from None
+    if not isinstance(arguments, dict):
+        raise ToolFailure(f"the arguments of {spec.name} must be a JSON object")
+    properties: Mapping[str, Any] = spec.parameters.get("properties", {})
+    missing = [key for key in spec.parameters.get("required", ()) if key not in arguments]
+    unknown = [key for key in arguments if key not in properties]
+    if missing or unknown:
+        problem = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
+        raise ToolFailure(f"{spec.name} takes {', '.join(properties) or 'no arguments'}; {problem}")
+    for key, value in arguments.items():
+        problem = _mismatch(value, properties[key], f"{key} of {spec.name}")
+        if problem:
+            raise ToolFailure(problem)
+    return arguments
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _mismatch(value: object, schema: Mapping[str, Any], where: str) -> str:
+    """What is wrong with a value by its schema (type, enum, items, values of objects); empty when nothing is."""
+    if value is None and schema.get("nullable"):
+        return ""
+    options = schema.get("anyOf")
+    if options and all(_mismatch(value, option, where) for option in options):
+        return f"{where} fits none of the allowed types"
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    allowed = tuple(kind for name in kinds for kind in _JSON_TYPES.get(name, (object,)))
+    if allowed and (not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed and object not in allowed)):
+        return f"{where} must be of type {' or '.join(kinds)}, not {_name_type(value)}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where} must be one of {json.dumps(schema['enum'], ensure_ascii=False)}"
+    children: list[tuple[object, Any, str]] = []
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        children = [(item, schema["items"], f"item {index} of {where}") for index, item in enumerate(value)]
+    elif isinstance(value, dict) and isinstance(schema.get("additionalProperties"), Mapping):
+        children = [(item, schema["additionalProperties"], f"{key} in {where}") for key, item in value.items()]
+    return next((problem for child in children if (problem := _mismatch(*child))), "")
+
+
+def _name_type(value: object) -> str:
+    return next(name for name in ("boolean", *_JSON_TYPES) if isinstance(value, _JSON_TYPES[name]))

@@ -101,7 +101,7 @@ class SearchQA:
             corpus_path: JSONL corpus of mode "files" (layouts: see `files`).
             train_path: JSONL training questions of mode "files".
             heldout_path: JSONL held-out questions of mode "files".
-            naive_wander: Probability that the naive policy looks up something random.
+            naive_wander: Probability that the naive policy looks up what it found instead of answering with it.
             tool_timeout_s: Seconds a search may take.
             reward_timeout_s: Seconds the reward may take.
             max_observation_chars: Longest result text shown to the model.

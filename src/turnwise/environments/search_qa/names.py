@@ -45,8 +45,8 @@ _ORGANISATION_LAST = _words(
 _WORK_FIRST = _words(
     "Blue Silent Golden Broken Hidden Crimson Winter Empty Distant Burning Hollow Silver Wild Pale Iron Gentle Amber Bitter Bright Cold "
     "Copper Dark Deep Early Faint Green Grey Heavy Ivory Jade Late Light Lonely Lost Narrow Noble Open Plain Proud Quiet Rapid Red "
-    "Restless Salt Scarlet Secret Sleeping Slow Small Solemn Stone Strange Sudden Sunken Tall Tender Thin Velvet Violet Wandering Warm White "
-    "Wise Young"
+    "Restless Salt Scarlet Secret Sleeping Slow Small Solemn Stone Strange Sudden Sunken Tall Tender Thin Velvet Violet Wandering Warm "
+    "White Wise Young"
 )
 _WORK_LAST = _words(
     "Lantern River Mirror Orchard Harbor Letter Bridge Tower Window Forest Compass Feather Anchor Candle Shadow Meadow Crown Ladder Island "

@@ -80,21 +80,33 @@ def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> t
                 return set(), search
             members: set[str] = set()
             for name in sorted(names):
-                search = innermost_phrase(Project(relation, Constant(name), inverse))
-                # A forward fact is known once read; "everything whose author is X" is only known after asking.
                 known = {s if inverse else o for r, s, o in facts if r == relation and name == (o if inverse else s)}
-                if search not in asked and (inverse or not known):
+                # A forward fact is known once read; "everything whose author is X" only after asking. A sentence may
+                # state a relation without its noun, so the name alone is worth a second search.
+                searches = [innermost_phrase(Project(relation, Constant(name), inverse)), *([] if inverse else [name])]
+                search = next((search for search in searches if search not in asked), None)
+                if search is not None and (inverse or not known):
                     return members, search
                 members |= known
             return members, None
         case Intersection(parts) | Union(parts):
-            sets = []
+            sets: list[set[str]] = []
             for part in parts:
                 found, search = _plan(part, facts, asked)
                 if search is not None:
                     return set(), search
                 sets.append(found)
-            return (set.intersection(*sets) if isinstance(query, Intersection) else set().union(*sets)), None
+            if isinstance(query, Union):
+                return set().union(*sets), None
+            common = set.intersection(*sets)
+            return common, None if common else _next_check(parts, set().union(*sets), asked)
+
+
+def _next_check(parts: Sequence[Projection], candidates: set[str], asked: Sequence[str]) -> str | None:
+    """A search that may show that a candidate belongs to a part whose own search did not list it."""
+    relations = [part.relation for part in parts if isinstance(part, Project) and part.inverse]
+    checks = (innermost_phrase(Project(relation, Constant(name))) for name in sorted(candidates) for relation in relations)
+    return next((check for check in checks if check not in asked), None)
 
 
 class OraclePolicy:
@@ -131,29 +143,35 @@ class NaivePolicy:
     """The demonstrator: it shows how to search and how to answer, not what to search for.
 
     It searches once, for the words around the question's first entity, and answers with what the first relation gives:
-    right for one hop, wrong for more, "unknown" where no passage fits. With probability `wander` it looks up something
-    random once more and answers at random from what it saw.
+    right for one hop, wrong for more, "unknown" where no passage fits. With probability `wander` it does not answer but
+    looks up what it found, under a relation drawn at random from the question's words: mostly useless, now and then
+    (about `wander / 2` of the two-hop questions) by accident the second hop. It never searches more than `MAX_SEARCHES` times.
     """
+
+    MAX_SEARCHES = 3
 
     def __init__(self, wander: float) -> None:
         """`wander` is a probability."""
         self._wander = wander
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The one search, the rare second one, or the answer."""
+        """The first search, a rare further one, or the answer."""
         seen = Conversation.of(messages)
         question: str = task.payload["question"]
         stated = stated_fact(question)
         if stated is not None:
             return answer_message(stated[2])
         query = _query_of(task)
-        phrase = question if query is None else innermost_phrase(query)
         if not seen.queries:
-            return search_message(phrase, 0)
-        names = seen.names()
-        if names and len(seen.queries) == 1 and rng.random() < self._wander:
-            return search_message(f"{rng.choice(list(RELATIONS))} of {rng.choice(names)}", 1)
-        if len(seen.queries) > 1 or query is None:
-            return answer_message(rng.choice(names) if names else UNKNOWN)
-        found = [s if phrase == f"{r} {o}" else o for r, s, o in seen.facts() if phrase in (f"{r} {o}", f"{r} of {s}")]
-        return answer_message(rng.choice(found) if found else UNKNOWN)
+            return search_message(question if query is None else innermost_phrase(query), 0)
+        if query is None:
+            return answer_message(rng.choice(seen.names() or [UNKNOWN]))
+        last = seen.queries[-1]
+        found = [s if last == f"{r} {o}" else o for r, s, o in seen.facts() if last in (f"{r} {o}", f"{r} of {s}")]
+        if not found:
+            return answer_message(UNKNOWN)
+        answer = rng.choice(found)
+        if len(seen.queries) < self.MAX_SEARCHES and rng.random() < self._wander:
+            words = [word for word in re.findall(r"\w+", question) if word in RELATIONS]
+            return search_message(f"{rng.choice(words)} of {answer}", len(seen.queries))
+        return answer_message(answer)

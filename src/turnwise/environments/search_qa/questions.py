@@ -132,7 +132,10 @@ def _unanswerable(world: World, corpus: Corpus, random: Random, num_phrasings: i
 
 
 def _intersection(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
-    """One answer, though neither half has only one: at most three each, so that a short result list can hold them."""
+    """One answer, though neither half has only one: at most three each, so that a short result list can hold them.
+
+    Its passages name their relations: backwards, from the object, nothing else leads to them.
+    """
     answer = random.choice(world.entities)
     relations = random.sample(RELATIONS_OF[world.types[answer]], 2)
     facts = [(relation, answer) for relation in relations]
@@ -140,7 +143,7 @@ def _intersection(world: World, corpus: Corpus, random: Random, num_phrasings: i
         return None
     first, second = (Project(relation, Constant(world.facts[relation, answer]), inverse=True) for relation in relations)
     query = Intersection((first, second))
-    if evaluate(query, world) != {answer}:
+    if evaluate(query, world) != {answer} or any(fact[0] not in corpus.passages[corpus.evidence[fact]].text for fact in facts):
         return None
     text = _pick(_INTERSECTION, random, num_phrasings).format(first=innermost_phrase(first), second=innermost_phrase(second))
     return Question(kind="intersection", text=text, query=query, answers=(answer,), evidence=_evidence(facts, corpus))

@@ -1,0 +1,39 @@
+# `make demo` trains the tiny agent and prints what it learned; `make test` checks the code. Both set up .venv themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint setup bench clean
+
+help: ## List the targets.
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
+
+demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from nothing and write a report.
+	$(BIN)/turnwise train recipes/search_r1/tiny.toml
+
+test: lint ## Lint, types and tests.
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP) ## Lint and types.
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+setup: $(STAMP) ## Create .venv and install.
+
+bench: $(STAMP) ## Throughput of rollout and training, as JSON.
+	@$(BIN)/python benchmarks/throughput.py
+
+clean: ## Remove .venv and caches; run folders stay.
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed, and $(PYTHON) is not that; name one: make PYTHON=python3.12 <target>" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)

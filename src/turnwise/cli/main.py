@@ -1,0 +1,218 @@
+"""`turnwise`: the command line. Heavy imports happen inside the commands, so that help answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnwise import __version__
+from turnwise.core.errors import ConfigError, DataError, TurnwiseError
+
+app = typer.Typer(
+    name="turnwise",
+    help="Reinforcement learning for language-model agents on multi-turn, tool-using tasks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Recipe = Annotated[list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def main() -> None:
+    """Run the command line: one clear message instead of a traceback, unless `--debug`."""
+    debug = "--debug" in sys.argv
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    try:
+        app(args=arguments, standalone_mode=True)
+    except TurnwiseError as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("stopped. Nothing written is lost; continue with `turnwise train --resume RUN`", file=sys.stderr)
+        raise SystemExit(130) from None
+    except MemoryError:
+        if debug:
+            raise
+        print("error: out of memory; lower engine.max_concurrency, engine.max_context or train.micro_batch_tokens", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Options before the command. `--debug` may stand anywhere; `main` reads it."""
+
+
+def _split(arguments: list[str] | None) -> tuple[list[Path], list[str]]:
+    """Files, and overrides: what holds a `=` and is not a file."""
+    items = arguments or []
+    overrides = [a for a in items if "=" in a and not Path(a).exists()]
+    return [Path(a) for a in items if a not in overrides], overrides
+
+
+def _load(arguments: list[str] | None) -> Any:
+    from turnwise.config.load import load_config
+
+    files, overrides = _split(arguments)
+    if not files:
+        raise ConfigError("no recipe file named; for example `turnwise train recipes/search_r1/tiny.toml`")
+    return load_config(files, overrides)
+
+
+@app.command()
+def train(
+    recipe: Recipe = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue this run folder by its own recipe.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")] = False,
+) -> None:
+    """Warm up, train with RL, evaluate before and after, write the report."""
+    if resume is not None and recipe:
+        raise ConfigError("--resume continues a run by its own recipe; name no recipe files or overrides with it")
+    config = None if resume is not None else _load(recipe)
+    if dry_run:
+        _print_plan(config if config is not None else _resolved(resume))
+        return
+    from turnwise.runs.train import run_train
+
+    _print_results(run_train(config, resume=resume, display=True))
+
+
+@app.command()
+def sft(recipe: Recipe = None) -> None:
+    """Only the supervised warm-up and its evaluation."""
+    config = _load(recipe)
+    from turnwise.runs.sft import run_sft
+
+    _print_results(run_sft(config, display=True))
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Held-out tasks; as in the recipe when not given.")] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Checkpoint of this RL step; the latest when not given.")] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", help="Change of environment.args, for example search=off.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Evaluate a trained run again on held-out tasks."""
+    from turnwise.config.load import parse_value
+    from turnwise.reporting.console import print_table, results_table
+    from turnwise.runs.evaluate import run_evaluate
+
+    changes: dict[str, Any] = {}
+    for item in change or []:
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {item!r} is not of the form key=value")
+        changes[key] = parse_value(value)
+    summary = run_evaluate(run, tasks=tasks, changes=changes, step=step).to_json()
+    if as_json:
+        print(json.dumps(summary, indent=1))
+    else:
+        print_table(results_table([summary]))
+
+
+@app.command()
+def ask(
+    run: RunPath,
+    question: Annotated[str | None, typer.Argument(help="Your question; a held-out task when not given.")] = None,
+    task: Annotated[int, typer.Option(min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used.")] = 0,
+) -> None:
+    """Put a question to a trained run and watch it search."""
+    from turnwise.runs.ask import run_ask
+
+    run_ask(run, question=question, index=task, show=print)
+
+
+@app.command()
+def report(run: RunPath) -> None:
+    """Write report.html of a run again."""
+    from turnwise.reporting.report import write_report
+    from turnwise.store.run_folder import RunFolder
+
+    print(write_report(RunFolder.open(run)))
+
+
+@app.command()
+def tasks(
+    recipe: Recipe = None,
+    split: Annotated[str, typer.Option(help="train or heldout.")] = "heldout",
+    count: Annotated[int, typer.Option(min=1)] = 5,
+    export: Annotated[Path | None, typer.Option(help="Write JSONL to this file instead.")] = None,
+) -> None:
+    """Print or export tasks of a recipe's environment."""
+    if split not in ("train", "heldout"):
+        raise ConfigError(f"--split is {split!r}; it must be train or heldout")
+    config = _load(recipe)
+    from turnwise.runs.tasks import iterate_tasks
+
+    rows = iterate_tasks(config, split, count)  # type: ignore[arg-type]
+    if export is None:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False, indent=1))
+        return
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    try:
+        export.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as cause:
+        raise DataError(f"cannot write {export}: {cause.strerror}; name a file in an existing folder") from cause
+    print(f"{len(lines)} tasks written to {export}")
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """What this machine can do."""
+    from turnwise.cli.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print(json.dumps(findings, indent=1))
+        return
+    width = max(len(name) for name in findings)
+    for name, value in findings.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def _resolved(run: Path | None) -> Any:
+    from turnwise.config.load import load_resolved
+
+    return load_resolved(Path(run or ".") / "config.json")
+
+
+def _print_plan(config: Any) -> None:
+    from turnwise.config.load import dump_resolved
+    from turnwise.config.plan import compute_plan
+
+    print(json.dumps(dump_resolved(config), indent=1))
+    for label, text in compute_plan(config).lines():
+        print(f"{label:<30} {text}")
+
+
+def _print_results(run: Path) -> None:
+    """The table of evaluations and where the report is."""
+    from turnwise.reporting.console import print_table, results_table
+    from turnwise.reporting.summaries import load_summaries
+
+    summaries = load_summaries(run)
+    if summaries:
+        print_table(results_table(summaries))
+    print(f"run folder  {run}")
+    print(f"report      {run / 'report.html'}")

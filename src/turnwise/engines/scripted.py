@@ -1,0 +1,56 @@
+"""A sampler without a model: replies from a script. Public, for tests and for trying an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Renderer
+from turnwise.core.types import Completion, FinishReason, IntArray, Message, SamplingParams, text_message, to_floats, to_ids
+
+Script = Sequence[Message | str] | Callable[[IntArray], Message | str]
+
+
+class ScriptedEngine:
+    """Implements `core.protocols.Engine`. Every session plays the script from its start.
+
+    A script is a sequence of replies, or a function from the prompt's token ids to the next reply. A string is an assistant
+    message with that text. Replies are certain: log-probabilities are 0.
+    """
+
+    def __init__(self, renderer: Renderer, script: Script) -> None:
+        self._renderer = renderer
+        self._script = script
+        self._turns: dict[str, int] = {}
+        self.version = 0
+        self.requests: list[tuple[str, IntArray, SamplingParams]] = []
+        """Every request, in order: session, prompt, params."""
+
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
+        """The next reply of the script, cut at `max_tokens`. Raises EngineError when the script has no more."""
+        turn = self._turns.get(session, 0)
+        self._turns[session] = turn + 1
+        self.requests.append((session, prompt_ids, params))
+        if callable(self._script):
+            reply = self._script(prompt_ids)
+        elif turn < len(self._script):
+            reply = self._script[turn]
+        else:
+            raise EngineError(f"the script ended: session {session!r} asks for reply {turn + 1} of {len(self._script)}")
+        message = text_message("assistant", reply) if isinstance(reply, str) else reply
+        ids = self._renderer.encode_reply(message)
+        cut = len(ids) > params.max_tokens
+        ids = to_ids(ids[: params.max_tokens])
+        return Completion(
+            token_ids=ids,
+            logprobs=to_floats(np.zeros(len(ids))),
+            finish_reason=FinishReason.LENGTH if cut else FinishReason.STOP,
+            version_first=self.version,
+            version_last=self.version,
+        )
+
+    async def release(self, session: str) -> None:
+        """Forget the session's place in the script."""
+        self._turns.pop(session, None)

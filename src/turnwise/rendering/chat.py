@@ -1,0 +1,216 @@
+"""Chat models' own formats through the `renderers` package, with text from outside kept apart from control tokens.
+
+The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added here:
+a special token written out in a message is plain text (the package would encode it as the token), and parsing is total.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from turnwise.core.errors import ConfigError, RenderError, boundary
+from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
+from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
+from turnwise.rendering.tool_calls import parse_tool_calls
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Unicode noncharacters, "for internal use": they fence what must not be read as a token.
+_OPEN_FENCE, _CLOSE_FENCE = "\ufdd0", "\ufdd1"
+_FENCED = re.compile(f"{_OPEN_FENCE}(.*?){_CLOSE_FENCE}", re.DOTALL)
+_MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
+"""What a model samples inside a reply besides text; written out in a reply's content, they are the tokens."""
+
+_ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {"invalid_json": "bad_json", "unclosed_block": "unclosed"}
+_ERROR_TEXTS = {
+    "bad_json": "a tool call is not valid JSON",
+    "bad_call": 'a tool call must be an object with "name" and "arguments"',
+    "unclosed": "a tool call was not closed",
+}
+
+
+class ChatRenderer:
+    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True) -> None:
+        """`name` is a renderer of the package ("qwen3", ...) or "auto", by the tokenizer's name; the tokenizer may be anyone's.
+
+        `enable_thinking` False is passed to renderers that can switch thinking off.
+        Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
+        """
+        self._tokenizer = tokenizer
+        self.enable_thinking = enable_thinking
+        switches: dict[str, bool] = {} if enable_thinking else {"enable_thinking": False}
+        with boundary(ConfigError, f"renderer.name={name!r} cannot be built for this tokenizer"):
+            from renderers import config_from_name, create_renderer
+
+            self._renderer: Any = create_renderer(_FencingTokenizer(tokenizer), config_from_name(name), chat_template_kwargs=switches)
+            self.stop_token_ids: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
+        self.stop: tuple[str, ...] = ()
+        self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
+
+    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
+        """See `Renderer.open`. Raises RenderError when the template refuses the messages."""
+        return self.render_all(messages, tools)
+
+    def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
+        """Token ids of a whole conversation rendered at once, generation prompt included. For checks only: rollouts append."""
+        return to_ids(self._render(messages, tools, add_generation_prompt=True))
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, add_generation_prompt: bool) -> list[int]:
+        with boundary(RenderError, "the chat template refused the conversation"):
+            return list(
+                self._renderer.render_ids(
+                    [self._to_chat(message) for message in messages],
+                    tools=_to_specs(tools) or None,
+                    add_generation_prompt=add_generation_prompt,
+                )
+            )
+
+    def extend(
+        self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> IntArray:
+        """See `Renderer.extend`. Closes a reply that was cut before its stop token."""
+        history = [*prompt_ids.tolist(), *completion_ids.tolist()]
+        with boundary(RenderError, "the chat template refused the observations"):
+            bridged = self._renderer.bridge_to_next_turn(
+                prompt_ids.tolist(),
+                completion_ids.tolist(),
+                [self._to_chat(message) for message in observations],
+                tools=_to_specs(tools) or None,
+            )
+        if bridged is None or bridged.token_ids[: len(history)] != history:
+            roles = ", ".join(message.role for message in observations)
+            raise RenderError(
+                f"{type(self._renderer).__name__} cannot append messages of role {roles or 'none'} without rewriting the history; "
+                "answer with tool messages, switch thinking off, or choose another renderer.name"
+            )
+        return to_ids(bridged.token_ids[len(history) :])
+
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+        """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text."""
+        tokens = [token for token in completion_ids.tolist() if token >= 0]
+        first_id = len(prompt_ids)
+        reasoning: str | None = None
+        try:
+            with boundary(RenderError, "the reply cannot be parsed"):
+                parsed = self._renderer.parse_response(tokens, prompt_ids=prompt_ids.tolist())
+            content, reasoning = str(parsed.content), parsed.reasoning_content or None
+            outcomes = [_read_call(attempt, f"call_{first_id + index}") for index, attempt in enumerate(parsed.tool_calls)]
+            calls = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolCall))
+            errors = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolCallError))
+        except RenderError:
+            text = self._tokenizer.decode([token for token in tokens if token not in self.stop_token_ids])
+            content, calls, errors = parse_tool_calls(text, first_id=first_id)
+        return Message(
+            role="assistant",
+            content=(TextPart(text=content),) if content else (),
+            reasoning=reasoning,
+            tool_calls=calls,
+            tool_errors=errors,
+        )
+
+    def encode_reply(self, message: Message) -> IntArray:
+        """See `Renderer.encode_reply`: the assistant message rendered after a probe, less the probe; ends with a stop token.
+
+        Without reasoning no empty thinking block is written: the model answers at once.
+        Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with thinking off).
+        """
+        probe = Message(role="user", content=(TextPart(text="?"),))
+        prompt = self._render([probe], (), add_generation_prompt=True)
+        whole = self._render([probe, message], (), add_generation_prompt=False)
+        reply = whole[len(prompt) :]
+        ends = [index for index, token in enumerate(reply) if token in self.stop_token_ids]
+        if whole[: len(prompt)] != prompt or not ends:
+            at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
+            raise RenderError(
+                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a stop token "
+                f"(they part at token {at}); drop the message's reasoning or choose another renderer.name"
+            )
+        reply = reply[: ends[0] + 1]
+        if message.reasoning is None and reply[: len(self._empty_thought)] == self._empty_thought:
+            reply = reply[len(self._empty_thought) :]
+        return to_ids(reply)
+
+    def _to_chat(self, message: Message) -> dict[str, Any]:
+        """The message as the package wants it, with special tokens in it fenced off."""
+        keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
+        chat: dict[str, Any] = {"role": message.role, "content": self._fence(message.text, keep)}
+        if message.reasoning is not None:
+            chat["reasoning_content"] = self._fence(message.reasoning)
+        if message.tool_calls:
+            chat["tool_calls"] = [self._to_chat_call(call) for call in message.tool_calls]
+        if message.tool_call_id is not None:
+            chat["tool_call_id"] = message.tool_call_id
+        if message.name is not None:
+            chat["name"] = message.name
+        return chat
+
+    def _to_chat_call(self, call: ToolCall) -> dict[str, Any]:
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            raise RenderError(f"the arguments of the call {call.name}({call.arguments[:200]}) are not JSON; write a JSON object") from None
+        # Fencing the values (not the JSON text) lets a template write the object in its own way.
+        return {"id": call.id, "type": "function", "function": {"name": self._fence(call.name), "arguments": self._fence_all(arguments)}}
+
+    def _fence_all(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._fence(value)
+        if isinstance(value, list):
+            return [self._fence_all(item) for item in value]
+        if isinstance(value, dict):
+            return {self._fence(key): self._fence_all(item) for key, item in value.items()}
+        return value
+
+    def _fence(self, text: str, keep: frozenset[str] = frozenset()) -> str:
+        text = text.encode(errors="replace").decode().replace(_OPEN_FENCE, "\ufffd").replace(_CLOSE_FENCE, "\ufffd")
+        pattern = added_tokens_pattern(self._tokenizer)
+        return pattern.sub(lambda match: match[0] if match[0] in keep else f"{_OPEN_FENCE}{match[0]}{_CLOSE_FENCE}", text)
+
+
+class _FencingTokenizer:
+    """The tokenizer the package sees: fenced text is encoded as plain characters, everything else as ever.
+
+    Has no `__call__`: the package then skips character offsets, which nobody reads here.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str, *_: object, **__: object) -> list[int]:
+        ids: list[int] = []
+        for index, part in enumerate(_FENCED.split(text)):
+            ids += encode_text(self._tokenizer, part) if index % 2 else self._tokenizer.encode(part, add_special_tokens=False)
+        return ids
+
+    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
+        """Token ids, as the package asks for; the template renders text so that `encode` sees the fences."""
+        return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    return [
+        {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}}
+        for tool in tools
+    ]
+
+
+def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
+    """A call as the package parsed it, or why it is none."""
+    status = str(attempt.status)
+    if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
+        arguments = attempt.arguments
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        return ToolCall(id=call_id, name=attempt.name, arguments=written)
+    kind = _ERROR_KINDS.get(status, "bad_call")
+    return ToolCallError(kind=kind, raw=attempt.raw, message=_ERROR_TEXTS[kind])

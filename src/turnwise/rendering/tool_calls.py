@@ -1,0 +1,60 @@
+"""Tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: a total parser.
+
+Works on text alone; which tools exist and what their arguments must be is the environment's business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+from turnwise.core.types import ToolCall, ToolCallError
+
+_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|\Z)", re.DOTALL)
+
+
+def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
+    """`(content, calls, errors)` of a reply; content is the text outside the calls. Any string gives a result.
+
+    Ids are `call_<first_id>`, `call_<first_id + 1>`, ... so that a caller can keep them unique in a trajectory.
+    """
+    calls: list[ToolCall] = []
+    errors: list[ToolCallError] = []
+    for match in _CALL.finditer(text):
+        outcome = parse_tool_call(match[1], closed=bool(match[2]), call_id=f"call_{first_id + len(calls)}")
+        if isinstance(outcome, ToolCall):
+            calls.append(outcome)
+        else:
+            errors.append(outcome)
+    return _CALL.sub("", text).strip(), tuple(calls), tuple(errors)
+
+
+def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
+    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag was there)."""
+    if not closed:
+        return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as cause:
+        return ToolCallError(kind="bad_json", raw=raw, message=f"a tool call is not valid JSON: {str(cause)[:100]}")
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+        return ToolCallError(kind="bad_call", raw=raw, message='a tool call must be an object with "name" and "arguments"')
+    arguments = value.get("arguments", {})
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(id=call_id, name=value["name"], arguments=written)
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def format_tool_call(call: ToolCall) -> str:
+    """The text of a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    if not isinstance(arguments, dict):
+        arguments = call.arguments
+    return f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"

@@ -1,0 +1,151 @@
+"""The live display: a progress line with the numbers that matter, or plain lines where there is no terminal.
+
+Everything about progress goes to standard error; standard output stays free for results. A display never fails a run: what
+cannot be shown is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from turnwise.reporting.summaries import format_success, kinds_of, row_of
+
+PLAIN_INTERVAL_S = 2.0
+"""Without a terminal, at most one line per step, and no more often than this."""
+
+SHOWN = (
+    ("sft/loss", "loss {:.3f}"),
+    ("rollout/reward", "reward {:.2f}"),
+    ("rollout/success", "success {:.2f}"),
+    ("rollout/tool_calls", "calls {:.2f}"),
+    ("rollout/tokens_per_s", "tok/s {:,.0f}"),
+)
+"""The few metrics a person watches, in order."""
+
+
+class _LastingConsole(Console):
+    """Goes quiet when its reader goes away, where rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+class Display:
+    """Shows one run: `with Display(total_steps=60, title="demo") as show: show.phase("rollout"); show.update(1, values)`."""
+
+    def __init__(self, *, total_steps: int, title: str, enabled: bool = True, console: Console | None = None) -> None:
+        """`total_steps` of RL. Not `enabled` shows nothing. `console` replaces standard error.
+
+        Without a terminal, or where NO_COLOR or CI is set, plain lines take the place of the live line.
+        """
+        self._console = console or _LastingConsole(stderr=True, highlight=False)
+        self._enabled = enabled
+        self._live = enabled and self._console.is_terminal and not (os.environ.get("NO_COLOR") or os.environ.get("CI"))
+        self._title = title
+        self._total_steps = total_steps
+        self._started = time.monotonic()
+        self._section = ""
+        self._section_total: int | None = None
+        self._section_started = self._started
+        self._section_first: int | None = None
+        self._last_line = -math.inf
+        columns = [TextColumn("[bold]{task.description}", markup=True), BarColumn(bar_width=20), TextColumn("{task.fields[numbers]}")]
+        self._progress = Progress(*columns, console=self._console, transient=True)
+        self._task = self._progress.add_task("", total=None, numbers="")
+
+    def __enter__(self) -> Display:
+        if self._live:
+            with contextlib.suppress(OSError, ValueError):
+                self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live:
+            with contextlib.suppress(OSError, ValueError):
+                self._progress.stop()
+
+    def phase(self, name: str, *, total: int | None = None) -> None:
+        """The run entered a phase: "sft" (of `total` steps), "rollout", "train" or "evaluate" (of unknown length)."""
+        section = name if name in ("sft", "evaluate") else "step"
+        if section != self._section:
+            self._section, self._section_started, self._section_first = section, time.monotonic(), None
+            self._section_total = total if total is not None or section != "step" else self._total_steps
+            self._progress.update(self._task, total=self._section_total, completed=0, numbers="")
+        self._progress.update(self._task, description=f"{self._title} · {name}".replace("[", "\\["))
+
+    def update(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Step `step`, from 1, is finished, with these metrics."""
+        now = time.monotonic()
+        if self._section_first is None:
+            self._section_first = step
+        total = self._section_total or self._total_steps
+        # Steps before the first one seen here (a resumed run, an evaluation in between) took none of this section's time.
+        seconds_per_step = (now - self._section_started) / max(1, step - self._section_first + 1)
+        left = format_seconds(seconds_per_step * max(0, total - step))
+        words = [f"{self._section or 'step'} {step}/{total}", format_numbers(values), f"left {left}"]
+        text = "  ".join(word for word in words if word)
+        if self._live:
+            elapsed = format_seconds(now - self._started)
+            self._progress.update(self._task, total=total, completed=step, numbers=f"{text}  elapsed {elapsed}")
+        elif now - self._last_line >= PLAIN_INTERVAL_S or step == total:
+            self._last_line = now
+            self._print(text)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self._print(f"[{format_seconds(time.monotonic() - self._started)}] {text}")
+
+    def _print(self, text: str) -> None:
+        if self._enabled:
+            with contextlib.suppress(OSError, ValueError):
+                self._console.print(text, markup=False, soft_wrap=True)
+
+
+def format_numbers(values: Mapping[str, float | None]) -> str:
+    """The metrics of `SHOWN` that are present and finite."""
+    numbers = ((values.get(name), text) for name, text in SHOWN)
+    return "  ".join(text.format(value) for value, text in numbers if value is not None and math.isfinite(value))
+
+
+def format_seconds(seconds: float) -> str:
+    """`75` to `1m15s`."""
+    whole = round(max(0.0, seconds))
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
+    """Held-out success per kind of task, one column pair per evaluation, with 95% intervals.
+
+    `summaries` as in `evaluations/*.summary.json`; a kind that one of them lacks shows as "-".
+    """
+    table = Table(title="held-out success [95% interval] and tool calls per question")
+    table.add_column("questions", no_wrap=True)
+    table.add_column("n", justify="right", no_wrap=True)
+    for summary in summaries:
+        table.add_column(str(summary["label"]).replace("[", "\\["), justify="right")
+        table.add_column("calls", justify="right", style="dim", no_wrap=True)
+    for kind in kinds_of(summaries):
+        rows = [row_of(summary, kind) for summary in summaries]
+        cells: list[str] = []
+        for row in rows:
+            cells += ["-", "-"] if row is None else [format_success(row).replace("[", "\\["), f"{row['tool_calls']:.2f}"]
+        count = max((row["n"] for row in rows if row is not None), default=0)
+        table.add_row(kind.replace("[", "\\["), str(count), *cells, style="bold" if kind == "all" else None)
+    return table
+
+
+def print_table(table: Table) -> None:
+    """To standard output, wide enough not to wrap when that is not a terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(table)

@@ -1,0 +1,101 @@
+"""report.html: what a run did and why it got better, in one file that needs no network.
+
+Reads the run folder and nothing else: a report can be written again at any time, on a machine without torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from turnwise import __version__
+from turnwise.config.load import load_resolved
+from turnwise.config.run import RunConfig
+from turnwise.reporting.examples import Batch, choose_examples, draw_example
+from turnwise.reporting.sections import draw_curves, draw_failures, draw_headline, draw_results, draw_time
+from turnwise.reporting.style import STYLE
+from turnwise.reporting.summaries import Summary, is_control, load_summaries
+from turnwise.store.run_folder import RunFolder, write_bytes_atomic
+from turnwise.store.trajectories import load_arrays, load_rows
+
+REPORT = "report.html"
+
+NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
+"""Content security policy: even a text that slipped through could load nothing and run nothing."""
+
+TOKEN_KEYS = (
+    '<p class="tokenkeys"><span><span class="prompt">prompt</span> (never trains)</span>'
+    '<span class="sampled"><i class="p0">sampled</i><i class="p2">by the</i><i class="p4">model</i> (darker: more probable; hover for numbers)</span>'
+    '<span><span class="observation">observation</span> (never trains)</span></p>'
+)
+
+
+def write_report(run: RunFolder) -> Path:
+    """Write `report.html` into the run folder, atomically, and return its path.
+
+    A run that is not finished, or was not evaluated, gives a report that says so. Raises ConfigError or StoreError naming the
+    file when something in the folder is damaged.
+    """
+    config = load_resolved(run.path / "config.json")
+    metrics = run.read_metrics()
+    summaries = load_summaries(run.path)
+    batches = [_load_batch(run.path, summary) for summary in _ends(summaries)]
+    ended = [(batch.label, batch.rows) for batch in batches]
+    sections = (
+        ("results", "Held-out results", draw_results(summaries)),
+        ("curves", "Learning curves", draw_curves(metrics)),
+        ("changes", "What changed", _draw_examples(batches, config.report.examples)),
+        ("failures", "How trajectories ended", draw_failures(ended, metrics)),
+        ("time", "Where the time went", draw_time(metrics)),
+        ("config", "The run", _draw_run(run, config)),
+    )
+    body = "".join(f'<section id="{name}"><h2>{title}</h2>{content}</section>' for name, title, content in sections)
+    steps = sum(row["phase"] == "train" for row in metrics)
+    model = config.model.path or f"a {config.model.model_type} model from random weights"
+    about = (
+        f"{escape(model)} in the environment {escape(config.environment.name)}: {sum(row['phase'] == 'sft' for row in metrics)} warm-up steps, "
+        f"{steps} of {config.train.steps} RL steps, seed {config.run.seed}"
+    )
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{NO_NETWORK}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(config.run.name)} · Turnwise</title>'
+        f"<style>{STYLE}</style></head><body><main><header id=headline><h1>{escape(config.run.name)}</h1><p class=dim>{about}</p>"
+        f"{draw_headline(summaries)}</header>{body}</main></body></html>\n"
+    )
+    path = run.path / REPORT
+    # A text may hold half a surrogate pair, which no file can: it becomes "?".
+    write_bytes_atomic(path, page.encode("utf-8", "replace"))
+    return path
+
+
+def _ends(summaries: Sequence[Summary]) -> list[Summary]:
+    """The first and the last plain evaluation; one when there is only one."""
+    plain = [summary for summary in summaries if not is_control(summary)]
+    return [plain[0], plain[-1]] if len(plain) > 1 else plain
+
+
+def _load_batch(run: Path, summary: Summary) -> Batch:
+    folder = run / "evaluations"
+    return Batch(label=summary["label"], rows=load_rows(folder, summary["name"]), arrays=load_arrays(folder, summary["name"]))
+
+
+def _draw_examples(batches: Sequence[Batch], count: int) -> str:
+    """The same tasks in both evaluations."""
+    if len(batches) < 2:
+        return '<p class="dim">Needs an evaluation before and one after training.</p>'
+    before, after = batches
+    chosen = choose_examples(before.rows, after.rows, count)
+    if not chosen:
+        return '<p class="dim">No held-out task is in both evaluations (or report.examples is 0).</p>'
+    intro = "<p>The same held-out questions before and after, as the model saw and wrote them. Chosen to show what changed, so not a fair sample.</p>"
+    return intro + TOKEN_KEYS + "".join(draw_example(verdict, (old, before), (new, after)) for verdict, old, new in chosen)
+
+
+def _draw_run(run: RunFolder, config: RunConfig) -> str:
+    text = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    return (
+        f"<p class=dim>Folder {escape(str(run.path))}, seed {config.run.seed}, report by Turnwise {__version__}.</p>"
+        f"<details><summary>The resolved recipe</summary><pre>{escape(text)}</pre></details>"
+    )

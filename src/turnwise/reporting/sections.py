@@ -1,0 +1,168 @@
+"""The sections of report.html that speak in numbers: headline, comparison, curves, failures, time. Pure: data in, markup out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from turnwise.reporting.charts import Series, draw_chart
+from turnwise.reporting.console import format_seconds
+from turnwise.reporting.summaries import Summary, format_success, is_control, kinds_of, row_of
+
+Metrics = Sequence[Mapping[str, Any]]
+
+CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("Reward and success", "Training rollouts; dots are held-out evaluations.", (
+        ("reward", "train", "rollout/reward"), ("success", "train", "rollout/success"), ("held-out success", "evaluate", "evaluate/success"))),
+    ("Tool calls per question", "Dots are held-out evaluations.", (
+        ("training", "train", "rollout/tool_calls"), ("held-out", "evaluate", "evaluate/tool_calls"))),
+    ("Entropy", "Nats per trained token; a fast fall means the policy stopped trying things.", (("entropy", "train", "train/entropy"),)),
+    ("Groups without signal", "Share in which every attempt earned the same reward: nothing to learn from.", (
+        ("share", "train", "credit/no_signal_groups"),)),
+    ("Gradient norm", "Before clipping.", (("norm", "train", "train/grad_norm"),)),
+    ("KL and clipping", "KL to the policy RL started from, in nats; share of tokens the clip cut.", (
+        ("KL", "train", "train/kl_reference"), ("clipped", "train", "train/clip_fraction"))),
+    ("Sampler against trainer", "Mean |difference| of log-probabilities, same weights; should stay near 0.", (
+        ("gap", "train", "train/logprob_gap_mean"),)),
+    ("Cut off, malformed, invalid", "Shares of trajectories; malformed tool calls per trajectory.", (
+        ("cut off by a limit", "train", "rollout/truncated"), ("malformed calls", "train", "rollout/parse_errors"),
+        ("invalid", "train", "rollout/invalid"))),
+    ("Throughput", "Tokens per second of each phase.", (
+        ("sampled", "train", "rollout/tokens_per_s"), ("trained", "train", "train/tokens_per_s"))),
+    ("Warm-up loss", "Cross-entropy of the demonstrations, nats per trained token.", (("loss", "sft", "sft/loss"),)),
+)  # fmt: skip
+"""Title, note, and lines as (label, phase, metric)."""
+
+PHASES = (("warm-up", "sft/seconds"), ("rollout", "rollout/seconds"), ("training", "train/seconds"))
+
+
+def draw_headline(summaries: Sequence[Summary]) -> str:
+    """What came of the training in a few sentences, each computed from the evaluations."""
+    plain = [summary for summary in summaries if not is_control(summary)]
+    totals = [row_of(summary, "all") for summary in plain]
+    if not totals or totals[-1] is None:
+        return '<p class="lead">No held-out evaluation was recorded, so nothing can be said about what was learned.</p>'
+    first, last = totals[0], totals[-1]
+    if len(plain) == 1 or first is None:
+        return f'<p class="lead">Held-out success {escape(plain[-1]["label"])}: <b>{format_success(last)}</b> of {last["n"]} questions.</p>'
+    verdict = "a real gain: the intervals do not overlap"
+    if last["high"] < first["low"]:
+        verdict = "a real loss: the intervals do not overlap"
+    elif last["low"] <= first["high"]:
+        verdict = "the intervals overlap, so this may be chance"
+    labels = escape(plain[0]["label"]), escape(plain[-1]["label"])
+    lead = (
+        f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} to <b>{format_success(last)}</b> {labels[1]}, '
+        f"on {last['n']} questions: {verdict}.</p>"
+    )
+    return lead + _explain(plain[0], plain[-1]) + _draw_controls(summaries, last)
+
+
+def _explain(before: Summary, after: Summary) -> str:
+    """Where the change came from: the kind of question that moved the total most, and what the policy does differently there."""
+    moves = []
+    for kind in kinds_of([before, after]):
+        old, new = row_of(before, kind), row_of(after, kind)
+        if kind != "all" and old is not None and new is not None and old["n"] and new["n"]:
+            moves.append(((new["success"] - old["success"]) * new["n"], kind, old, new))
+    if not moves:
+        old, new = row_of(before, "all"), row_of(after, "all")
+        if old is None or new is None:
+            return ""
+        return f"<p>Tool calls per question went from {old['tool_calls']:.2f} to {new['tool_calls']:.2f}.</p>"
+    share, kind, old, new = max(moves, key=lambda move: abs(move[0]))
+    if not share:
+        return "<p>No kind of question changed its success.</p>"
+    return (
+        f"<p>Why: most of the change is on <b>{escape(kind)}</b> questions, where success went from {100 * old['success']:.1f}% to "
+        f"{100 * new['success']:.1f}% while tool calls per question went from <b>{old['tool_calls']:.2f}</b> to "
+        f"<b>{new['tool_calls']:.2f}</b> and trajectories cut off by a limit from {100 * old['truncated']:.1f}% to {100 * new['truncated']:.1f}%.</p>"
+    )
+
+
+def _draw_controls(summaries: Sequence[Summary], last: Mapping[str, Any]) -> str:
+    rows = [(summary, row_of(summary, "all")) for summary in summaries if is_control(summary)]
+    words = [f"{escape(summary['label'])} {100 * row['success']:.1f}%" for summary, row in rows if row is not None]
+    if not words:
+        return ""
+    return f"<p>Controls on the same questions, against {100 * last['success']:.1f}%: {'; '.join(words)}.</p>"
+
+
+def draw_results(summaries: Sequence[Summary]) -> str:
+    """The comparison per kind of question."""
+    if not summaries:
+        return '<p class="dim">No held-out evaluation was recorded (evaluate.tasks is 0, or the run has not come that far).</p>'
+    head = "".join(f"<th>{escape(str(summary['label']))}</th><th>calls</th>" for summary in summaries)
+    body = []
+    for kind in kinds_of(summaries):
+        rows = [row_of(summary, kind) for summary in summaries]
+        cells = "".join("<td>-</td><td>-</td>" if row is None else _success_cell(row) for row in rows)
+        count = max((row["n"] for row in rows if row is not None), default=0)
+        body.append(f'<tr{" class=all" if kind == "all" else ""}><td>{escape(kind)}</td><td>{count}</td>{cells}</tr>')
+    return (
+        f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+        '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. Questions that could not be scored '
+        "are not part of n.</p>"
+    )
+
+
+def _success_cell(row: Mapping[str, Any]) -> str:
+    share, _, interval = format_success(row).partition(" ")
+    return f"<td>{share} <small>{interval}</small></td><td><small>{row['tool_calls']:.2f}</small></td>"
+
+
+def draw_curves(metrics: Metrics) -> str:
+    """Every chart that has data."""
+    figures = []
+    for title, note, lines in CHARTS:
+        series = [
+            Series(
+                label=label,
+                points=tuple((row["step"], row.get(name)) for row in metrics if row["phase"] == phase and name in row),
+                dots=phase == "evaluate",
+            )
+            for label, phase, name in lines
+        ]
+        figures.append(draw_chart(title, series, x_label="warm-up step" if lines[0][1] == "sft" else "RL step", note=note))
+    drawn = "".join(figures)
+    return f'<div class="charts">{drawn}</div>' if drawn else '<p class="dim">No metrics were recorded yet.</p>'
+
+
+def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metrics: Metrics) -> str:
+    """How trajectories ended, per evaluation `(label, rows)`, what went wrong, and how much of training was lost."""
+    parts = []
+    if batches:
+        stops = sorted({row["stop"] for _, rows in batches for row in rows})
+        head = "".join(f"<th>{escape(label)}</th>" for label, _ in batches)
+        body = "".join(
+            f"<tr><td>{escape(stop)}</td>{''.join(f'<td>{sum(row["stop"] == stop for row in rows)}</td>' for _, rows in batches)}</tr>"
+            for stop in stops
+        )
+        invalid = "".join(f"<td>{sum('invalid' in row['reward'] for row in rows)}</td>" for _, rows in batches)
+        table = f"<thead><tr><th>how it ended</th>{head}</tr></thead><tbody>{body}<tr><td>reward invalid</td>{invalid}</tr></tbody>"
+        parts.append(f'<div class="scroll"><table>{table}</table></div>')
+    errors = Counter(row["error"] for _, rows in batches for row in rows if row["error"])
+    if errors:
+        items = "".join(f"<li>{count} × {escape(text[:300])}</li>" for text, count in errors.most_common(5))
+        parts.append(f"<p>Most frequent errors:</p><ul>{items}</ul>")
+    losses = [row["rollout/invalid"] for row in metrics if row.get("rollout/invalid") is not None]
+    if losses:
+        share = sum(losses) / len(losses)
+        parts.append(f"<p>In training {100 * share:.2f}% of trajectories had an invalid reward; they were left out of credit and loss.</p>")
+    return "".join(parts) or '<p class="dim">Nothing was recorded.</p>'
+
+
+def draw_time(metrics: Metrics) -> str:
+    """Where the seconds went, by phase."""
+    seconds = [(label, sum(row.get(name) or 0.0 for row in metrics)) for label, name in PHASES]
+    total = sum(value for _, value in seconds)
+    if not total:
+        return '<p class="dim">No timings were recorded yet.</p>'
+    spans = "".join(f'<span class="k{n}" style="width:{100 * value / total:.1f}%"></span>' for n, (_, value) in enumerate(seconds, start=1))
+    keys = "".join(
+        f'<span class="key k{n}">{label} <b>{format_seconds(value)}</b> ({100 * value / total:.0f}%)</span>'
+        for n, (label, value) in enumerate(seconds, start=1)
+    )
+    return f'<div class="bar">{spans}</div><div class="legend">{keys}</div><p class="dim">Evaluations, checkpoints and start-up are not part of this.</p>'

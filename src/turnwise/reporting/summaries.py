@@ -1,0 +1,56 @@
+"""The evaluation summaries of a run: read, ordered, put into words.
+
+A summary is the plain data of `evaluations/NAME.summary.json`: name, label, step, and one row per kind of task.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import StoreError
+
+Summary = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def load_summaries(run: Path) -> list[dict[str, Any]]:
+    """The run's own evaluations by step, plain ones before controls. Later `turnwise evaluate` calls are not among them.
+
+    Raises StoreError naming the file that cannot be read.
+    """
+    summaries = []
+    for path in sorted((run / "evaluations").glob("heldout_*.summary.json")):
+        try:
+            summaries.append(json.loads(path.read_bytes()))
+        except (OSError, ValueError) as cause:
+            raise StoreError(f"{path} cannot be read ({cause}); delete it and run `turnwise evaluate {run}`") from cause
+    return sorted(summaries, key=lambda summary: (summary["step"], is_control(summary), summary["name"]))
+
+
+def is_control(summary: Summary) -> bool:
+    """Whether something was taken away from the policy (its search, the right documents)."""
+    return re.fullmatch(r"heldout_\d+", summary["name"]) is None
+
+
+def kinds_of(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every kind of task in any summary: in order of appearance, "all" last."""
+    kinds = dict.fromkeys(str(row["kind"]) for summary in summaries for row in summary["rows"])
+    return [kind for kind in kinds if kind != "all"] + (["all"] if "all" in kinds else [])
+
+
+def row_of(summary: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """A summary's row of one kind, or None."""
+    return next((row for row in summary["rows"] if row["kind"] == kind), None)
+
+
+
+
+def format_success(row: Mapping[str, Any]) -> str:
+    """A row's success with its interval in percent, `37.2% [33.3, 41.2]`; the interval never breaks across lines."""
+    if not row["n"]:
+        return "-"
+    return f"{100 * row['success']:.1f}% [{100 * row['low']:.1f},\u00a0{100 * row['high']:.1f}]"

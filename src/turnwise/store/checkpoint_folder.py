@@ -1,0 +1,156 @@
+"""Checkpoint folders that are whole or not there. What they hold is training's business.
+
+    checkpoints/step_000012/           whole: written aside, synced, renamed
+    checkpoints/step_000012/manifest.json    size and SHA-256 of every other file
+    checkpoints/.step_000012.tmp/      being written or deleted; worthless after a crash
+    checkpoints/.step_000012.old/      set aside while a new one of the same step takes its name
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from turnwise.core.errors import CheckpointError, StoreError, boundary
+from turnwise.store.run_folder import disk_error, sync
+
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
+    """A temporary folder to fill; on success it becomes `checkpoints/step_<step>` with a manifest, in one rename.
+
+    On any failure, Ctrl-C included, the temporary folder is removed and what was there before stays. An error of the disk or of
+    a library that writes becomes StoreError; Turnwise's own errors pass unchanged.
+    """
+    target = _path(run, step)
+    temporary = _aside(target, "tmp")
+    try:
+        with boundary(StoreError, f"cannot write checkpoint {target} (if the disk is full, free some, then continue with --resume)"):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            _seal(temporary)
+            _swap_in(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Raise CheckpointError naming the first file of the manifest that is missing, truncated or changed, and the remedy."""
+    if not path.is_dir():
+        steps = ", ".join(str(step) for step, _ in _checkpoints(path.parent.parent)) or "none"
+        raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints of steps: {steps}")
+    remedy = f"delete the folder {path} to fall back to the checkpoint before it"
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        expectations = [(str(name), int(entry["size"]), str(entry["sha256"])) for name, entry in manifest.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise CheckpointError(f"checkpoint {path} has no readable {MANIFEST} ({type(cause).__name__}: {cause}); {remedy}") from cause
+    for name, size, sha256 in expectations:
+        file = path / name
+        if not file.is_file():
+            raise CheckpointError(f"checkpoint {path} lacks {name}; {remedy}")
+        found = file.stat().st_size
+        if found != size:
+            raise CheckpointError(f"checkpoint {path}: {name} has {found} bytes instead of {size} (truncated?); {remedy}")
+        try:
+            same = _sha256(file) == sha256
+        except OSError as cause:
+            raise CheckpointError(f"checkpoint {path}: {name} cannot be read ({cause.strerror or cause}); {remedy}") from cause
+        if not same:
+            raise CheckpointError(f"checkpoint {path}: {name} is not what was written (changed?); {remedy}")
+
+
+def latest_checkpoint(run: Path) -> Path | None:
+    """The checkpoint of the highest step, or None. Unfinished ones do not count; whether it is intact is `verify_checkpoint`'s."""
+    found = _checkpoints(run)
+    return found[-1][1] if found else None
+
+
+def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
+    """Delete all but the latest `keep` (at least 1) checkpoints and those of the steps in `always`.
+
+    Raises ValueError for a smaller `keep`, StoreError when the disk refuses.
+    """
+    if keep < 1:
+        raise ValueError(f"keep={keep} would delete the latest checkpoint; it must be at least 1")
+    candidates = [path for step, path in _checkpoints(run) if step not in always]
+    for path in candidates[:-keep]:
+        doomed = _aside(path, "tmp")
+        try:
+            shutil.rmtree(doomed, ignore_errors=True)
+            os.rename(path, doomed)
+            shutil.rmtree(doomed)
+        except OSError as cause:
+            raise disk_error("delete checkpoint", path, cause) from cause
+
+
+def sweep(run: Path) -> None:
+    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside. Raises StoreError."""
+    checkpoints = run / "checkpoints"
+    for old in checkpoints.glob(".step_*.old"):
+        target = checkpoints / old.name[1:].removesuffix(".old")
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            continue
+        try:
+            os.rename(old, target)
+        except OSError as cause:
+            raise disk_error("put back checkpoint", target, cause) from cause
+    for temporary in checkpoints.glob(".step_*.tmp"):
+        shutil.rmtree(temporary, ignore_errors=True)
+    for folder in (run, run / "trajectories", run / "evaluations"):
+        for file in folder.glob(".*.tmp"):
+            file.unlink(missing_ok=True)
+
+
+def _path(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step_{step:06d}"
+
+
+def _aside(target: Path, suffix: str) -> Path:
+    return target.with_name(f".{target.name}.{suffix}")
+
+
+def _checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """Step and path of every checkpoint, by step."""
+    paths = [path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)]
+    return sorted((int(path.name.removeprefix("step_")), path) for path in paths)
+
+
+def _seal(folder: Path) -> None:
+    """Write the manifest and wait until everything is on disk."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    manifest = {file.relative_to(folder).as_posix(): {"size": file.stat().st_size, "sha256": _sha256(file)} for file in files}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for path in (*files, folder / MANIFEST, *(p for p in folder.rglob("*") if p.is_dir()), folder):
+        sync(path)
+
+
+def _swap_in(temporary: Path, target: Path) -> None:
+    """Give `temporary` the name `target`. At every moment one whole checkpoint exists under its name or set aside."""
+    old = _aside(target, "old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        os.rename(target, old)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        if old.exists():
+            os.rename(old, target)
+        raise
+    sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

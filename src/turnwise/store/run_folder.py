@@ -1,0 +1,208 @@
+"""One run on disk. Whole files are replaced atomically; lines are only appended, so nothing written is lost to a crash.
+
+    config.json                      the resolved recipe
+    metrics.jsonl                    one line per step and phase
+    events.jsonl                     what happened to the run as a whole, one line each; never rewritten
+    trajectories/step_000012.*       every trajectory of RL step 12 (see `trajectories`)
+    evaluations/NAME.*               trajectories and summary of one evaluation
+    checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
+    report.html
+
+Knows files and steps; knows nothing about models, tensors or what a config means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import StoreError
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A run's folder, made by `create` or found by `open`."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """Make the folder, or take an empty one. Of two processes that want one name, one gets it.
+
+        Raises StoreError when the folder holds anything already, or cannot be made.
+        """
+        taken = f"{path} already holds a run or other files; continue it with --resume {path}, or change run.name or run.output"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise StoreError(taken)
+            (path / EVENTS).touch(exist_ok=False)
+        except StoreError:
+            raise
+        except FileExistsError as cause:
+            raise StoreError(taken) from cause
+        except OSError as cause:
+            raise disk_error("make the run folder", path, cause) from cause
+        folder = cls(path)
+        folder.append_event("created")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run. Raises StoreError when the folder holds no run."""
+        if not (path / CONFIG).is_file():
+            raise StoreError(f"{path} is not a run folder: it holds no {CONFIG}; name a folder that `turnwise train` made")
+        return cls(path)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write `name` below the folder, atomically. Raises StoreError when the disk refuses."""
+        write_json_atomic(self.path / name, value)
+
+    def append_metrics(self, step: int, phase: str, values: Mapping[str, float]) -> None:
+        """Append one line: step, phase, time (Unix seconds) and `values`; what is not finite becomes null.
+
+        Raises StoreError when the disk refuses; the file is then as before.
+        """
+        row: dict[str, Any] = {"step": step, "phase": phase, "time": round(time.time(), 3)}
+        row |= {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
+        append_line(self.path / METRICS, row)
+
+    def append_event(self, kind: str, text: str = "") -> None:
+        """Append one line to the log of the run: "created", "resumed", whatever `kind` names. Raises StoreError as above."""
+        append_line(self.path / EVENTS, {"time": round(time.time(), 3), "kind": kind, "text": text})
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All rows; a null is a number that was not finite. A last line cut off by a crash is left out.
+
+        Raises StoreError naming file and line for any other line that is not a JSON object.
+        """
+        return list(_read_lines(self.path / METRICS))
+
+    def truncate(self, *, after_step: int) -> None:
+        """Forget metrics, trajectories and evaluations of RL steps after `after_step`, before they are run again.
+
+        The supervised warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is
+        negative; -1 forgets everything but config, events and checkpoints. Raises StoreError.
+        """
+        kept = [row for row in self.read_metrics() if after_step >= 0 and (row["phase"] == "sft" or row["step"] <= after_step)]
+        write_bytes_atomic(self.path / METRICS, b"".join(_line(row) for row in kept))
+        for folder in ("trajectories", "evaluations"):
+            for file in sorted((self.path / folder).glob("*")):
+                match = re.search(r"_(\d{6,})(?!\d)", file.name)
+                if match and int(match.group(1)) > after_step:
+                    _remove(file)
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Replace `path` by `value` as indented JSON, or leave it as it was. Raises StoreError."""
+    write_bytes_atomic(path, json.dumps(value, indent=1).encode())
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` or leave it as it was; makes missing folders. Raises StoreError naming path, cause and remedy."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        sync(path.parent)
+    except OSError as cause:
+        raise disk_error("write", path, cause) from cause
+
+
+def append_line(path: Path, row: Mapping[str, Any]) -> None:
+    """Append `row` as one JSON line and wait for the disk. What a crash left of an unfinished last line is cut off first.
+
+    Raises StoreError when the disk refuses; nothing of the row stays then.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            end = _end_of_lines(path, handle)
+            try:
+                os.ftruncate(handle, end)
+                _write_all(handle, _line(row), end)
+                os.fsync(handle)
+            except BaseException:
+                os.ftruncate(handle, end)
+                raise
+        finally:
+            os.close(handle)
+    except OSError as cause:
+        raise disk_error("append to", path, cause) from cause
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's data, or a folder's list of names, is on disk. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def disk_error(verb: str, path: Path, cause: OSError) -> StoreError:
+    """The StoreError for an operation the disk refused."""
+    return StoreError(
+        f"cannot {verb} {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with --resume"
+    )
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row).encode() + b"\n"
+
+
+def _write_all(handle: int, data: bytes, offset: int) -> None:
+    while data:
+        written = os.pwrite(handle, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _end_of_lines(path: Path, handle: int) -> int:
+    """Where the next line starts: the end of the file, or of its last whole line when a crash tore the one after."""
+    size = os.fstat(handle).st_size
+    if size == 0 or os.pread(handle, 1, size - 1) == b"\n":
+        return size
+    return path.read_bytes().rfind(b"\n") + 1
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file; a last one without its line break was never finished and is left out."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except OSError as cause:
+        raise StoreError(f"{path} cannot be read: {cause.strerror or cause}; check its permissions") from cause
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as cause:
+            raise StoreError(f"{path}, line {number} is not JSON ({cause}); remove the line") from cause
+        if not isinstance(row, dict):
+            raise StoreError(f"{path}, line {number} is {type(row).__name__}, not a JSON object; remove the line")
+        yield row
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink()
+    except OSError as cause:
+        raise disk_error("remove", file, cause) from cause
