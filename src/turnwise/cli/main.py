@@ -5,46 +5,68 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from turnwise import __version__
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
+if TYPE_CHECKING:
+    from turnwise.config.run import RunConfig
+
+
+class Stopped(Exception):
+    """Ctrl-C. The message says what is kept and how to go on."""
+
+
+class Commands(TyperGroup):
+    """Turns Ctrl-C into `Stopped` before typer ends the process without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped("stopped; everything written so far is kept") from None
+
+
 app = typer.Typer(
     name="turnwise",
+    cls=Commands,
     help="Reinforcement learning for language-model agents on multi-turn, tool-using tasks.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Recipe = Annotated[list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")]
+Recipe = Annotated[
+    list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def main() -> None:
     """Run the command line: one clear message instead of a traceback, unless `--debug`."""
-    debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
         app(args=arguments, standalone_mode=True)
-    except TurnwiseError as error:
-        if debug:
+    except (TurnwiseError, Stopped, MemoryError) as error:
+        if len(arguments) < len(sys.argv) - 1:
             raise
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        if debug:
-            raise
-        print("stopped. Nothing written is lost; continue with `turnwise train --resume RUN`", file=sys.stderr)
-        raise SystemExit(130) from None
-    except MemoryError:
-        if debug:
-            raise
-        print("error: out of memory; lower engine.max_concurrency, engine.max_context or train.micro_batch_tokens", file=sys.stderr)
-        raise SystemExit(2) from None
+        message, code = explain(error)
+        print(message, file=sys.stderr)
+        raise SystemExit(code) from None
+
+
+def explain(error: TurnwiseError | Stopped | MemoryError) -> tuple[str, int]:
+    """What to tell the user, and the exit code: 130 after Ctrl-C, else 2."""
+    if isinstance(error, Stopped):
+        return str(error), 130
+    if isinstance(error, MemoryError):
+        return "error: out of memory; lower engine.max_concurrency, engine.max_context or train.micro_batch_tokens", 2
+    return f"error: {error}", 2
 
 
 def _version(value: bool) -> None:
@@ -68,7 +90,12 @@ def _split(arguments: list[str] | None) -> tuple[list[Path], list[str]]:
     return [Path(a) for a in items if a not in overrides], overrides
 
 
-def _load(arguments: list[str] | None) -> Any:
+def _folders(config: RunConfig) -> set[Path]:
+    """The run folders of this recipe's name."""
+    return set(Path(config.run.output).glob(f"{config.run.name}-*"))
+
+
+def _load(arguments: list[str] | None) -> RunConfig:
     from turnwise.config.load import load_config
 
     files, overrides = _split(arguments)
@@ -90,9 +117,15 @@ def train(
     if dry_run:
         _print_plan(config if config is not None else _resolved(resume))
         return
-    from turnwise.runs.train import run_train
+    before = set() if config is None else _folders(config)
+    try:
+        from turnwise.runs.train import run_train
 
-    _print_results(run_train(config, resume=resume, display=True))
+        _print_results(run_train(config, resume=resume, display=True))
+    except KeyboardInterrupt:
+        made = max(_folders(config) - before, default=None) if config is not None else resume
+        where = f"; continue with `turnwise train --resume {made}`" if made else ", nothing was written yet"
+        raise Stopped(f"stopped{where}") from None
 
 
 @app.command()
@@ -134,7 +167,9 @@ def evaluate(
 def ask(
     run: RunPath,
     question: Annotated[str | None, typer.Argument(help="Your question; a held-out task when not given.")] = None,
-    task: Annotated[int, typer.Option(min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used.")] = 0,
+    task: Annotated[
+        int, typer.Option(min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used.")
+    ] = 0,
 ) -> None:
     """Put a question to a trained run and watch it search."""
     from turnwise.runs.ask import run_ask
@@ -191,13 +226,13 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
         print(f"{name:<{width}}  {value}")
 
 
-def _resolved(run: Path | None) -> Any:
+def _resolved(run: Path | None) -> RunConfig:
     from turnwise.config.load import load_resolved
 
     return load_resolved(Path(run or ".") / "config.json")
 
 
-def _print_plan(config: Any) -> None:
+def _print_plan(config: RunConfig) -> None:
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
 

@@ -43,7 +43,9 @@ class SftSection(Section):
     steps: int = Field(0, ge=0)
     """Optimizer steps; 0 skips the warm-up."""
     batch_size: int = Field(64, ge=1)
-    """Demonstrations per step, each of a new task."""
+    """Demonstrations per step."""
+    num_demonstrations: int = Field(4096, ge=1)
+    """Different demonstrations, each of a task of its own; every pass over them has a new order."""
     lr: float = Field(3e-3, gt=0)
     """Peak learning rate; cosine decay to 0."""
     warmup_steps: int = Field(10, ge=0)

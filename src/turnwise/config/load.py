@@ -98,7 +98,7 @@ def _validate(tree: dict[str, Any], sources: Mapping[str, str], otherwise: str =
         where = next((sources[p] for p in _prefixes(key) if p in sources), otherwise)
         if problem["type"] == "extra_forbidden":
             raise ConfigError(f"{where}: unknown key {key!r}; {_nearest(key)}") from None
-        raise ConfigError(f"{where}: {key} is {problem['input']!r}; {_expectation(problem['msg'])}") from None
+        raise ConfigError(f"{where}: {key} is {problem['input']!r}; {_expectation(problem['type'], problem['msg'])}") from None
 
 
 def _prefixes(key: str) -> list[str]:
@@ -106,16 +106,20 @@ def _prefixes(key: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _expectation(message: str) -> str:
+def _expectation(kind: str, message: str) -> str:
+    if kind in ("model_type", "dict_type"):
+        return "it must be a table"
+    if kind == "invalid-json-value":
+        return "it must be a number, a string, a boolean, a list or a table"
     return message.replace("Input should be", "it must be", 1)
 
 
 def _nearest(key: str) -> str:
     known = leaves(RunConfig)
-    section, _, last = key.partition(".")
-    namesakes = [leaf for leaf in known if leaf.partition(".")[2] == last]
+    section, last = key.split(".")[0], key.split(".")[-1]
+    namesakes = [leaf for leaf in known if leaf.split(".")[-1] == last]
     siblings = [leaf for leaf in known if leaf.startswith(f"{section}.")]
-    candidates = namesakes or siblings or ([*known, *RunConfig.model_fields] if last else list(RunConfig.model_fields))
+    candidates = namesakes or siblings or list(RunConfig.model_fields)
     return f"did you mean {difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]!r}?"
 
 

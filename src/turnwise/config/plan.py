@@ -47,7 +47,7 @@ def compute_plan(config: RunConfig) -> Plan:
     """Bounds from the recipe alone; sizes by the formula of Llama-like decoders."""
     rollout, engine = config.rollout, config.engine
     trajectories = rollout.tasks_per_step * rollout.group_size
-    demonstrations = config.sft.steps * config.sft.batch_size
+    demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
     sizes = None if config.model.path else _sizes(config.model.config, config.tokenizer.vocab_size)
     item = _BYTES[config.model.dtype]
     copies = 5 if config.loss.kl_coefficient else 4

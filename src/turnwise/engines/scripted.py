@@ -1,4 +1,7 @@
-"""A sampler without a model: replies from a script. Public, for tests and for trying an environment."""
+"""A sampler without a model: replies from a script. Public, for tests and for trying an environment.
+
+Knows nothing of what the replies mean; the renderer encodes them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ class ScriptedEngine:
     """Implements `core.protocols.Engine`. Every session plays the script from its start.
 
     A script is a sequence of replies, or a function from the prompt's token ids to the next reply. A string is an assistant
-    message with that text. Replies are certain: log-probabilities are 0.
+    message with that text (tags and tool calls written out in it are the renderer's to encode). Replies are certain:
+    log-probabilities are 0.
     """
 
     def __init__(self, renderer: Renderer, script: Script) -> None:
@@ -38,15 +42,17 @@ class ScriptedEngine:
         elif turn < len(self._script):
             reply = self._script[turn]
         else:
-            raise EngineError(f"the script ended: session {session!r} asks for reply {turn + 1} of {len(self._script)}")
+            raise EngineError(
+                f"the script ended: session {session!r} asks for reply {turn + 1} of {len(self._script)}; "
+                "add a reply, or let the last one end the episode"
+            )
         message = text_message("assistant", reply) if isinstance(reply, str) else reply
         ids = self._renderer.encode_reply(message)
-        cut = len(ids) > params.max_tokens
-        ids = to_ids(ids[: params.max_tokens])
+        kept = to_ids(ids[: params.max_tokens])
         return Completion(
-            token_ids=ids,
-            logprobs=to_floats(np.zeros(len(ids))),
-            finish_reason=FinishReason.LENGTH if cut else FinishReason.STOP,
+            token_ids=kept,
+            logprobs=to_floats(np.zeros(len(kept))),
+            finish_reason=FinishReason.LENGTH if len(kept) < len(ids) else FinishReason.STOP,
             version_first=self.version,
             version_last=self.version,
         )

@@ -45,7 +45,6 @@ class ChatRenderer:
         Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
         """
         self._tokenizer = tokenizer
-        self.enable_thinking = enable_thinking
         switches: dict[str, bool] = {} if enable_thinking else {"enable_thinking": False}
         with boundary(ConfigError, f"renderer.name={name!r} cannot be built for this tokenizer"):
             from renderers import config_from_name, create_renderer
@@ -176,10 +175,7 @@ class ChatRenderer:
 
 
 class _FencingTokenizer:
-    """The tokenizer the package sees: fenced text is encoded as plain characters, everything else as ever.
-
-    Has no `__call__`: the package then skips character offsets, which nobody reads here.
-    """
+    """The tokenizer the package sees: fenced text is encoded as plain characters, everything else as ever."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -195,6 +191,9 @@ class _FencingTokenizer:
         return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
 
     def __getattr__(self, name: str) -> Any:
+        # Without `__call__` the package does not ask for character offsets, which fences would move and nobody reads here.
+        if name.startswith("__"):
+            raise AttributeError(name)
         return getattr(self._tokenizer, name)
 
 

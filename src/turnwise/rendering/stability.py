@@ -1,8 +1,13 @@
-"""The check at start: this renderer, with this tokenizer and tool set, only ever appends."""
+"""The check at start: this renderer, with this tokenizer and tool set, only ever appends, and reads back what it wrote.
+
+Knows the `Renderer` protocol and no format; a renderer that can render a whole conversation at once (`render_all`) is
+compared with itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -10,52 +15,81 @@ from turnwise.core.errors import RenderError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
 
-_PROBE = 'naïve  "quotes" \n\ttabs — 你好 🙂 </information> <|im_end|>'
-"""Odd on purpose: whitespace, other scripts, and text that looks like control tokens."""
+_PROBE = 'naïve  "quotes" \n\ttabs — 你好 🙂 '
+"""Odd on purpose: whitespace and other scripts."""
+
+Decode = Callable[[Sequence[int]], str]
 
 
-def check_prefix_stable(
-    renderer: Renderer, decode: Callable[[Sequence[int]], str], messages: Sequence[Message], tools: Sequence[ToolSpec]
-) -> None:
-    """Prove on a probe conversation that replies read back as they were written and that observations only append.
+def check_prefix_stable(renderer: Renderer, decode: Decode, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+    """Play a probe conversation (opening, two calls with their answers, a final reply) and prove that
 
-    Two things are checked. A reply that is encoded and parsed is the same reply. And where the renderer can render a whole
-    conversation at once (it has `render_all`), the ids of that rendering begin with the ids the rollout would have built turn
-    by turn; a template that rewrites history is caught here instead of in training.
+    - each reply, encoded and parsed, is the same reply, and encoding what was parsed gives the same tokens;
+    - an answer that spells out the tokens a reply ends with appends no more of those tokens than a harmless answer;
+    - the tokens the turns added up to are those of the whole conversation rendered at once, where the renderer can do that:
+      a template that rewrites history is caught here instead of in training.
 
-    Raises RenderError naming the first differing token and the remedy.
+    `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the remedy.
     """
-    prompt = renderer.open(messages, tools)
     name = tools[0].name if tools else "search"
-    call = text_message("assistant", "", tool_calls=(ToolCall(id="call_0", name=name, arguments='{"query": "probe"}'),))
-    reply = renderer.encode_reply(call)
-    parsed = renderer.parse(prompt, reply)
-    if [c.name for c in parsed.tool_calls] != [name] or parsed.tool_errors:
-        raise RenderError(
-            f"a call of tool {name!r} does not survive encoding and parsing: got {parsed.tool_calls or parsed.tool_errors} from "
-            f"{decode(reply.tolist())!r}; the renderer does not fit this tokenizer, choose another renderer.kind or renderer.name"
-        )
-    observation = text_message("tool", _PROBE, tool_call_id=parsed.tool_calls[0].id, name=name)
-    appended = renderer.extend(prompt, reply, [observation], tools)
-    incremental = to_ids(np.concatenate([prompt, reply, appended]))
+    history: list[Message] = list(messages)
+    built = renderer.open(history, tools)
+    _compare(built, renderer.open(history, tools), decode, "opening the same conversation again")
+    stops = [decode([token]) for token in renderer.stop_token_ids]
+    reasoning = _find_reasoning(renderer)
+    for number, answer in enumerate((_PROBE, "plain " + " ".join([*stops, *renderer.stop]))):
+        call = ToolCall(id=f"call_{number}", name=name, arguments=f'{{"query": "probe {number} é"}}')
+        reply = Message(role="assistant", content=(), reasoning=reasoning, tool_calls=(call,))
+        reply_ids, call_id = _check_reply(renderer, decode, built, reply)
+        observation, harmless = (text_message("tool", text, tool_call_id=call_id, name=name) for text in (answer, "plain"))
+        appended, template = (renderer.extend(built, reply_ids, [message], tools) for message in (observation, harmless))
+        if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
+            raise RenderError(
+                f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the tokens "
+                f"{stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
+            )
+        built = to_ids(np.concatenate([built, reply_ids, appended]))
+        history += [reply, observation]
+    _check_reply(renderer, decode, built, text_message("assistant", "<answer> done </answer>"))
     render_all = getattr(renderer, "render_all", None)
     if render_all is not None:
-        whole = render_all([*messages, call, observation], tools)
-        _compare(incremental, whole, decode)
-        answered = to_ids(np.concatenate([incremental, renderer.encode_reply(text_message("assistant", "done"))]))
-        _compare(answered, render_all([*messages, call, observation, text_message("assistant", "done"), text_message("user", "more")], tools), decode, prefix=True)
+        _compare(built, render_all(history, tools), decode, "a full rendering")
 
 
-def _compare(built: IntArray, whole: IntArray, decode: Callable[[Sequence[int]], str], *, prefix: bool = False) -> None:
-    """Raise RenderError at the first token where a whole rendering differs from what the turns added up to."""
-    if prefix:
-        whole = whole[: len(built)]
-    for index in range(max(len(built), len(whole))):
-        left = int(built[index]) if index < len(built) else None
-        right = int(whole[index]) if index < len(whole) else None
+def _find_reasoning(renderer: Renderer) -> str | None:
+    """Probe reasoning, or None where the renderer cannot write any (thinking is switched off)."""
+    try:
+        renderer.encode_reply(text_message("assistant", "done", reasoning="probe"))
+    except RenderError:
+        return None
+    return "probe"
+
+
+def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
+    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and parsing."""
+    ids = renderer.encode_reply(reply)
+    parsed = renderer.parse(prompt, ids)
+    meant, read = ([(call.name, call.arguments) for call in message.tool_calls] for message in (reply, parsed))
+    if meant != read or parsed.text != reply.text or parsed.tool_errors:
+        raise RenderError(
+            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} with errors "
+            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer does not fit this "
+            "tokenizer or tool set, choose another renderer.kind or renderer.name"
+        )
+    _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
+    return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
+
+
+def _compare(built: IntArray, other: IntArray, decode: Decode, what: str) -> None:
+    """Raise RenderError at the first token where `other` differs from what the turns added up to."""
+    for index, (left, right) in enumerate(zip_longest(built.tolist(), other.tolist())):
         if left != right:
-            shown = [None if token is None else decode([token]) for token in (left, right)]
+            ours, theirs = ("nothing" if token is None else f"{token} ({decode([token])!r})" for token in (left, right))
             raise RenderError(
-                f"the renderer is not prefix-stable: at token {index} the turns gave {left} ({shown[0]!r}) and a full rendering gives "
-                f"{right} ({shown[1]!r}); use a renderer that keeps history as it was (renderer.name), or renderer.kind='tags'"
+                f"the renderer is not prefix-stable: at token {index} the turns gave {ours} and {what} gives {theirs}; "
+                "use a renderer that keeps history as it was (renderer.name), or renderer.kind='tags'"
             )
+
+
+def _count(ids: IntArray, tokens: Sequence[int]) -> int:
+    return int(np.isin(ids, tokens).sum())

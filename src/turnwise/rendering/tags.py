@@ -194,5 +194,5 @@ def _read_query(calls: Sequence[ToolCall]) -> str:
         query = None
     if not isinstance(query, str) or calls[0].name != "search":
         shown = ", ".join(f"{call.name}({call.arguments})" for call in calls)[:200]
-        raise RenderError(f'a reply with tags is one call search({{"query": "..."}}), not {shown}; use renderer.kind="chat" for other tools')
+        raise RenderError(f'tags can write one call search({{"query": "..."}}) per reply, not {shown}; use renderer.kind="chat"')
     return query

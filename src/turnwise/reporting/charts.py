@@ -20,7 +20,7 @@ class Series:
     points: tuple[tuple[float, float | None], ...]
     """`(x, y)` by rising x; y None is a gap."""
     dots: bool = False
-    """Mark every point: for few and far ones."""
+    """Mark every point and only hint at the line between: for few and far ones."""
 
     @property
     def values(self) -> list[float]:
@@ -29,7 +29,7 @@ class Series:
 
 
 def draw_chart(title: str, series: Sequence[Series], *, x_label: str, note: str = "") -> str:
-    """A figure with axes, grid, legend and each line's last value; "" when no series has a value."""
+    """A figure with axes, grid, legend and each line's last value; "" when no series has a value. x counts steps: whole numbers."""
     shown = [s for s in series if s.values]
     if not shown:
         return ""
@@ -51,7 +51,7 @@ def draw_chart(title: str, series: Sequence[Series], *, x_label: str, note: str 
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 3.5}" text-anchor="end">{format_number(tick)}</text>')
     for tick in x_ticks:
-        if x_low <= tick <= x_high:
+        if x_low <= tick <= x_high and tick == int(tick):
             x, _ = at(tick, y_low)
             parts.append(f'<text x="{x}" y="{HEIGHT - 9}" text-anchor="middle">{format_number(tick)}</text>')
     for number, line in enumerate(shown, start=1):
@@ -78,7 +78,8 @@ def _draw_line(line: Series, number: int, at: Callable[[float, float], tuple[flo
     for stretch in stretches:
         if len(stretch) > 1:
             path = " ".join(f"{x},{y}" for x, y in stretch)
-            parts.append(f'<polyline class="line s{number}" points="{path}"/>')
+            faint = " faint" if line.dots else ""
+            parts.append(f'<polyline class="line s{number}{faint}" points="{path}"/>')
         if line.dots or len(stretch) == 1:
             parts += [f'<circle class="dot s{number}" cx="{x}" cy="{y}" r="3.2"/>' for x, y in stretch]
     return parts

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -44,8 +44,16 @@ class _LastingConsole(Console):
 class Display:
     """Shows one run: `with Display(total_steps=60, title="demo") as show: show.phase("rollout"); show.update(1, values)`."""
 
-    def __init__(self, *, total_steps: int, title: str, enabled: bool = True, console: Console | None = None) -> None:
-        """`total_steps` of RL. Not `enabled` shows nothing. `console` replaces standard error.
+    def __init__(
+        self,
+        *,
+        total_steps: int,
+        title: str,
+        enabled: bool = True,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`total_steps` of RL. Not `enabled` shows nothing. `console` replaces standard error; `clock` gives seconds.
 
         Without a terminal, or where NO_COLOR or CI is set, plain lines take the place of the live line.
         """
@@ -54,7 +62,8 @@ class Display:
         self._live = enabled and self._console.is_terminal and not (os.environ.get("NO_COLOR") or os.environ.get("CI"))
         self._title = title
         self._total_steps = total_steps
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock()
         self._section = ""
         self._section_total: int | None = None
         self._section_started = self._started
@@ -79,14 +88,15 @@ class Display:
         """The run entered a phase: "sft" (of `total` steps), "rollout", "train" or "evaluate" (of unknown length)."""
         section = name if name in ("sft", "evaluate") else "step"
         if section != self._section:
-            self._section, self._section_started, self._section_first = section, time.monotonic(), None
+            self._section, self._section_started, self._section_first = section, self._clock(), None
+            self._last_line = -math.inf
             self._section_total = total if total is not None or section != "step" else self._total_steps
             self._progress.update(self._task, total=self._section_total, completed=0, numbers="")
         self._progress.update(self._task, description=f"{self._title} · {name}".replace("[", "\\["))
 
     def update(self, step: int, values: Mapping[str, float | None]) -> None:
         """Step `step`, from 1, is finished, with these metrics."""
-        now = time.monotonic()
+        now = self._clock()
         if self._section_first is None:
             self._section_first = step
         total = self._section_total or self._total_steps
@@ -104,7 +114,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self._print(f"[{format_seconds(time.monotonic() - self._started)}] {text}")
+        self._print(f"[{format_seconds(self._clock() - self._started)}] {text}")
 
     def _print(self, text: str) -> None:
         if self._enabled:

@@ -35,12 +35,12 @@ def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> 
     """Up to `count` tasks of both evaluations as `(verdict, before, after)`.
 
     Mostly "wrong → right", those with most tool calls first; one each of "still wrong" and "right → wrong" where there is one; "right
-    both times" only when nothing else is left.
+    both times" only when nothing else is left. A task that could not be scored is neither right nor wrong and is left out.
     """
-    first = {row["task"]["id"]: row for row in before}
+    first = {row["task"]["id"]: row for row in before if "scored" in row["reward"]}
     found: dict[str, list[tuple[str, Row, Row]]] = {"wrong → right": [], "right → wrong": [], "still wrong": [], "right both times": []}
     for row in after:
-        if row["task"]["id"] in first:
+        if row["task"]["id"] in first and "scored" in row["reward"]:
             verdict = _verdict(succeeded(first[row["task"]["id"]]), succeeded(row))
             found[verdict].append((verdict, first[row["task"]["id"]], row))
     for pairs in found.values():
@@ -79,7 +79,9 @@ def draw_example(verdict: str, before: tuple[Row, Batch], after: tuple[Row, Batc
     good = " good" if verdict.endswith("right") else " bad" if verdict.endswith("wrong") else ""
     head = f'<h3><span class="verdict{good}">{escape(verdict)}</span>{badge}<span class="id">{escape(task["id"])}</span></h3>'
     answers = task["payload"].get("answers")
-    gold = f'<p class="gold">accepted answers: <b>{escape(", ".join(map(str, answers)) or "none")}</b></p>' if isinstance(answers, list) else ""
+    gold = ""
+    if isinstance(answers, list):
+        gold = f'<p class="gold">accepted answers: <b>{escape(", ".join(map(str, answers)) or "none")}</b></p>'
     return f'<article>{head}{gold}<div class="pair">{_draw_trajectory(*before)}{_draw_trajectory(*after)}</div></article>'
 
 
@@ -101,7 +103,8 @@ def _draw_trajectory(row: Row, batch: Batch) -> str:
         pieces.append(_draw_completion(turn, batch, _credited(row, number), left))
         left = max(0, left - (turn["completion"][1] - turn["completion"][0]))
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
-    return f'<div class="side"><h4>{escape(batch.label)}</h4><ul class="facts">{chips}</ul><div class="tokens">{"".join(pieces)}</div></div>'
+    head = f'<h4>{escape(batch.label)}</h4><ul class="facts">{chips}</ul>'
+    return f'<div class="side">{head}<div class="tokens">{"".join(pieces)}</div></div>'
 
 
 def _credited(row: Row, turn: int) -> bool:
@@ -114,8 +117,8 @@ def _draw_context(turn: Row, batch: Batch) -> str:
     cut = len(text) - MAX_CONTEXT_CHARS
     more = f" … {cut:,} more characters" if cut > 0 else ""
     if turn["parent"] is None:
-        return f'<span class="prompt" title="prompt, never trains">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
-    return f'<span class="observation" title="observation, never trains">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
+        return f'<span class="prompt" title="prompt">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
+    return f'<span class="observation" title="observation">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
 
 
 def _draw_completion(turn: Row, batch: Batch, credited: bool, limit: int) -> str:

@@ -25,13 +25,6 @@ REPORT = "report.html"
 NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: even a text that slipped through could load nothing and run nothing."""
 
-TOKEN_KEYS = (
-    '<p class="tokenkeys"><span><span class="prompt">prompt</span> (never trains)</span>'
-    '<span class="sampled"><i class="p0">sampled</i><i class="p2">by the</i><i class="p4">model</i> (darker: more probable; hover for numbers)</span>'
-    '<span><span class="observation">observation</span> (never trains)</span></p>'
-)
-
-
 def write_report(run: RunFolder) -> Path:
     """Write `report.html` into the run folder, atomically, and return its path.
 
@@ -46,7 +39,7 @@ def write_report(run: RunFolder) -> Path:
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
-        ("changes", "What changed", _draw_examples(batches, config.report.examples)),
+        ("changes", "What changed", _draw_examples(batches, config)),
         ("failures", "How trajectories ended", draw_failures(ended, metrics)),
         ("time", "Where the time went", draw_time(metrics)),
         ("config", "The run", _draw_run(run, config)),
@@ -54,8 +47,9 @@ def write_report(run: RunFolder) -> Path:
     body = "".join(f'<section id="{name}"><h2>{title}</h2>{content}</section>' for name, title, content in sections)
     steps = sum(row["phase"] == "train" for row in metrics)
     model = config.model.path or f"a {config.model.model_type} model from random weights"
+    warmup_steps = sum(row["phase"] == "sft" for row in metrics)
     about = (
-        f"{escape(model)} in the environment {escape(config.environment.name)}: {sum(row['phase'] == 'sft' for row in metrics)} warm-up steps, "
+        f"{escape(model)} in the environment {escape(config.environment.name)}: {warmup_steps} warm-up steps, "
         f"{steps} of {config.train.steps} RL steps, seed {config.run.seed}"
     )
     page = (
@@ -81,16 +75,27 @@ def _load_batch(run: Path, summary: Summary) -> Batch:
     return Batch(label=summary["label"], rows=load_rows(folder, summary["name"]), arrays=load_arrays(folder, summary["name"]))
 
 
-def _draw_examples(batches: Sequence[Batch], count: int) -> str:
+def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
     """The same tasks in both evaluations."""
     if len(batches) < 2:
         return '<p class="dim">Needs an evaluation before and one after training.</p>'
     before, after = batches
-    chosen = choose_examples(before.rows, after.rows, count)
+    chosen = choose_examples(before.rows, after.rows, config.report.examples)
     if not chosen:
         return '<p class="dim">No held-out task is in both evaluations (or report.examples is 0).</p>'
-    intro = "<p>The same held-out questions before and after, as the model saw and wrote them. Chosen to show what changed, so not a fair sample.</p>"
-    return intro + TOKEN_KEYS + "".join(draw_example(verdict, (old, before), (new, after)) for verdict, old, new in chosen)
+    intro = "<p>The same held-out questions before and after, as the model saw and wrote them. Chosen for what changed: no fair sample.</p>"
+    drawn = (draw_example(verdict, (old, before), (new, after)) for verdict, old, new in chosen)
+    return intro + _draw_token_keys(config.loss.mask_observations) + "".join(drawn)
+
+
+def _draw_token_keys(mask_observations: bool) -> str:
+    """What the colours mean."""
+    return (
+        '<p class="tokenkeys"><span><span class="prompt">prompt</span> (never trains)</span>'
+        '<span class="sampled"><i class="p0">sampled</i><i class="p2">by the</i><i class="p4">model</i> '
+        "(stronger green: more probable; hover for numbers)</span>"
+        f'<span><span class="observation">observation</span> ({"never trains" if mask_observations else "trained in this run"})</span></p>'
+    )
 
 
 def _draw_run(run: RunFolder, config: RunConfig) -> str:

@@ -15,7 +15,8 @@ Metrics = Sequence[Mapping[str, Any]]
 
 CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ("Reward and success", "Training rollouts; dots are held-out evaluations.", (
-        ("reward", "train", "rollout/reward"), ("success", "train", "rollout/success"), ("held-out success", "evaluate", "evaluate/success"))),
+        ("reward", "train", "rollout/reward"), ("success", "train", "rollout/success"),
+        ("held-out success", "evaluate", "evaluate/success"))),
     ("Tool calls per question", "Dots are held-out evaluations.", (
         ("training", "train", "rollout/tool_calls"), ("held-out", "evaluate", "evaluate/tool_calls"))),
     ("Entropy", "Nats per trained token; a fast fall means the policy stopped trying things.", (("entropy", "train", "train/entropy"),)),
@@ -54,8 +55,8 @@ def draw_headline(summaries: Sequence[Summary]) -> str:
         verdict = "the intervals overlap, so this may be chance"
     labels = escape(plain[0]["label"]), escape(plain[-1]["label"])
     lead = (
-        f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} to <b>{format_success(last)}</b> {labels[1]}, '
-        f"on {last['n']} questions: {verdict}.</p>"
+        f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} to <b>{format_success(last)}</b> '
+        f"{labels[1]}, on {last['n']} questions: {verdict}.</p>"
     )
     return lead + _explain(plain[0], plain[-1]) + _draw_controls(summaries, last)
 
@@ -75,10 +76,13 @@ def _explain(before: Summary, after: Summary) -> str:
     share, kind, old, new = max(moves, key=lambda move: abs(move[0]))
     if not share:
         return "<p>No kind of question changed its success.</p>"
+    truncated = ""
+    if old["truncated"] != new["truncated"]:
+        truncated = f", and trajectories cut off by a limit from {100 * old['truncated']:.1f}% to {100 * new['truncated']:.1f}%"
     return (
-        f"<p>Why: most of the change is on <b>{escape(kind)}</b> questions, where success went from {100 * old['success']:.1f}% to "
-        f"{100 * new['success']:.1f}% while tool calls per question went from <b>{old['tool_calls']:.2f}</b> to "
-        f"<b>{new['tool_calls']:.2f}</b> and trajectories cut off by a limit from {100 * old['truncated']:.1f}% to {100 * new['truncated']:.1f}%.</p>"
+        f"<p>Why: the largest part of the change is on <b>{escape(kind)}</b> questions, where success went from "
+        f"{100 * old['success']:.1f}% to {100 * new['success']:.1f}% while tool calls per question went from "
+        f"<b>{old['tool_calls']:.2f}</b> to <b>{new['tool_calls']:.2f}</b>{truncated}.</p>"
     )
 
 
@@ -135,13 +139,11 @@ def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], me
     parts = []
     if batches:
         stops = sorted({row["stop"] for _, rows in batches for row in rows})
+        counts = [(stop, [sum(row["stop"] == stop for row in rows) for _, rows in batches]) for stop in stops]
+        counts.append(("reward invalid", [sum("invalid" in row["reward"] for row in rows) for _, rows in batches]))
         head = "".join(f"<th>{escape(label)}</th>" for label, _ in batches)
-        body = "".join(
-            f"<tr><td>{escape(stop)}</td>{''.join(f'<td>{sum(row["stop"] == stop for row in rows)}</td>' for _, rows in batches)}</tr>"
-            for stop in stops
-        )
-        invalid = "".join(f"<td>{sum('invalid' in row['reward'] for row in rows)}</td>" for _, rows in batches)
-        table = f"<thead><tr><th>how it ended</th>{head}</tr></thead><tbody>{body}<tr><td>reward invalid</td>{invalid}</tr></tbody>"
+        body = "".join(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{n}</td>' for n in numbers)}</tr>" for name, numbers in counts)
+        table = f"<thead><tr><th>how it ended</th>{head}</tr></thead><tbody>{body}</tbody>"
         parts.append(f'<div class="scroll"><table>{table}</table></div>')
     errors = Counter(row["error"] for _, rows in batches for row in rows if row["error"])
     if errors:
@@ -165,4 +167,5 @@ def draw_time(metrics: Metrics) -> str:
         f'<span class="key k{n}">{label} <b>{format_seconds(value)}</b> ({100 * value / total:.0f}%)</span>'
         for n, (label, value) in enumerate(seconds, start=1)
     )
-    return f'<div class="bar">{spans}</div><div class="legend">{keys}</div><p class="dim">Evaluations, checkpoints and start-up are not part of this.</p>'
+    note = '<p class="dim">Evaluations, checkpoints and start-up are not part of this.</p>'
+    return f'<div class="bar">{spans}</div><div class="legend">{keys}</div>{note}'

@@ -108,6 +108,12 @@ async def _play(
         room = limits.before_reply(num_turns=len(turns), num_tokens=len(prompt_ids))
         if isinstance(room, StopReason):
             stop = room
+            if not turns:
+                reason = (
+                    f"the opening of task {attempt.task.id} has {len(prompt_ids)} tokens and leaves no room for a reply in "
+                    f"rollout.max_tokens={limits.max_tokens}; shorten the task, or raise rollout.max_tokens and engine.max_context"
+                )
+                return stop, Invalid(reason=reason, retryable=False)
             break
         params = SamplingParams(
             max_tokens=room,

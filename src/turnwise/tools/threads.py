@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _Worker(threading.Thread):
-    """Runs one job at a time and puts itself back among the idle ones after each."""
+    """Runs one job at a time; the job puts its worker back among the idle ones just before it delivers its result."""
 
     def __init__(self) -> None:
         super().__init__(name="turnwise-tool", daemon=True)
@@ -26,7 +26,6 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         while True:
             self.jobs.get()()
-            _idle.append(self)
 
 
 # list.append and list.pop are atomic; a hung worker is simply not in the list.
@@ -48,20 +47,22 @@ async def run_in_thread(job: Callable[[], T]) -> T:
         if not future.done():
             future.set_result(outcome)
 
-    def work() -> None:
-        try:
-            outcome: tuple[T | None, BaseException | None] = (job(), None)
-        except BaseException as cause:  # noqa: BLE001 - carried to the waiting task and raised there
-            outcome = (None, cause)
-        # The loop is closed when the run ended while this job still hung: nobody is waiting any more.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(deliver, outcome)
-
     try:
         worker = _idle.pop()
     except IndexError:
         worker = _Worker()
         worker.start()
+
+    def work() -> None:
+        try:
+            outcome: tuple[T | None, BaseException | None] = (job(), None)
+        except BaseException as cause:  # noqa: BLE001 - carried to the waiting task and raised there
+            outcome = (None, cause)
+        _idle.append(worker)
+        # The loop is closed when the run ended while this job still hung: nobody is waiting any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(deliver, outcome)
+
     worker.jobs.put(work)
     result, error = await future
     if error is None:

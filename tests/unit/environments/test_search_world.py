@@ -90,7 +90,7 @@ queries = st.recursive(
 
 
 def graph(facts):
-    return World(split="train", types=dict.fromkeys(ENTITIES, "person"), facts=facts)
+    return World(split="train", types=dict.fromkeys(ENTITIES, "person"), facts=facts, num_words=8)
 
 
 def is_member(entity, query, facts):

@@ -17,6 +17,7 @@ from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.search_qa.corpus import NUM_PHRASINGS, Corpus, write_corpus
 from turnwise.environments.search_qa.environment import DocumentFormat, SearchEnvironment, SearchSwitch, format_documents
 from turnwise.environments.search_qa.files import QuestionRow, load_corpus, load_questions
+from turnwise.environments.search_qa.names import MAX_WORDS
 from turnwise.environments.search_qa.policies import Conversation, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import KINDS, WITHOUT_SEARCH, Question, build_question
@@ -66,6 +67,8 @@ class SearchQA:
         mode: Mode = "fresh",
         seed: int = 0,
         num_entities: int = 40,
+        tasks_per_world: int = 1,
+        num_words: int = MAX_WORDS,
         num_passages: int = 10_000,
         kinds: Mapping[str, float] | None = None,
         num_phrasings: int = 1,
@@ -89,6 +92,8 @@ class SearchQA:
                 holds a training and a held-out world. "files": the user's own corpus and questions.
             seed: Of worlds, questions and the order of training rows.
             num_entities: Entities of a fresh world.
+            tasks_per_world: Consecutive tasks that share a fresh world; building one is most of a small task's cost.
+            num_words: Words used of each list that names are made from, 8 to `MAX_WORDS`; fewer are easier for a small model.
             num_passages: Size of the fixed corpus, distractors included.
             kinds: Question kind -> weight, for "fresh" and "fixed"; None is `DEFAULT_KINDS`.
             num_phrasings: How many ways facts and questions are worded, 1 to `NUM_PHRASINGS`.
@@ -121,6 +126,8 @@ class SearchQA:
                 raise ConfigError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
         _check_whole("seed", seed, 0, 2**62)
         _check_whole("num_entities", num_entities, MIN_ENTITIES, 1_000)
+        _check_whole("tasks_per_world", tasks_per_world, 1, 1_000)
+        _check_whole("num_words", num_words, 8, MAX_WORDS)
         _check_whole("num_passages", num_passages, 1_000, 1_000_000)
         _check_whole("num_phrasings", num_phrasings, 1, NUM_PHRASINGS)
         _check_whole("num_distractors", num_distractors, 0, 10_000)
@@ -131,6 +138,7 @@ class SearchQA:
         _check_number("reward_timeout_s", reward_timeout_s, 1e-3, 86_400.0)
         self._kinds = _checked_kinds(DEFAULT_KINDS if kinds is None else kinds)
         self._mode, self._seed, self._num_entities, self._num_passages = mode, seed, num_entities, num_passages
+        self._tasks_per_world, self._num_words = tasks_per_world, num_words
         self._num_phrasings, self._num_distractors, self._top_k = num_phrasings, num_distractors, top_k
         self._document_format: DocumentFormat = document_format
         self._prompt, self._search, self._naive_wander = PROMPTS[prompt], search, naive_wander
@@ -182,7 +190,7 @@ class SearchQA:
         path = (self._seed, "task", split, index)
         kind = rng(*path, "kind").choices(list(self._kinds), list(self._kinds.values()))[0]
         for attempt in range(1 if self._mode == "fixed" else MAX_WORLDS):
-            world_seed = None if self._mode == "fixed" else derive_seed(*path, "world", attempt)
+            world_seed = None if self._mode == "fixed" else derive_seed(self._seed, "world", split, index // self._tasks_per_world, attempt)
             scene = self._scene(split, world_seed)
             question = build_question(kind, scene.worlds[split], scene.corpus, rng(*path, "question", attempt), self._num_phrasings)
             if question is not None:
@@ -208,7 +216,7 @@ class SearchQA:
         return self._fixed_scene if world_seed is None else self._fresh_scene(split, world_seed)
 
     def _build_fresh_scene(self, split: Split, world_seed: int) -> Scene:
-        world = build_world(world_seed, split, self._num_entities)
+        world = build_world(world_seed, split, self._num_entities, self._num_words)
         corpus = write_corpus([world], seed=world_seed, num_phrasings=self._num_phrasings, num_distractors=self._num_distractors)
         return Scene(worlds={split: world}, corpus=corpus)
 
@@ -216,7 +224,7 @@ class SearchQA:
     def _fixed_scene(self) -> Scene:
         # An entity has 2.6 facts on average (2.75 at most), so two such worlds leave about a third of the passages to distractors.
         num_entities = int(self._num_passages * 0.33 / 2.6)
-        worlds: dict[Split, World] = {split: build_world(self._seed, split, num_entities) for split in get_args(Split)}
+        worlds: dict[Split, World] = {split: build_world(self._seed, split, num_entities, self._num_words) for split in get_args(Split)}
         rest = self._num_passages - sum(len(world.facts) for world in worlds.values())
         corpus = write_corpus(tuple(worlds.values()), seed=self._seed, num_phrasings=self._num_phrasings, num_distractors=rest)
         return Scene(worlds=worlds, corpus=corpus)

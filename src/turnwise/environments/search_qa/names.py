@@ -16,7 +16,6 @@ from turnwise.core.protocols import Split
 EntityType = Literal["person", "place", "organisation", "work"]
 
 
-
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
@@ -62,6 +61,8 @@ WORDS: dict[EntityType, tuple[tuple[str, ...], ...]] = {
     "work": (_WORK_FIRST, _WORK_LAST),
 }
 """The words of a name, in order. Worlds too large for two words put further ones from `_MIDDLE` between them."""
+MAX_WORDS = max(len(words) for lists in WORDS.values() for words in lists)
+"""Length of the longest list."""
 _MIDDLE: dict[EntityType, tuple[str, ...]] = {
     "person": _FIRST,
     "place": _LAST,
@@ -75,14 +76,14 @@ def split_of(name: str) -> Split:
     return "train" if hashlib.blake2b(name.encode(), digest_size=1).digest()[0] < 128 else "heldout"
 
 
-def choose_names(kind: EntityType, count: int, split: Split, rng: Random, used: set[str]) -> list[str]:
+def choose_names(kind: EntityType, count: int, split: Split, rng: Random, used: set[str], num_words: int = MAX_WORDS) -> list[str]:
     """`count` new names of one split; they are added to `used`.
 
-    Names have two words while those are plentiful, and as many more as it takes to use at most half of what exists.
+    Only the first `num_words` words of each list are used: fewer words are a smaller vocabulary to learn. Names have two words while those are plentiful, and as many more as it takes to use at most half of what exists.
     Raises ConfigError when even four words do not give enough names.
     """
-    first, last = WORDS[kind]
-    middle = _MIDDLE[kind]
+    first, last = (words[:num_words] for words in WORDS[kind])
+    middle = _MIDDLE[kind][:num_words]
     num_middle = 0
     while 4 * (count + len(used)) > len(first) * len(middle) ** num_middle * len(last):
         num_middle += 1

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
-from turnwise.environments.search_qa.names import EntityType, choose_names
+from turnwise.environments.search_qa.names import MAX_WORDS, EntityType, choose_names
 
 RELATIONS: dict[str, tuple[EntityType, EntityType]] = {
     "birthplace": ("person", "place"),
@@ -49,6 +49,8 @@ class World:
     """Entity -> its type, in the order of creation."""
     facts: Mapping[Fact, str]
     """(relation, subject) -> object."""
+    num_words: int
+    """Words of each list that its names may use."""
 
     @cached_property
     def fact_keys(self) -> tuple[Fact, ...]:
@@ -69,13 +71,13 @@ class World:
         return {key: tuple(names) for key, names in found.items()}
 
 
-def build_world(seed: int, split: Split, num_entities: int) -> World:
-    """A random world, a pure function of its arguments. `num_entities` is at least `MIN_ENTITIES`."""
+def build_world(seed: int, split: Split, num_entities: int, num_words: int = MAX_WORDS) -> World:
+    """A random world, a pure function of its arguments. `num_entities` is at least `MIN_ENTITIES`; `num_words` as in `choose_names`."""
     random = rng(seed, "world", split)
     used: set[str] = set()
     by_type: dict[EntityType, list[str]] = {}
     for kind, share in SHARES:
-        by_type[kind] = choose_names(kind, max(2, round(share * num_entities)), split, random, used)
+        by_type[kind] = choose_names(kind, max(2, round(share * num_entities)), split, random, used, num_words)
     types = {name: kind for kind, names in by_type.items() for name in names}
     facts: dict[Fact, str] = {}
     for subject, kind in types.items():
@@ -83,4 +85,4 @@ def build_world(seed: int, split: Split, num_entities: int) -> World:
             target = random.choice(by_type[RELATIONS[relation][1]])
             if random.random() < FACT_SHARE and target != subject:
                 facts[relation, subject] = target
-    return World(split=split, types=types, facts=facts)
+    return World(split=split, types=types, facts=facts, num_words=num_words)

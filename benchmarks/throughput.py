@@ -1,0 +1,103 @@
+"""Throughput of one recipe on this machine, as JSON on standard output.
+
+    python benchmarks/throughput.py [RECIPE ...] [a.b=value ...]
+
+Measures, interleaved over `ROUNDS` rounds after one that does not count: rollout (sampled tokens per second, and all tokens
+computed), training (tokens forward and backward per second), and seconds per step by phase. As a limit of the same machine in
+the same rounds, a plain packed forward pass over the same trajectories without sampling, tools or bookkeeping: the ratio says
+what the engine's decoding costs on top. Figures depend on what else the machine does; compare ratios.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from turnwise.batching.collate import collate
+from turnwise.batching.pack import plan_micro_batches
+from turnwise.config.load import load_config
+from turnwise.models.build import num_parameters
+from turnwise.runs.build import build_system, set_threads
+from turnwise.runs.sft import run_warmup
+from turnwise.runs.train import compute_credit, to_batch
+from turnwise.training.forward import compute_logprobs
+from turnwise.training.optimizer import build_optimizer
+from turnwise.training.policy_step import PolicyLoss, run_policy_step
+
+ROUNDS = 5
+DEFAULT_RECIPE = Path(__file__).parent.parent / "recipes" / "search_r1" / "tiny.toml"
+WARMUP = ["sft.steps=60", "sft.num_demonstrations=1024"]
+"""Enough for replies of realistic length."""
+
+
+def main() -> None:
+    """Run and print."""
+    files = [Path(a) for a in sys.argv[1:] if "=" not in a] or [DEFAULT_RECIPE]
+    config = load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a])
+    system = build_system(config)
+    run_warmup(system, lambda step, metrics: None)
+    optimizer = build_optimizer(system.model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)
+    loss = PolicyLoss(clip_low=0.2, clip_high=0.2, kl_coefficient=0.0, entropy_coefficient=0.0, temperature=config.rollout.temperature)
+    rows = []
+    for number in range(ROUNDS + 1):
+        system.engine.adopt(number + 1)
+        tasks = [(f"round{number}/{i}", system.family.task("train", 10_000 + number * 1000 + i)) for i in range(config.rollout.tasks_per_step)]
+        set_threads(config.engine.num_threads)
+        computed = system.engine.num_computed_tokens
+        started = time.perf_counter()
+        groups = asyncio.run(system.worker("train").run_groups(tasks, group_size=config.rollout.group_size))
+        rollout_s = time.perf_counter() - started
+        computed = system.engine.num_computed_tokens - computed
+        sampled = sum(t.num_sampled_tokens for g in groups for t in g.trajectories)
+        samples = to_batch(groups, compute_credit(groups, config), config)
+        total = sum(len(s.token_ids) for s in samples)
+        started = time.perf_counter()
+        with torch.inference_mode():
+            for indices in plan_micro_batches([len(s.token_ids) for s in samples], config.train.micro_batch_tokens):
+                compute_logprobs(system.model, collate([samples[i] for i in indices]), config.rollout.temperature)
+        forward_s = time.perf_counter() - started
+        set_threads(config.train.num_threads)
+        started = time.perf_counter()
+        run_policy_step(
+            system.model, optimizer, samples, loss=loss, lr=1e-9, max_grad_norm=1.0, micro_batch_tokens=config.train.micro_batch_tokens
+        )
+        train_s = time.perf_counter() - started
+        rows.append(
+            {
+                "rollout_sampled_tokens_per_s": sampled / rollout_s,
+                "rollout_computed_tokens_per_s": computed / rollout_s,
+                "rollout_computed_per_unique_token": computed / total,
+                "train_tokens_per_s": total / train_s,
+                "rollout_s": rollout_s,
+                "train_s": train_s,
+                "forward_only_s": forward_s,
+                "rollout_over_forward_only": rollout_s / forward_s,
+                "tokens_per_step": total,
+            }
+        )
+    kept = rows[1:]
+    print(
+        json.dumps(
+            {
+                "recipe": [str(f.name) for f in files],
+                "parameters": num_parameters(system.model),
+                "trajectories_per_step": config.rollout.tasks_per_step * config.rollout.group_size,
+                "threads": {"engine": config.engine.num_threads, "train": torch.get_num_threads()},
+                "rounds": ROUNDS,
+                "median": {key: statistics.median(row[key] for row in kept) for key in kept[0]},
+                "min": {key: min(row[key] for row in kept) for key in kept[0]},
+                "max": {key: max(row[key] for row in kept) for key in kept[0]},
+            },
+            indent=1,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The only place where config becomes objects."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
+
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.protocols import EnvironmentFamily, Renderer
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import ToolSpec
+from turnwise.engines.local import LocalEngine
+from turnwise.models.build import build_model, load_model
+from turnwise.rendering.stability import check_prefix_stable
+from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, TAG_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
+from turnwise.rollout.group import FailurePolicy, RolloutWorker
+from turnwise.rollout.limits import Limits
+from turnwise.rollout.loop import Sampling
+
+FAMILIES = {"search_qa": "turnwise.environments.search_qa.family:SearchQA"}
+"""Built-in environment families by name; any other `environment.name` is an import path."""
+
+
+def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) -> EnvironmentFamily:
+    """The environment family of the recipe, with `changes` laid over `environment.args` (an evaluation's controls).
+
+    Raises ConfigError when the name cannot be imported or its arguments are refused.
+    """
+    target = FAMILIES.get(config.environment.name, config.environment.name)
+    module_name, _, class_name = target.partition(":")
+    if not class_name:
+        raise ConfigError(f"environment.name={config.environment.name!r} is neither built in ({', '.join(FAMILIES)}) nor an import path 'package.module:Class'")
+    with boundary(ConfigError, f"environment.name={config.environment.name!r} cannot be imported"):
+        family_class = getattr(importlib.import_module(module_name), class_name)
+    arguments = {
+        "tool_timeout_s": config.environment.tool_timeout_s,
+        "max_observation_chars": config.environment.max_observation_chars,
+        **config.environment.args,
+        **(changes or {}),
+    }
+    with boundary(ConfigError, f"environment.args of {config.environment.name!r}"):
+        family = family_class(**arguments)
+    if not isinstance(family, EnvironmentFamily):
+        raise ConfigError(f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily)")
+    return family
+
+
+def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedTokenizerBase:
+    """The tokenizer at `tokenizer.path` (or of the model), or one trained on the environment's texts."""
+    path = config.tokenizer.path or config.model.path
+    if path:
+        return load_tokenizer(Path(path))
+    specials = TAG_SPECIAL_TOKENS if config.renderer.kind == "tags" else QWEN3_SPECIAL_TOKENS
+    return train_tokenizer(family.texts(config.tokenizer.num_texts), vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
+
+
+def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
+    """The recipe's renderer."""
+    if config.renderer.kind == "tags":
+        from turnwise.rendering.tags import TagRenderer
+
+        return TagRenderer(tokenizer, max_observation_tokens=config.renderer.max_observation_tokens)
+    from turnwise.rendering.chat import ChatRenderer
+
+    return ChatRenderer(tokenizer, name=config.renderer.name)
+
+
+def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The policy: loaded from `model.path`, or random weights from `model.config`."""
+    if config.model.path:
+        return load_model(Path(config.model.path), dtype=config.model.dtype, trust_remote_code=config.model.trust_remote_code)
+    return build_model(
+        config.model.model_type,
+        config.model.config,
+        vocab_size=len(tokenizer),
+        seed=derive_seed(config.run.seed, "model"),
+        dtype=config.model.dtype,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """What a run is made of."""
+
+    config: RunConfig
+    family: EnvironmentFamily
+    tokenizer: PreTrainedTokenizerBase
+    renderer: Renderer
+    model: PreTrainedModel
+    engine: LocalEngine
+
+    def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
+        """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's own."""
+        config = self.config
+        training = mode == "train"
+        return RolloutWorker(
+            build_environment=(family or self.family).build_environment,
+            engine=self.engine,
+            renderer=self.renderer,
+            limits=Limits(
+                max_turns=config.rollout.max_turns,
+                max_turn_tokens=config.rollout.max_turn_tokens,
+                max_tokens=config.rollout.max_tokens,
+                timeout_s=config.rollout.trajectory_timeout_s,
+            ),
+            sampling=Sampling(
+                temperature=config.rollout.temperature if training else config.evaluate.temperature,
+                top_p=config.rollout.top_p if training else 1.0,
+                seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
+            ),
+            failure=FailurePolicy(max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share),
+            max_concurrency=config.engine.max_concurrency,
+        )
+
+
+def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
+    """Build everything and prove at start that the renderer is prefix-stable for this tokenizer and tool set.
+
+    With `checkpoint`, tokenizer and model come from that Hugging Face directory.
+    Raises ConfigError or RenderError naming what does not fit.
+    """
+    disable_progress_bar()
+    family = build_family(config)
+    tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
+    renderer = build_renderer(config, tokenizer)
+    model = load_model(checkpoint, dtype=config.model.dtype) if checkpoint else build_policy_model(config, tokenizer)
+    opening = opening_of(family)
+    check_prefix_stable(renderer, tokenizer.decode, opening[0], opening[1])
+    engine = LocalEngine(
+        model,
+        max_concurrency=config.engine.max_concurrency,
+        max_context=config.engine.max_context,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        decode=tokenizer.decode,
+    )
+    return System(config=config, family=family, tokenizer=tokenizer, renderer=renderer, model=model, engine=engine)
+
+
+def opening_of(family: EnvironmentFamily) -> tuple[tuple[Any, ...], tuple[ToolSpec, ...]]:
+    """The first messages and the tools of the first training task."""
+    import asyncio
+
+    async def look() -> tuple[tuple[Any, ...], tuple[ToolSpec, ...]]:
+        environment = family.build_environment()
+        opening = await environment.reset(family.task("train", 0), seed=0)
+        await environment.close()
+        return opening.messages, opening.tools
+
+    return asyncio.run(look())
+
+
+def set_threads(num_threads: int) -> None:
+    """Threads torch may use from here on; 0 means all cores."""
+    torch.set_num_threads(num_threads or os.cpu_count() or 1)

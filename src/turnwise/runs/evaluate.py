@@ -1,0 +1,87 @@
+"""Held-out evaluation of a policy: greedy, with intervals, and every trajectory kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from turnwise.config.load import load_resolved
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import CheckpointError, DataError
+from turnwise.core.protocols import EnvironmentFamily
+from turnwise.core.types import Task
+from turnwise.evaluation.summary import Summary, summarise
+from turnwise.runs.build import System, build_family, build_system, set_threads
+from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
+from turnwise.store.run_folder import RunFolder
+from turnwise.store.trajectories import save_group_batch
+
+
+def heldout_tasks(family: EnvironmentFamily, count: int) -> list[tuple[str, Task]]:
+    """The first `count` held-out tasks, fewer where the data set ends. Raises DataError when there is none."""
+    tasks: list[tuple[str, Task]] = []
+    for index in range(count):
+        try:
+            tasks.append((f"heldout/{index}", family.task("heldout", index)))
+        except IndexError:
+            break
+    if not tasks:
+        raise DataError("the held-out split is empty; give environment.args.heldout_path a file with at least one question")
+    return tasks
+
+
+def evaluate_policy(
+    system: System, folder: RunFolder, *, name: str, label: str, step: int, num_tasks: int, changes: dict[str, Any] | None = None
+) -> Summary:
+    """Evaluate on held-out tasks and write summary and trajectories under `evaluations/<name>`.
+
+    `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks.
+    """
+    family = build_family(system.config, changes) if changes else system.family
+    worker = system.worker("evaluate", family)
+    set_threads(system.config.engine.num_threads)
+    groups = asyncio.run(worker.run_groups(heldout_tasks(system.family, num_tasks), group_size=1))
+    summary = summarise(groups, name=name, label=label, step=step)
+    save_group_batch(folder.path / "evaluations", name, groups, advantages=None, decode=system.tokenizer.decode, with_pieces=True)
+    folder.write_json(f"evaluations/{name}.summary.json", summary.to_json())
+    worker.failure.check(groups)
+    return summary
+
+
+def load_run(run: Path) -> tuple[RunFolder, RunConfig]:
+    """A run folder and its resolved config."""
+    folder = RunFolder.open(run)
+    return folder, load_resolved(folder.path / "config.json")
+
+
+def load_trained_system(run: Path, step: int | None = None) -> tuple[RunFolder, System, int]:
+    """A trained policy ready to answer: the checkpoint of `step`, or the latest one.
+
+    Raises CheckpointError when there is none or it is damaged.
+    """
+    folder, config = load_run(run)
+    if step is None:
+        checkpoint = latest_checkpoint(folder.path)
+        if checkpoint is None:
+            raise CheckpointError(f"run {folder.path} has no checkpoint yet; train it first")
+    else:
+        checkpoint = folder.path / "checkpoints" / f"step_{step:06d}"
+    verify_checkpoint(checkpoint)
+    return folder, build_system(config, checkpoint), int(checkpoint.name.rpartition("_")[2])
+
+
+def run_evaluate(run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None) -> Summary:
+    """Evaluate a finished run's checkpoint again, with more tasks or changed `environment.args`."""
+    folder, system, at = load_trained_system(run, step)
+    suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
+    label = ", ".join(f"{key}={value}" for key, value in sorted(changes.items())) or f"checkpoint of step {at}"
+    return evaluate_policy(
+        system,
+        folder,
+        name=f"again_{at:06d}{suffix}",
+        label=label,
+        step=at,
+        num_tasks=tasks or system.config.evaluate.tasks,
+        changes=changes or None,
+    )

@@ -1,0 +1,21 @@
+"""Looking at the tasks of a recipe without training anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from turnwise.config.run import RunConfig
+from turnwise.core.protocols import Split
+from turnwise.runs.build import build_family
+
+
+def iterate_tasks(config: RunConfig, split: Split, count: int) -> Iterator[dict[str, Any]]:
+    """The first `count` tasks of a split as plain data; fewer where the data set ends."""
+    family = build_family(config)
+    for index in range(count):
+        try:
+            task = family.task(split, index)
+        except IndexError:
+            return
+        yield {"id": task.id, "prompt": [{"role": m.role, "content": m.text} for m in task.prompt], "payload": dict(task.payload)}

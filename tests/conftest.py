@@ -1,0 +1,14 @@
+"""Settings every test runs under: one thread per process, no network look-ups, no deadline for generated examples."""
+
+import os
+
+# Before torch is imported anywhere: workers of a parallel test run must not fight over cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from hypothesis import settings
+
+settings.register_profile("turnwise", deadline=None, max_examples=50)
+settings.load_profile("turnwise")

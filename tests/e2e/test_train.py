@@ -1,0 +1,335 @@
+"""The whole path on a recipe small enough for a test: train, stop, resume, evaluate, ask, report; and failures in every phase."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from turnwise.config.load import dump_resolved, load_config
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import CheckpointError, EnvironmentFault, StoreError
+from turnwise.reporting.console import Display
+from turnwise.runs.build import build_system
+from turnwise.runs.train import Run, run_train
+from turnwise.store.run_folder import RunFolder
+
+TINY = Path(__file__).parent.parent.parent / "recipes" / "search_r1" / "tiny.toml"
+SMALL = [
+    "model.config.hidden_size=32",
+    "model.config.intermediate_size=32",
+    "model.config.head_dim=8",
+    "tokenizer.num_texts=200",
+    "tokenizer.vocab_size=500",
+    "rollout.tasks_per_step=4",
+    "rollout.group_size=4",
+    "rollout.max_turns=4",
+    "sft.steps=8",
+    "sft.batch_size=8",
+    "sft.num_demonstrations=32",
+    "train.steps=4",
+    "train.checkpoint_every=2",
+    "train.num_threads=1",
+    "evaluate.tasks=6",
+    "engine.max_concurrency=16",
+]
+TIMES = ("time", "rollout/seconds", "rollout/tokens_per_s", "train/seconds", "train/tokens_per_s", "sft/seconds")
+
+
+def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
+    return load_config([TINY], [*SMALL, f"run.output={tmp_path}", *overrides])
+
+
+def metrics_of(run: Path) -> list[dict[str, object]]:
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in RunFolder.open(run).read_metrics()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_train(recipe(tmp_path_factory.mktemp("runs"), "loss.kl_coefficient=0.01"), resume=None, display=False)
+
+
+class StopAt(Display):
+    """A display that interrupts the run when a step is shown, as Ctrl-C would."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(total_steps=4, title="stop", enabled=False)
+        self._stop_at = step
+        self._phase_now = ""
+
+    def phase(self, name: str, *, total: int | None = None) -> None:
+        self._phase_now = name
+
+    def update(self, step: int, values: Mapping[str, float | None]) -> None:
+        if self._phase_now == "train" and step == self._stop_at:
+            raise KeyboardInterrupt
+
+
+def test_a_run_leaves_everything_it_promises(finished: Path) -> None:
+    rows = metrics_of(finished)
+    assert [r["step"] for r in rows if r["phase"] == "train"] == [1, 2, 3, 4]
+    assert [r["step"] for r in rows if r["phase"] == "sft"] == list(range(1, 9))
+    assert {p.name for p in (finished / "checkpoints").iterdir()} == {"step_000000", "step_000002", "step_000004"}
+    assert (finished / "report.html").stat().st_size > 5_000
+    names = {p.name for p in (finished / "evaluations").glob("*.summary.json")}
+    assert names == {
+        "heldout_000000.summary.json",
+        "heldout_000004.summary.json",
+        "heldout_000004_search_off.summary.json",
+        "heldout_000004_documents_shuffled.summary.json",
+    }
+    assert {f"step_{i:06d}.jsonl" for i in range(1, 5)} <= {p.name for p in (finished / "trajectories").iterdir()}
+
+
+def test_the_sampler_and_the_trainer_agree_at_every_step(finished: Path) -> None:
+    gaps = [float(str(r["train/logprob_gap_max"])) for r in metrics_of(finished) if r["phase"] == "train"]
+    assert len(gaps) == 4
+    assert max(gaps) < 1e-4
+
+
+def test_a_checkpoint_is_a_hugging_face_directory(finished: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = finished / "checkpoints" / "step_000004"
+    model = AutoModelForCausalLM.from_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    assert model.config.vocab_size == len(tokenizer)
+    assert tokenizer.decode(tokenizer.encode("What is the author of Blue Lantern ?")) == "What is the author of Blue Lantern ?"
+
+
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, tmp_path: Path, stop_at: int) -> None:
+    config = recipe(tmp_path, "loss.kl_coefficient=0.01")
+    folder = RunFolder.create(tmp_path / "stopped")
+    folder.write_json("config.json", dump_resolved(config))
+    with pytest.raises(KeyboardInterrupt):
+        Run(build_system(config), folder, StopAt(stop_at)).run()
+    resumed = run_train(None, resume=folder.path, display=False)
+    assert metrics_of(resumed) == metrics_of(finished)
+    for name in ("model.safetensors", "state.safetensors"):
+        left, right = (run / "checkpoints" / "step_000004" / name for run in (resumed, finished))
+        assert left.read_bytes() == right.read_bytes()
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
+    before = metrics_of(finished)
+    assert run_train(None, resume=finished, display=False) == finished
+    assert metrics_of(finished) == before
+
+
+def test_a_damaged_checkpoint_is_refused_with_its_name(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    weights = copy / "checkpoints" / "step_000004" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+        run_train(None, resume=copy, display=False)
+
+
+def test_a_checkpoint_of_another_model_is_refused(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["model"]["config"]["hidden_size"] = 64
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="another model"):
+        run_train(None, resume=copy, display=False)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"config\.json"):
+        run_train(None, resume=tmp_path, display=False)
+
+
+BROKEN_FAMILY = '''
+import time
+from turnwise.environments.search_qa.environment import SearchEnvironment
+from turnwise.environments.search_qa.family import SearchQA
+
+class Broken(SearchEnvironment):
+    def search(self, query: str) -> str:
+        """Search.
+
+        Args:
+            query: What to look for.
+        """
+        {body}
+
+class Family(SearchQA):
+    def build_environment(self):
+        environment = super().build_environment()
+        environment.__class__ = Broken
+        return environment
+'''
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise ZeroDivisionError('boom')", "ZeroDivisionError: boom"),
+        ("time.sleep(60)", "ran past 0.05 s"),
+    ],
+)
+def test_a_broken_tool_stops_the_run_with_its_cause_and_is_never_a_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    name = f"broken_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(BROKEN_FAMILY.replace("{body}", body))
+    monkeypatch.syspath_prepend(tmp_path)
+    config = recipe(
+        tmp_path,
+        f"environment.name={name}:Family",
+        "sft.steps=0",
+        "sft.policy=oracle",
+        "environment.tool_timeout_s=0.05",
+        "rollout.max_invalid_share=0.0",
+    )
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_json("config.json", dump_resolved(config))
+    system = build_system(config)
+    from turnwise.engines.scripted import ScriptedEngine
+    from turnwise.environments.search_qa.policies import search_message
+
+    worker = system.worker("train")
+    from dataclasses import replace
+
+    worker = replace(worker, engine=ScriptedEngine(system.renderer, [search_message("anything", 0)] * 9))
+    import asyncio
+
+    groups = asyncio.run(worker.run_groups([("g", system.family.task("train", 0))], group_size=2))
+    assert groups[0].rewards() == [None, None]
+    assert [t.attempt for t in groups[0].trajectories] == [1, 1]
+    with pytest.raises(EnvironmentFault, match="2 of 2 trajectories") as caught:
+        worker.failure.check(groups)
+    assert words in str(caught.value)
+
+
+def test_ten_megabytes_from_a_tool_are_clipped_not_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_big.py").write_text(BROKEN_FAMILY.replace("{body}", "return 'word ' * 2_000_000"))
+    monkeypatch.syspath_prepend(tmp_path)
+    config = recipe(tmp_path, "environment.name=broken_big:Family", "train.steps=1", "evaluate.tasks=0")
+    run = run_train(config, resume=None, display=False)
+    (row,) = [r for r in metrics_of(run) if r["phase"] == "train"]
+    assert row["rollout/invalid"] == 0.0
+
+
+def run_cli(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from turnwise.cli.main import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
+    evaluated = run_cli("evaluate", str(finished), "--tasks", "4", "--set", "search=off", "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert json.loads(evaluated.stdout)["rows"][-1]["n"] == 4
+    asked = run_cli("ask", str(finished), "What is the author of Blue Lantern ?")
+    assert asked.returncode == 0, asked.stderr
+    assert "What is the author of Blue Lantern ?" in asked.stdout
+    assert "model" in asked.stdout
+    reported = run_cli("report", str(finished))
+    assert reported.stdout.strip().endswith("report.html")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "missing.toml"], "missing.toml"),
+        (["train", str(TINY), "rolout.group_size=3"], "did you mean 'rollout'"),
+        (["train", str(TINY), "rollout.group_size=many"], "rollout.group_size"),
+        (["train", str(TINY), "environment.args.modus=fresh"], "modus"),
+        (["train", str(TINY), "rollout.max_tokens=999999"], "engine.max_context"),
+        (["train", str(TINY), "environment.name=nowhere"], "nowhere"),
+        (["train"], "recipe"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["ask", "nowhere"], "nowhere"),
+        (["train", "--resume", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_gives_one_message_and_no_traceback(arguments: list[str], words: str) -> None:
+    result = run_cli(*arguments)
+    assert result.returncode != 0
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) <= 3
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" in run_cli("train", "missing.toml", "--debug").stderr
+
+
+def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path) -> None:
+    corpus, good, bad = tmp_path / "corpus.jsonl", tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    corpus.write_text('{"id": "1", "title": "A", "text": "The author of A is B."}\n')
+    good.write_text('{"question": "Who?", "answers": ["B"]}\n')
+    bad.write_text('{"question": "Who?", "answers": ["B"]}\n{"question": 3}\n')
+    arguments = ["tasks", str(TINY), "environment.args.mode=files", f"environment.args.corpus_path={corpus}"]
+    arguments += [f"environment.args.train_path={good}"]
+    result = run_cli(*arguments, f"environment.args.heldout_path={bad}")
+    assert result.returncode == 2
+    assert str(bad) in result.stderr
+    assert "bad.jsonl:2" in result.stderr
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    result = run_cli(*arguments, f"environment.args.heldout_path={empty}")
+    assert result.returncode == 2
+    assert str(empty) in result.stderr
+
+
+def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) -> None:
+    config = recipe(tmp_path, "environment.args.prompt=search_r1", "rollout.max_tokens=96", "sft.steps=0", "evaluate.tasks=0")
+    with pytest.raises(EnvironmentFault, match=r"leaves no room for a reply in rollout\.max_tokens=96"):
+        run_train(config, resume=None, display=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, check=False).returncode:
+        pytest.skip("tmpfs cannot be mounted here")
+    try:
+        overrides = [a for a in SMALL if not a.startswith("run.output")]
+        result = run_cli("train", str(TINY), *overrides, f"run.output={disk}")
+        assert result.returncode == 2
+        assert "No space left" in result.stderr
+        assert "--resume" in result.stderr
+        assert "Traceback" not in result.stderr
+        (run,) = disk.iterdir()
+        RunFolder.open(run).read_metrics()
+        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        resumed = run_cli("train", "--resume", str(run))
+        assert resumed.returncode == 0, resumed.stderr
+        assert [r["step"] for r in metrics_of(run) if r["phase"] == "train"] == [1, 2, 3, 4]
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+
+
+def test_ctrl_c_exits_with_130_and_the_run_continues(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from turnwise.cli.main import main; main()", "train", str(TINY), *SMALL, "train.steps=200", f"run.output={tmp_path}"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and not list(tmp_path.glob("*/trajectories/step_000002.jsonl")):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in stderr
+    assert "Traceback" not in stderr
+    (run,) = tmp_path.glob("*/")
+    assert len([r for r in metrics_of(run) if r["phase"] == "train"]) >= 2

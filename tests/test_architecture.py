@@ -1,0 +1,237 @@
+"""The house rules, read from the source: floors, light imports, sizes, names, and what is forbidden everywhere.
+
+`find_violations` is a pure function over source texts, so that every rule is also tried on a planted violation.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+FLOORS = {
+    "core": 0,
+    **dict.fromkeys(["config", "algorithms", "rendering", "store"], 1),
+    **dict.fromkeys(["models", "tools", "rewards"], 2),
+    **dict.fromkeys(["environments", "engines", "rollout", "batching", "training"], 3),
+    **dict.fromkeys(["synthesis", "evaluation", "reporting"], 4),
+    "runs": 5,
+    "cli": 6,
+}
+LIGHT = {"core", "config", "cli", ""}
+"""Folders ("" is the package itself) that import neither torch nor transformers when imported."""
+HEAVY = {"torch", "transformers", "tokenizers", "renderers", "bm25s"}
+EXTRAS = {"ray", "vllm", "wandb", "tensorboard"}
+VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
+
+
+def find_violations(sources: Mapping[str, str]) -> list[str]:
+    """Every broken rule as `path: what`. `sources` maps paths below `src` (`turnwise/core/types.py`) to their text."""
+    found: list[str] = []
+    graph: dict[str, set[str]] = {}
+    for path, text in sources.items():
+        tree = ast.parse(text)
+        folder = folder_of(path)
+        graph[module_name(path)] = {name for name in at_import_time(tree) if name.startswith("turnwise.")}
+        rules = [
+            import_rules(tree, folder),
+            size_rules(text, tree),
+            call_rules(tree, folder),
+            catch_rules(tree, folder, path),
+        ]
+        found += [f"{path}: {problem}" for rule in rules for problem in rule]
+        if Path(path).name in VAGUE_NAMES:
+            found.append(f"{path}: a name that says nothing; call it what it does")
+    return found + [f"import cycle {' -> '.join(cycle)}" for cycle in find_cycles(graph)]
+
+
+def folder_of(path: str) -> str:
+    """`core` of `turnwise/core/types.py`; "" for a module directly in the package."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def module_name(path: str) -> str:
+    """`turnwise.core.types` of `turnwise/core/types.py`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """Absolute module names; `from a.b import c` gives both `a.b` and `a.b.c`, since `c` may be a module."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def executed_on_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported: not function bodies, not `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        yield child
+        yield from executed_on_import(child)
+
+
+def at_import_time(tree: ast.AST) -> set[str]:
+    return set(imported(executed_on_import(tree)))
+
+
+def import_rules(tree: ast.AST, folder: str) -> Iterator[str]:
+    everywhere = set(imported(ast.walk(tree)))
+    at_start = at_import_time(tree)
+    for name in sorted(everywhere):
+        root, *rest = name.split(".")
+        if name.startswith("."):
+            yield f"relative import {name!r}; name the module in full"
+        if root == "turnwise" and rest and folder:
+            yield from floor_rule(folder, rest[0])
+        if root in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}:
+            yield f"imports {root}: nothing is ever unpickled"
+        if root in EXTRAS:
+            yield f"imports {root}, an optional extra"
+        if folder == "core" and root not in {*sys.stdlib_module_names, "numpy", "turnwise"}:
+            yield f"core imports {root}; it knows the standard library and numpy only"
+    if folder in LIGHT:
+        yield from (f"imports {name} when it is imported; import it where it is used" for name in sorted({n.split(".")[0] for n in at_start} & HEAVY))
+
+
+def floor_rule(folder: str, target: str) -> Iterator[str]:
+    if target == folder or target not in FLOORS:
+        return
+    if folder not in FLOORS:
+        yield f"folder {folder!r} has no floor; give it one in tests/test_architecture.py and docs/architecture.md"
+    elif FLOORS[target] == FLOORS[folder]:
+        yield f"imports {target}, which is on the same floor; meet through core/protocols.py"
+    elif FLOORS[target] > FLOORS[folder]:
+        yield f"imports {target}, which is on a higher floor"
+
+
+def size_rules(text: str, tree: ast.AST) -> Iterator[str]:
+    if (lines := len(text.splitlines())) > MAX_FILE_LINES:
+        yield f"{lines} lines, more than {MAX_FILE_LINES}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                yield f"function {node.name} has {lines} lines, more than {MAX_FUNCTION_LINES}"
+
+
+def call_rules(tree: ast.AST, folder: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in {"eval", "exec", "compile", "__import__"}:
+                yield f"line {node.lineno} calls {node.func.id}(); model output and files are never executed"
+            if node.func.id == "print" and folder not in {"cli", "reporting"}:
+                yield f"line {node.lineno} prints; only cli and reporting speak to the terminal"
+
+
+def catch_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
+    if path == "turnwise/core/errors.py" or folder == "rollout":
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+            if any(kind is None or (isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"}) for kind in kinds):
+                # Cleaning up and raising again hides nothing.
+                if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
+                    continue
+                yield f"line {node.lineno} catches everything; use core.errors.boundary()"
+
+
+def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Every import cycle met by a depth-first walk, as the modules on it."""
+    done: set[str] = set()
+    cycles: list[list[str]] = []
+
+    def visit(module: str, path: list[str]) -> None:
+        if module in path:
+            cycles.append([*path[path.index(module) :], module])
+        elif module in graph and module not in done:
+            for target in sorted(graph[module] - {module}):
+                visit(target, [*path, module])
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, [])
+    return cycles
+
+
+def test_the_source_keeps_the_rules() -> None:
+    sources = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    assert len(sources) > 50
+    assert find_violations(sources) == []
+
+
+def test_every_folder_has_a_floor_and_a_line_in_the_architecture_document() -> None:
+    document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = [path.name for path in (SOURCE / "turnwise").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    for folder in folders:
+        assert folder in FLOORS
+        assert f"| `{folder}/` | {FLOORS[folder]} |" in document
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("tools/a.py", "from turnwise.runs.build import x", "higher floor"),
+        ("tools/a.py", "import turnwise.engines.local", "higher floor"),
+        ("tools/a.py", "def f():\n    from turnwise.training import state", "higher floor"),
+        ("tools/a.py", "from turnwise import runs", "higher floor"),
+        ("engines/a.py", "from turnwise.training.state import x", "same floor"),
+        ("plugins/a.py", "from turnwise.core.types import Task", "no floor"),
+        ("tools/a.py", "from .tool import x", "relative import"),
+        ("core/a.py", "import pydantic", "core imports pydantic"),
+        ("config/a.py", "import torch", "imports torch"),
+        ("cli/a.py", "class A:\n    from transformers import AutoModel", "imports transformers"),
+        ("__init__.py", "import torch.nn", "imports torch"),
+        ("store/a.py", "import pickle", "unpickled"),
+        ("runs/a.py", "def f():\n    import ray", "optional extra"),
+        ("tools/utils.py", "", "says nothing"),
+        ("tools/a.py", "x = 1\n" * 801, "801 lines"),
+        ("tools/a.py", "def f():\n" + "    x = 1\n" * 80, "81 lines"),
+        ("tools/a.py", "eval('1')", "calls eval"),
+        ("runs/a.py", "print(1)", "prints"),
+        ("tools/a.py", "try:\n    f()\nexcept Exception:\n    pass", "catches everything"),
+        ("tools/a.py", "try:\n    f()\nexcept (ValueError, BaseException) as e:\n    pass", "catches everything"),
+        ("tools/a.py", "try:\n    f()\nexcept:\n    pass", "catches everything"),
+    ],
+)
+def test_a_planted_violation_is_found(path: str, text: str, expected: str) -> None:
+    [problem] = find_violations({f"turnwise/{path}": text})
+    assert problem.startswith(f"turnwise/{path}: ")
+    assert expected in problem
+
+
+def test_a_cycle_is_found() -> None:
+    sources = {
+        "turnwise/tools/a.py": "from turnwise.tools.b import x",
+        "turnwise/tools/b.py": "import turnwise.tools.c",
+        "turnwise/tools/c.py": "from turnwise.tools import a",
+    }
+    assert find_violations(sources) == ["import cycle turnwise.tools.a -> turnwise.tools.b -> turnwise.tools.c -> turnwise.tools.a"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("runs/a.py", "from turnwise.core.types import Task\nfrom turnwise.runs.build import System\nimport torch"),
+        ("config/a.py", "def f():\n    import torch"),
+        ("cli/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("core/a.py", "import json\nimport numpy as np"),
+        ("cli/a.py", "print(1)"),
+        ("core/errors.py", "try:\n    f()\nexcept Exception as e:\n    raise ValueError from e"),
+        ("store/a.py", "try:\n    f()\nexcept BaseException:\n    clean()\n    raise"),
+    ],
+)
+def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
+    assert find_violations({f"turnwise/{path}": text}) == []

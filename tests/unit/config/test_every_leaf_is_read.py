@@ -1,0 +1,30 @@
+"""No dead options: every leaf of the recipe is read somewhere outside `config/`."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from turnwise.config.load import leaves
+from turnwise.config.run import RunConfig
+
+PACKAGE = Path(__file__).parents[3] / "src" / "turnwise"
+
+
+def unread(names: Iterable[str], source: str) -> list[str]:
+    """Leaves `section.field` that `source` reads neither as `.section.field` nor through a variable named after the section."""
+    return [name for name in names if not re.search(rf"\b{re.escape(name)}\b", source)]
+
+
+def test_every_leaf_is_read_outside_config() -> None:
+    files = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "config"]
+    code = "\n".join(re.sub(r"#.*", "", path.read_text(encoding="utf-8")) for path in files)
+    # An error message or docstring that names an option does not read it.
+    code = re.sub(r'"""(?s:.*?)"""|"[^"\n]*"', '""', code)
+    assert unread(leaves(RunConfig), code) == []
+
+
+def test_an_unread_leaf_is_found() -> None:
+    assert unread(["train.lr", "train.steps", "loss.clip_low"], "x = config.train.lr + constrain.steps; loss.clip_lower") == [
+        "train.steps",
+        "loss.clip_low",
+    ]

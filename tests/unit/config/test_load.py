@@ -1,0 +1,203 @@
+"""Recipes: merging, overrides, messages for what is wrong, and the round trip through a run folder."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.config.load import dump_resolved, leaves, load_config, load_resolved, parse_value
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+MODEL = "[model]\npath = 'somewhere'\n"
+
+
+def write(folder: Path, text: str, name: str = "recipe.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.rglob("*.toml")), ids=lambda path: path.relative_to(RECIPES).as_posix())
+def test_every_recipe_loads(recipe: Path) -> None:
+    assert load_config([recipe]).run.name
+
+
+def test_there_is_a_recipe() -> None:
+    assert list(RECIPES.rglob("*.toml"))
+
+
+def test_files_merge_left_to_right_and_deep_then_overrides(tmp_path: Path) -> None:
+    first = write(tmp_path, MODEL + "[train]\nlr = 0.5\nsteps = 3\n[environment.args]\na = 1\nb = { x = 1, y = 2 }\n", "first.toml")
+    second = write(tmp_path, "[train]\nlr = 0.25\n[environment.args]\nb = { y = 3 }\n", "second.toml")
+    config = load_config([first, second], ["train.steps=7", "environment.args.c=[1, 2]", "run.name=trial 1"])
+    assert (config.train.lr, config.train.steps, config.run.name) == (0.25, 7, "trial 1")
+    assert config.environment.args == {"a": 1, "b": {"x": 1, "y": 3}, "c": [1, 2]}
+    assert load_config([second, first]).train.lr == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[train]\nstepz = 3", "unknown key 'train.stepz'; did you mean 'train.steps'?"),
+        ("[train]\ngroup_size = 3", "unknown key 'train.group_size'; did you mean 'rollout.group_size'?"),
+        ("[trian]\nsteps = 3", "unknown key 'trian'; did you mean 'train'?"),
+        ("group_size = 3", "unknown key 'group_size'; did you mean 'rollout.group_size'?"),
+        ("[train]\nsteps = '3'", "train.steps is '3'; it must be a valid integer"),
+        ("[train]\nsteps = 3.0", "train.steps is 3.0; it must be a valid integer"),
+        ("[train]\nsteps = true", "train.steps is True; it must be a valid integer"),
+        ("[train]\nsteps = -1", "train.steps is -1; it must be greater than or equal to 0"),
+        ("[train]\nlr = nan", "train.lr is nan; it must be a finite number"),
+        ("[train]\ndecay = 'exponential'", "train.decay is 'exponential'; it must be 'none', 'linear' or 'cosine'"),
+        ("[loss]\nmask_observations = 1", "loss.mask_observations is 1; it must be a valid boolean"),
+        ("train = 3", "train is 3; it must be a table"),
+        ("[environment.args]\nwhen = 2020-01-01", "environment.args.when is datetime.date(2020, 1, 1); it must be a number, a string"),
+    ],
+)
+def test_a_wrong_key_or_value_names_file_key_and_remedy(tmp_path: Path, text: str, expected: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config([path])
+    assert str(caught.value).startswith(f"{path}: {expected}")
+
+
+def test_the_message_names_the_source_that_set_the_key(tmp_path: Path) -> None:
+    good, bad = write(tmp_path, MODEL + "[train]\nsteps = 1", "good.toml"), write(tmp_path, "[train]\nlr = 'x'", "bad.toml")
+    with pytest.raises(ConfigError, match=r"bad\.toml: train\.lr"):
+        load_config([good, bad])
+    with pytest.raises(ConfigError, match=r"override 'train\.lr=x': train\.lr is 'x'"):
+        load_config([good], ["train.lr=x"])
+
+
+def test_missing_file_directory_and_broken_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml' does not exist; name a TOML file, or an override"):
+        load_config([tmp_path / "nowhere.toml"])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config([tmp_path])
+    with pytest.raises(ConfigError, match=r"broken\.toml' is not valid TOML.*line 2"):
+        load_config([write(tmp_path, "[train]\nsteps = = 3", "broken.toml")])
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
+    with pytest.raises(ConfigError, match=r"latin\.toml' cannot be read"):
+        load_config([tmp_path / "latin.toml"])
+
+
+@pytest.mark.parametrize("override", ["train.lr", "=3", "train..lr=3", ".lr=3", "train.=3"])
+def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
+    with pytest.raises(ConfigError, match=r"not of the form section\.key=value"):
+        load_config([write(tmp_path, MODEL)], [override])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["rollout.max_turn_tokens=512"], "rollout.max_turn_tokens=512 leaves no room for a prompt in rollout.max_tokens=512; lower the first"),
+        (["rollout.max_tokens=2000"], "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second"),
+        (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
+        (["rollout.top_p=0.9"], "rollout.top_p=0.9 samples from a truncated distribution"),
+        (["model.path="], "model.path is empty and so is model.config"),
+    ],
+)
+def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str], expected: str) -> None:
+    recipe = write(tmp_path, MODEL)
+    load_config([recipe])
+    with pytest.raises(ConfigError) as caught:
+        load_config([recipe], overrides)
+    assert expected in str(caught.value)
+
+
+def test_a_group_of_one_is_fine_without_rl(tmp_path: Path) -> None:
+    assert load_config([write(tmp_path, MODEL)], ["rollout.group_size=1", "train.steps=0"]).rollout.group_size == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        ("3", 3),
+        (" 3 ", 3),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("True", "True"),
+        ("[1, 'a']", [1, "a"]),
+        ("{x = 1}", {"x": 1}),
+        ("'3'", "3"),
+        ("search off", "search off"),
+        ("", ""),
+        ("a=b", "a=b"),
+        ("1\nother = 2", "1\nother = 2"),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_override_values(raw: str, value: object) -> None:
+    parsed = parse_value(raw)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(st.text())
+def test_any_text_is_some_value(raw: str) -> None:
+    parse_value(raw)
+
+
+json_values = st.recursive(
+    st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False) | st.text("abcz .é\"'=#[", max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(json_values)
+def test_a_value_written_as_toml_reads_back_equal(value: Any) -> None:
+    # JSON text of these types is TOML text as well, except that TOML wants a fraction before an exponent-free float (json writes one).
+    assert parse_value(json.dumps(value, ensure_ascii=False)) == value
+
+
+@given(st.integers(0, 10**6), st.floats(1e-9, 1e9), st.booleans(), st.dictionaries(st.text(max_size=5), json_values, max_size=3))
+def test_the_resolved_tree_reloads_equal(seed: int, lr: float, mask: bool, args: dict[str, Any]) -> None:
+    tree = {"run": {"seed": seed}, "train": {"lr": lr}, "loss": {"mask_observations": mask}, "environment": {"args": args}}
+    config = RunConfig.model_validate(tree)
+    assert RunConfig.model_validate(json.loads(json.dumps(dump_resolved(config)))) == config
+
+
+def test_a_run_folders_config_reloads_equal_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    config = load_config([RECIPES / "search_r1" / "tiny.toml"], ["train.steps=3"])
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(dump_resolved(config)), encoding="utf-8")
+    assert load_resolved(path) == config
+    path.write_text('{"train": {"steps": ', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"config\.json cannot be read .* is this a run folder"):
+        load_resolved(path)
+    path.write_text('{"train": {"velocity": 1}}', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"config\.json: unknown key 'train\.velocity'"):
+        load_resolved(path)
+    with pytest.raises(ConfigError, match="is this a run folder"):
+        load_resolved(tmp_path / "missing.json")
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        RunConfig().train.lr = 1.0  # type: ignore[misc]
+
+
+def test_every_option_is_documented_and_there_are_not_too_many() -> None:
+    names = leaves(RunConfig)
+    assert 40 < len(names) <= 150
+    for section_name, section in RunConfig.model_fields.items():
+        fields = section.annotation.model_fields  # type: ignore[union-attr]
+        undocumented = [f"{section_name}.{name}" for name, field in fields.items() if not field.description]
+        assert undocumented == []
+
+
+def test_loading_a_recipe_does_not_import_torch() -> None:
+    code = (
+        "import sys, pathlib; from turnwise.config.load import load_config; from turnwise.config.plan import compute_plan\n"
+        f"compute_plan(load_config([pathlib.Path({str(RECIPES / 'search_r1' / 'tiny.toml')!r})]))\n"
+        "sys.exit(sorted({'torch', 'transformers', 'bm25s', 'renderers'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
