@@ -47,7 +47,9 @@ def main() -> None:
     rows = []
     for number in range(ROUNDS + 1):
         system.engine.adopt(number + 1)
-        tasks = [(f"round{number}/{i}", system.family.task("train", 10_000 + number * 1000 + i)) for i in range(config.rollout.tasks_per_step)]
+        tasks = [
+            (f"round{number}/{i}", system.family.task("train", 10_000 + number * 1000 + i)) for i in range(config.rollout.tasks_per_step)
+        ]
         set_threads(config.engine.num_threads)
         computed = system.engine.num_computed_tokens
         started = time.perf_counter()

@@ -318,7 +318,16 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
 
 def test_ctrl_c_exits_with_130_and_the_run_continues(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from turnwise.cli.main import main; main()", "train", str(TINY), *SMALL, "train.steps=200", f"run.output={tmp_path}"],
+        [
+            sys.executable,
+            "-c",
+            "from turnwise.cli.main import main; main()",
+            "train",
+            str(TINY),
+            *SMALL,
+            "train.steps=200",
+            f"run.output={tmp_path}",
+        ],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

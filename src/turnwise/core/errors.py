@@ -79,5 +79,5 @@ def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
         yield
     except (TurnwiseError, ToolFailure):
         raise
-    except Exception as cause:  # noqa: BLE001 - the boundary between user code and the system
+    except Exception as cause:
         raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

@@ -71,7 +71,7 @@ def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step:
         kind = group.task.payload.get("kind")
         for key in ([str(kind)] if kind is not None else []) + [ALL]:
             by_kind.setdefault(key, []).extend(group.trajectories)
-    kinds = sorted(k for k in by_kind if k != ALL) + [ALL]
+    kinds = [*sorted(k for k in by_kind if k != ALL), ALL]
     return Summary(name=name, label=label, step=step, rows=tuple(_row(kind, by_kind.get(kind, [])) for kind in kinds))
 
 

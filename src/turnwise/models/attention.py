@@ -21,9 +21,7 @@ ATTENTION_NAME = "turnwise"
 class AttentionPlan(Protocol):
     """Who may see whom in one forward pass."""
 
-    def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """`query [T, heads, D]`, `key` and `value` `[T, kv_heads, D]` of the new tokens to their output `[T, heads, D]`."""
         ...
 
@@ -45,7 +43,9 @@ def _attention_forward(
     if attention_plan is None:
         raise EngineError("this model runs with Turnwise's attention and needs an attention_plan; call models.forward functions")
     if dropout or sliding_window is not None:
-        raise EngineError(f"attention dropout ({dropout}) and sliding windows ({sliding_window}) are not supported; disable them in model.config")
+        raise EngineError(
+            f"attention dropout ({dropout}) and sliding windows ({sliding_window}) are not supported; disable them in model.config"
+        )
     out = attention_plan.attend(
         int(module.layer_idx),  # type: ignore[arg-type]
         query[0].transpose(0, 1),
@@ -85,9 +85,7 @@ class PackedAttention:
     def __init__(self, lengths: list[int]) -> None:
         self._lengths = lengths
 
-    def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """See `AttentionPlan`."""
         parts = zip(query.split(self._lengths), key.split(self._lengths), value.split(self._lengths), strict=True)
         return torch.cat([causal_attention(q, k, v, scaling) for q, k, v in parts])

@@ -49,10 +49,14 @@ async def run_demonstration(
             )
             if result.done:
                 reward = await environment.score(replies, StopReason.DONE)
-                return Trajectory(task_id=task.id, group_id=f"demonstration/{task.id}", member=0, turns=tuple(turns), stop=StopReason.DONE, reward=reward)
+                return Trajectory(
+                    task_id=task.id, group_id=f"demonstration/{task.id}", member=0, turns=tuple(turns), stop=StopReason.DONE, reward=reward
+                )
             messages += [reply, *result.observations]
             context_ids = renderer.extend(prompt_ids, token_ids, result.observations, opening.tools)
             prompt_ids = to_ids(np.concatenate([prompt_ids, token_ids, context_ids]))
     finally:
         await environment.close()
-    raise EnvironmentFault(f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; raise rollout.max_turns")
+    raise EnvironmentFault(
+        f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; raise rollout.max_turns"
+    )

@@ -67,9 +67,7 @@ class RolloutWorker:
 
     async def _run_with_retries(self, attempt: Attempt) -> Trajectory:
         while True:
-            trajectory = await run_trajectory(
-                attempt, self.build_environment(), self.engine, self.renderer, self.limits, self.sampling
-            )
+            trajectory = await run_trajectory(attempt, self.build_environment(), self.engine, self.renderer, self.limits, self.sampling)
             reward = trajectory.reward
             if not isinstance(reward, Invalid) or not reward.retryable or attempt.number >= self.failure.max_retries:
                 return trajectory

@@ -38,7 +38,9 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
     target = FAMILIES.get(config.environment.name, config.environment.name)
     module_name, _, class_name = target.partition(":")
     if not class_name:
-        raise ConfigError(f"environment.name={config.environment.name!r} is neither built in ({', '.join(FAMILIES)}) nor an import path 'package.module:Class'")
+        raise ConfigError(
+            f"environment.name={config.environment.name!r} is not built in ({', '.join(FAMILIES)}) nor a path 'package.module:Class'"
+        )
     with boundary(ConfigError, f"environment.name={config.environment.name!r} cannot be imported"):
         family_class = getattr(importlib.import_module(module_name), class_name)
     arguments = {
@@ -50,7 +52,9 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
     with boundary(ConfigError, f"environment.args of {config.environment.name!r}"):
         family = family_class(**arguments)
     if not isinstance(family, EnvironmentFamily):
-        raise ConfigError(f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily)")
+        raise ConfigError(
+            f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily)"
+        )
     return family
 
 

@@ -33,11 +33,16 @@ def build_optimizer(model: torch.nn.Module, *, lr: float, betas: tuple[float, fl
 
 
 def apply_gradients(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, lr: float, max_grad_norm: float) -> float:
-    """Clip, step, clear. Returns the gradient norm before clipping. Raises TrainingError, leaving the weights as they were, when it is not finite."""
+    """Clip, step, clear. Returns the gradient norm before clipping.
+
+    Raises TrainingError, leaving the weights as they were, when the norm is not finite.
+    """
     norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
     if not math.isfinite(norm):
         optimizer.zero_grad(set_to_none=True)
-        raise TrainingError(f"the gradient norm is {norm}; the weights were not changed. Lower the learning rate or resume from the last checkpoint")
+        raise TrainingError(
+            f"the gradient norm is {norm}; the weights were not changed. Lower the learning rate or resume from the last checkpoint"
+        )
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()

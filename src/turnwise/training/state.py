@@ -55,7 +55,9 @@ def load_training_state(folder: Path, model: PreTrainedModel, optimizer: torch.o
         with safe_open(folder / STATE_FILE, framework="pt") as file:
             counters = Counters(**json.loads(file.metadata()["counters"]))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as cause:
-        raise CheckpointError(f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one") from cause
+        raise CheckpointError(
+            f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
+        ) from cause
     parameters = dict(model.named_parameters())
     for name, tensor in weights.items():
         if name not in parameters or parameters[name].shape != tensor.shape:

@@ -26,15 +26,16 @@ def test_tokens_by_hand() -> None:
     plan = compute_plan(
         config(
             rollout={"tasks_per_step": 3, "group_size": 4, "max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10},
-            sft={"steps": 5, "batch_size": 7},
+            sft={"steps": 5, "num_demonstrations": 35},
             train={"steps": 2},
         )
     )
     assert plan.trajectories_per_step == 12  # 3 tasks x 4 members
     assert plan.max_tokens_per_step == 600  # 12 x 50
     assert plan.max_sampled_tokens_per_step == 240  # 12 x 2 turns x 10
-    assert plan.demonstrations == 35  # 5 x 7
+    assert plan.demonstrations == 35
     assert plan.training_tasks == 41  # 35 + 2 steps x 3 tasks
+    assert compute_plan(config(sft={"steps": 0})).demonstrations == 0
 
 
 def test_memory_by_hand() -> None:

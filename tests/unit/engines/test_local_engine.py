@@ -85,7 +85,7 @@ def test_packed_attention_does_not_leak_between_sequences(model: PreTrainedModel
     sequences = [prompt_of(i, n) for i, n in enumerate(lengths)]
     with torch.no_grad():
         packed = model(
-            input_ids=torch.tensor([sum(sequences, [])]),
+            input_ids=torch.tensor([[token for sequence in sequences for token in sequence]]),
             position_ids=torch.tensor([[p for n in lengths for p in range(n)]]),
             use_cache=False,
             attention_plan=PackedAttention(lengths),
@@ -138,7 +138,8 @@ def test_a_new_version_never_reads_an_old_cache(model: PreTrainedModel) -> None:
         # The same request on a fresh engine under the changed weights: prompt ids come from the old first turn.
         ids = [*prompt_of(1), *_first_turn(model, kept), 5, 6]
         fresh = asyncio.run(build(model).generate(to_ids(ids), SamplingParams(max_tokens=4, seed=9), session="x"))
-        assert np.array_equal(second.token_ids, fresh.token_ids) and np.array_equal(second.logprobs, fresh.logprobs)
+        assert np.array_equal(second.token_ids, fresh.token_ids)
+        assert np.array_equal(second.logprobs, fresh.logprobs)
         assert (second.version_first, second.version_last) == (1, 1)
     finally:
         model.load_state_dict(kept)
@@ -157,13 +158,16 @@ def test_stop_tokens_and_stop_strings_end_the_completion(model: PreTrainedModel)
         return await build(model).generate(to_ids(prompt_of(1)), SamplingParams(**{"max_tokens": 12, "seed": 5, **changes}), session="s")  # type: ignore[arg-type]
 
     free = asyncio.run(run())
-    assert free.finish_reason is FinishReason.LENGTH and len(free.token_ids) == 12
+    assert free.finish_reason is FinishReason.LENGTH
+    assert len(free.token_ids) == 12
     ids = free.token_ids.tolist()
     cut = next(i for i, t in enumerate(ids) if t not in ids[:i] and i > 2)
     by_id = asyncio.run(run(stop_token_ids=(ids[cut],)))
-    assert by_id.finish_reason is FinishReason.STOP and by_id.token_ids.tolist() == ids[: cut + 1]
+    assert by_id.finish_reason is FinishReason.STOP
+    assert by_id.token_ids.tolist() == ids[: cut + 1]
     by_text = asyncio.run(run(stop=(chr(32 + ids[cut - 1]) + chr(32 + ids[cut]),)))
-    assert by_text.finish_reason is FinishReason.STOP and by_text.token_ids.tolist() == ids[: cut + 1]
+    assert by_text.finish_reason is FinishReason.STOP
+    assert by_text.token_ids.tolist() == ids[: cut + 1]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +190,10 @@ def test_a_bad_request_is_refused_alone(model: PreTrainedModel, ids: list[int], 
         return bad, good  # type: ignore[return-value]
 
     bad, good = asyncio.run(run())
-    assert isinstance(bad, EngineError) and words in str(bad)
-    assert isinstance(good, Completion) and len(good.token_ids) == 3
+    assert isinstance(bad, EngineError)
+    assert words in str(bad)
+    assert isinstance(good, Completion)
+    assert len(good.token_ids) == 3
 
 
 def test_weights_that_give_nan_fail_the_request_and_the_engine_lives_on(model: PreTrainedModel) -> None:
@@ -196,15 +202,20 @@ def test_weights_that_give_nan_fail_the_request_and_the_engine_lives_on(model: P
     with torch.no_grad():
         model.get_input_embeddings().weight[7] = float("nan")
     try:
+
         async def run() -> tuple[object, object]:
-            return tuple(
-                await asyncio.gather(
-                    engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session="nan"), return_exceptions=True
+            return (
+                tuple(
+                    await asyncio.gather(
+                        engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session="nan"), return_exceptions=True
+                    )
                 )
-            ) * 2
+                * 2
+            )
 
         failure, _ = asyncio.run(run())
-        assert isinstance(failure, EngineError) and "not finite" in str(failure)
+        assert isinstance(failure, EngineError)
+        assert "not finite" in str(failure)
     finally:
         model.load_state_dict(kept)
     engine.adopt(1)

@@ -17,9 +17,11 @@ def test_wilson_by_hand() -> None:
 def test_wilson_at_the_edges() -> None:
     assert compute_wilson_interval(0, 0) == (0.0, 1.0)
     low, high = compute_wilson_interval(0, 20)
-    assert low == 0.0 and 0.1 < high < 0.2
+    assert low == 0.0
+    assert 0.1 < high < 0.2
     low, high = compute_wilson_interval(20, 20)
-    assert high == 1.0 and 0.8 < low < 0.9
+    assert high == 1.0
+    assert 0.8 < low < 0.9
     with pytest.raises(ValueError, match="not a share"):
         compute_wilson_interval(3, 2)
 

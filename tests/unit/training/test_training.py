@@ -18,7 +18,14 @@ from turnwise.training.policy_step import PolicyLoss, run_policy_step
 from turnwise.training.sft import run_sft_step
 
 VOCAB = 50
-CONFIG = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+CONFIG = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
 LOSS = PolicyLoss(clip_low=0.2, clip_high=0.2, kl_coefficient=0.0, entropy_coefficient=0.0, temperature=1.0)
 
 
@@ -44,7 +51,9 @@ def make_sample(seed: int, length: int, *, advantage: float = 1.0, train: bool =
     )
 
 
-def weights_after(samples: list[Sample], micro_batch_tokens: int, loss: PolicyLoss = LOSS, reference: PreTrainedModel | None = None) -> torch.Tensor:
+def weights_after(
+    samples: list[Sample], micro_batch_tokens: int, loss: PolicyLoss = LOSS, reference: PreTrainedModel | None = None
+) -> torch.Tensor:
     model = build()
     # Plain SGD, so that a difference in the gradient is a difference in the weights.
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -158,7 +167,15 @@ def test_sft_learns_to_copy_a_demonstration() -> None:
 @pytest.mark.parametrize(
     ("step", "decay", "expected"),
     # base 1.0, 4 warm-up steps, 12 in all: 8 steps of decay after step 4.
-    [(0, "linear", 0.25), (3, "linear", 1.0), (4, "linear", 1.0), (8, "linear", 0.5), (12, "linear", 0.0), (8, "cosine", 0.5), (10, "none", 1.0)],
+    [
+        (0, "linear", 0.25),
+        (3, "linear", 1.0),
+        (4, "linear", 1.0),
+        (8, "linear", 0.5),
+        (12, "linear", 0.0),
+        (8, "cosine", 0.5),
+        (10, "none", 1.0),
+    ],
 )
 def test_learning_rate_by_hand(step: int, decay: str, expected: float) -> None:
     got = compute_lr(step, base=1.0, warmup_steps=4, total_steps=12, decay=decay)  # type: ignore[arg-type]

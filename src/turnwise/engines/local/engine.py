@@ -69,9 +69,7 @@ class LocalEngine:
     ) -> None:
         """`decode` is needed only for stop strings; without it a request that has any is refused."""
         self._model = model
-        self._cache = KVCache(
-            model.config, num_slots=max_concurrency, max_context=max_context, dtype=model.dtype, device=model.device
-        )
+        self._cache = KVCache(model.config, num_slots=max_concurrency, max_context=max_context, dtype=model.dtype, device=model.device)
         self._max_batch_tokens = max_batch_tokens
         self._decode = decode
         self._vocab_size = int(model.config.vocab_size)
@@ -151,7 +149,9 @@ class LocalEngine:
                 f"engine.max_context={self._cache.max_context}; shorten the task or raise engine.max_context"
             )
         if min(prompt) < 0 or max(prompt) >= self._vocab_size:
-            raise EngineError(f"request of {session!r} holds a token id outside the vocabulary of {self._vocab_size}: {min(prompt)}..{max(prompt)}")
+            raise EngineError(
+                f"request of {session!r} holds a token id outside the vocabulary of {self._vocab_size}: {min(prompt)}..{max(prompt)}"
+            )
         if params.stop and self._decode is None:
             raise EngineError(f"request of {session!r} has stop strings {params.stop} but the engine was built without `decode`")
 
@@ -243,7 +243,12 @@ class LocalEngine:
         finished: list[tuple[_Request, Completion | EngineError]] = []
         for request, ok, token, logprob in zip(requests, finite, token_ids.tolist(), logprobs.tolist(), strict=True):
             if not ok:
-                finished.append((request, EngineError(f"logits are not finite after {len(request.session.cached)} tokens; the weights may have diverged")))
+                finished.append(
+                    (
+                        request,
+                        EngineError(f"logits are not finite after {len(request.session.cached)} tokens; the weights may have diverged"),
+                    )
+                )
                 continue
             request.sampled.append(token)
             request.logprobs.append(logprob)

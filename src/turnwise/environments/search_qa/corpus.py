@@ -92,7 +92,8 @@ def _distractors(world: World, count: int, random: Random, num_phrasings: int) -
     """(title, text) of passages that answer nothing: three in four about names that look like a real one."""
     used = set(world.types)
     kinds: tuple[EntityType, ...] = ("person", "place", "organisation", "work")
-    strangers = {kind: choose_names(kind, max(2, count // 4), world.split, random, used, world.num_words) for kind in kinds} if count else {}
+    each = max(2, count // 4) if count else 0
+    strangers = {kind: choose_names(kind, each, world.split, random, used, world.num_words) for kind in kinds}
     found = []
     for number in range(count):
         if number % 4 == 3:

@@ -79,7 +79,8 @@ def split_of(name: str) -> Split:
 def choose_names(kind: EntityType, count: int, split: Split, rng: Random, used: set[str], num_words: int = MAX_WORDS) -> list[str]:
     """`count` new names of one split; they are added to `used`.
 
-    Only the first `num_words` words of each list are used: fewer words are a smaller vocabulary to learn. Names have two words while those are plentiful, and as many more as it takes to use at most half of what exists.
+    Only the first `num_words` words of each list are used: fewer words are a smaller vocabulary to learn.
+    Names have two words while those are plentiful, and as many more as it takes to use at most half of what exists.
     Raises ConfigError when even four words do not give enough names.
     """
     first, last = (words[:num_words] for words in WORDS[kind])

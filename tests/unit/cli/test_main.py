@@ -1,0 +1,167 @@
+"""The command line as a user meets it: light, one clear message, the right exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from turnwise import __version__
+from turnwise.cli.main import Stopped, app, explain
+from turnwise.core.errors import ConfigError
+
+TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
+COMMAND = [sys.executable, "-c", "from turnwise.cli.main import main; main()"]
+
+
+def turnwise(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def invoke(*arguments: str | Path) -> str:
+    """Standard output of a command run in this process; what it raises is raised here."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_help_is_light_and_quick() -> None:
+    code = (
+        "import sys, turnwise.cli.main as m\n"
+        "try: m.app(args=['--help'])\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "print(sorted({'torch', 'transformers', 'tokenizers', 'renderers', 'bm25s', 'numpy', 'pydantic'} & set(sys.modules)))"
+    )
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - started
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert seconds < 2  # about 0.3 on an idle machine; torch alone takes longer than 2 to import on a busy one
+    for command in ("train", "sft", "evaluate", "ask", "report", "tasks", "doctor"):
+        assert f" {command} " in done.stdout
+
+
+def test_importing_the_package_is_light() -> None:
+    code = "import sys, turnwise; sys.exit(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)) or 0)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_version() -> None:
+    assert invoke("--version") == f"{__version__}\n"
+
+
+def test_dry_run_prints_the_resolved_recipe_and_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+    output = invoke("train", TINY, "train.steps=7", f"run.output={tmp_path / 'runs'}", "--dry-run")
+    tree, end = json.JSONDecoder().raw_decode(output)
+    assert tree["train"]["steps"] == 7
+    assert tree["credit"]["estimator"] == "grpo"  # a default the recipe does not mention
+    trajectories = tree["rollout"]["tasks_per_step"] * tree["rollout"]["group_size"]
+    [line] = [line for line in output[end:].splitlines() if line.startswith("trajectories per RL step")]
+    assert line.endswith(f" {trajectories}")
+    assert "key-value cache" in output[end:]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    extra = tmp_path / "lr=big.toml"
+    extra.write_text("[train]\nlr = 0.5\n", encoding="utf-8")
+    tree, _ = json.JSONDecoder().raw_decode(invoke("train", TINY, extra, "--dry-run"))
+    assert tree["train"]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train", "{tiny}", "train.stepz=3"], "override 'train.stepz=3': unknown key 'train.stepz'; did you mean 'train.steps'?"),
+        (["train", "nowhere.toml"], "recipe file 'nowhere.toml' does not exist"),
+        (["train"], "no recipe file named; for example"),
+        (["train", "train.lr=1"], "no recipe file named; for example"),
+        (["train", "{tiny}", "--resume", "x"], "--resume continues a run by its own recipe"),
+        (["train", "--resume", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere", "--set", "search"], "--set 'search' is not of the form key=value"),
+        (["report", "nowhere"], "nowhere"),
+        (["ask", "nowhere", "who?"], "nowhere"),
+        (["tasks", "{tiny}", "--split", "test"], "--split is 'test'; it must be train or heldout"),
+        (["tasks", "{tiny}", "--count", "1", "--export", "no/such/folder/t.jsonl"], "name a file in an existing folder"),
+        (["tasks", "{tiny}", "environment.name=nothing"], "environment.name='nothing' is neither built in"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_raises_one_clear_message(arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    from turnwise.core.errors import TurnwiseError
+
+    with pytest.raises(TurnwiseError) as caught:
+        invoke(*(a.format(tiny=TINY) for a in arguments))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_line_and_exit_code_2_and_debug_shows_where(tmp_path: Path) -> None:
+    done = turnwise("train", "nowhere.toml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: recipe file 'nowhere.toml' does not exist")
+    assert done.stderr.count("\n") == 1
+    for arguments in (["--debug", "train", "nowhere.toml"], ["train", "nowhere.toml", "--debug"]):
+        done = turnwise(*arguments, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+
+
+def test_a_wrong_option_is_exit_code_2() -> None:
+    done = turnwise("train", "--nonsense")
+    assert done.returncode == 2
+    assert "--nonsense" in done.stderr
+
+
+def test_explain() -> None:
+    assert explain(ConfigError("x is 3; use 4")) == ("error: x is 3; use 4", 2)
+    assert explain(Stopped("stopped")) == ("stopped", 130)
+    message, code = explain(MemoryError())
+    assert code == 2
+    assert "lower engine.max_concurrency" in message
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["tasks", "--count", "10000000", "--export", "tasks.jsonl"]], ids=lambda a: a[0])
+def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Path) -> None:
+    command, *options = arguments
+    # A recipe read from a pipe that nobody writes to: the command is certain to be at work when the signal arrives.
+    recipe = tmp_path / "slow.toml"
+    os.mkfifo(recipe)
+    process = subprocess.Popen([*COMMAND, command, str(recipe), *options], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    with open(recipe, "w", encoding="utf-8"):  # opens when the command opens the other end
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert error.startswith("stopped")
+    assert error.count("\n") == 1
+
+
+def test_tasks_prints_and_exports_the_same_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    invoke("tasks", TINY, "--count", "3", "--export", path)
+    exported = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(exported) == 3
+    assert all(row["prompt"] and row["payload"] for row in exported)
+    first, _ = json.JSONDecoder().raw_decode(invoke("tasks", TINY, "--count", "1"))
+    assert first == exported[0]
+    training, _ = json.JSONDecoder().raw_decode(invoke("tasks", TINY, "--count", "1", "--split", "train"))
+    assert training != first
+
+
+def test_doctor_names_versions_and_speed() -> None:
+    findings = json.loads(invoke("doctor", "--json"))
+    assert findings["python"].startswith("3.")
+    assert findings["cores"] >= 1
+    assert "missing" not in findings["torch"]
+    assert findings["matrix multiply, 1 thread"].endswith("GFLOP/s")
+    assert float(findings["matrix multiply, 1 thread"].split()[0]) > 0
