@@ -23,7 +23,7 @@ from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.config.load import load_config
 from turnwise.models.build import num_parameters
-from turnwise.runs.build import build_system, set_threads
+from turnwise.runs.build import build_estimator, build_system, set_threads
 from turnwise.runs.sft import run_warmup
 from turnwise.runs.train import compute_credit, to_batch
 from turnwise.training.forward import compute_logprobs
@@ -57,7 +57,7 @@ def main() -> None:
         rollout_s = time.perf_counter() - started
         computed = system.engine.num_computed_tokens - computed
         sampled = sum(t.num_sampled_tokens for g in groups for t in g.trajectories)
-        samples = to_batch(groups, compute_credit(groups, config), config)
+        samples = to_batch(groups, compute_credit(groups, build_estimator(config)), config)
         total = sum(len(s.token_ids) for s in samples)
         started = time.perf_counter()
         with torch.inference_mode():

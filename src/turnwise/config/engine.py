@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from turnwise.config.section import Section
 
 
 class EngineSection(Section):
-    """The engine that samples replies."""
+    """The engine that samples replies, in this process, on the trainer's own parameters."""
 
-    kind: Literal["local"] = "local"
-    """"local": in this process, on the trainer's own parameters."""
     max_concurrency: int = Field(256, ge=1)
     """Conversations open at once; each holds a cache slot."""
     max_context: int = Field(1024, ge=2)

@@ -12,8 +12,9 @@ from turnwise.config.section import Section
 class CreditSection(Section):
     """From rewards to advantages."""
 
-    estimator: Literal["grpo"] = "grpo"
-    """"grpo": the reward minus the group's mean, over its standard deviation."""
+    estimator: str = "grpo"
+    """"grpo": the reward minus the group's mean, over its standard deviation. Or the import path "package.module:function"
+    of your own: from the rewards of a group (None where Invalid) to as many advantages (None stays None)."""
     deviation: Literal["sample", "population", "none"] = "sample"
     """Which standard deviation divides: n-1, n, or none (Dr.GRPO)."""
     epsilon: float = Field(1e-6, ge=0)

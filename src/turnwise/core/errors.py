@@ -73,7 +73,7 @@ class ToolFailure(Exception):
 def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
     """Turn whatever user code raises inside into `error`, naming `what`. Turnwise's own errors pass unchanged.
 
-    The only place, with the rollout supervisor, that catches `Exception`.
+    Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes it on.
     """
     try:
         yield

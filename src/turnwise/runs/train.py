@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,18 +13,18 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from turnwise.algorithms.advantages import compute_grpo_advantages, has_signal
+from turnwise.algorithms.advantages import has_signal
 from turnwise.batching.samples import to_samples, unmask_observations
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric, Rate, Sum, merge, record
 from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, TrajectoryGroup
 from turnwise.evaluation.summary import Summary, is_success
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
-from turnwise.runs.build import System, build_system, set_threads
+from turnwise.runs.build import Estimator, System, build_estimator, build_system, set_threads
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
@@ -64,6 +65,7 @@ class Run:
         self.show = show
         train = self.config.train
         self.optimizer = build_optimizer(system.model, lr=train.lr, betas=(train.beta1, train.beta2), weight_decay=train.weight_decay)
+        self.estimator = build_estimator(self.config)
         self.counters = Counters(step=0, optimizer_steps=0, version=0)
 
     def run(self) -> None:
@@ -142,7 +144,7 @@ class Run:
         groups = self._rollout(step)
         seconds = time.perf_counter() - started
         metrics = compute_rollout_metrics(groups, seconds)
-        advantages = compute_credit(groups, config)
+        advantages = compute_credit(groups, self.estimator)
         self.show.phase("train")
         samples = to_batch(groups, advantages, config)
         for update, part in enumerate(split_updates(samples, config.loss.updates_per_step, config.run.seed, step)):
@@ -205,14 +207,24 @@ class Run:
         prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
 
 
-def compute_credit(groups: Sequence[TrajectoryGroup], config: RunConfig) -> dict[tuple[str, int], float]:
-    """Advantage per `(group_id, member)`; Invalid members have none."""
+def compute_credit(groups: Sequence[TrajectoryGroup], estimator: Estimator) -> dict[tuple[str, int], float]:
+    """Advantage per `(group_id, member)`; Invalid members have none.
+
+    Raises TrainingError when the estimator gives another number of advantages than rewards, or one that is not finite.
+    """
     advantages: dict[tuple[str, int], float] = {}
     for group in groups:
-        values = compute_grpo_advantages(group.rewards(), deviation=config.credit.deviation, epsilon=config.credit.epsilon)
-        for trajectory, value in zip(group.trajectories, values, strict=True):
-            if value is not None:
-                advantages[group.group_id, trajectory.member] = value
+        rewards = group.rewards()
+        with boundary(TrainingError, f"credit of group {group.group_id}"):
+            values = list(estimator(rewards))
+        if len(values) != len(rewards) or any(v is not None and not math.isfinite(v) for v in values):
+            raise TrainingError(
+                f"credit.estimator gave {values} for the {len(rewards)} rewards {rewards} of group {group.group_id}; "
+                "it must give one finite number per reward, None where the reward is None"
+            )
+        for trajectory, reward, value in zip(group.trajectories, rewards, values, strict=True):
+            if reward is not None and value is not None:
+                advantages[group.group_id, trajectory.member] = float(value)
     return advantages
 
 

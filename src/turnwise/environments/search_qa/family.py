@@ -116,14 +116,9 @@ class SearchQA:
             DataError: a file of mode "files" is missing or malformed.
             RewardError: the reward fails its own cases.
         """
-        for name, value, choices in (
-            ("mode", mode, get_args(Mode)),
-            ("document_format", document_format, get_args(DocumentFormat)),
-            ("prompt", prompt, get_args(Prompt)),
-            ("search", search, get_args(SearchSwitch)),
-        ):
-            if value not in choices:
-                raise ConfigError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
+        _check_choices(
+            mode=(mode, Mode), document_format=(document_format, DocumentFormat), prompt=(prompt, Prompt), search=(search, SearchSwitch)
+        )
         _check_whole("seed", seed, 0, 2**62)
         _check_whole("num_entities", num_entities, MIN_ENTITIES, 1_000)
         _check_whole("tasks_per_world", tasks_per_world, 1, 1_000)
@@ -148,11 +143,14 @@ class SearchQA:
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
         self._rows: dict[Split, tuple[QuestionRow, ...]] = {}
         if mode == "files":
-            for name, path in (("corpus_path", corpus_path), ("train_path", train_path), ("heldout_path", heldout_path)):
-                if not path:
-                    raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a JSONL file")
-            self._rows = {"train": load_questions(Path(train_path)), "heldout": load_questions(Path(heldout_path))}
-            self._file_scene = Scene(worlds={}, corpus=Corpus(passages=load_corpus(Path(corpus_path)), evidence={}))
+            self._load_files(corpus_path=corpus_path, train_path=train_path, heldout_path=heldout_path)
+
+    def _load_files(self, **paths: str) -> None:
+        for name, path in paths.items():
+            if not path:
+                raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a JSONL file")
+        self._rows = {split: load_questions(Path(paths[f"{split}_path"])) for split in get_args(Split)}
+        self._file_scene = Scene(worlds={}, corpus=Corpus(passages=load_corpus(Path(paths["corpus_path"])), evidence={}))
 
     # ------------------------------------------------------------------------------------------- tasks
 
@@ -272,6 +270,13 @@ class SearchQA:
             found.append(reply.text)
             index += 1
         return found[:count]
+
+
+def _check_choices(**arguments: tuple[str, Any]) -> None:
+    """Each argument's value and the `Literal` it must be one of."""
+    for name, (value, choices) in arguments.items():
+        if value not in get_args(choices):
+            raise ConfigError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, get_args(choices)))}")
 
 
 def _check_whole(name: str, value: Any, minimum: int, maximum: int) -> None:

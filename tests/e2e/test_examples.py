@@ -1,0 +1,57 @@
+"""Every file of docs/extending.md runs, is short, and does what it says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnwise.config.load import load_config
+from turnwise.runs.build import build_estimator
+from turnwise.runs.train import run_train
+from turnwise.store.run_folder import RunFolder
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = ROOT / "examples"
+SHORT = ["sft.steps=6", "sft.num_demonstrations=32", "sft.batch_size=8", "train.steps=2", "evaluate.tasks=4", "tokenizer.num_texts=100"]
+SHORT += ["rollout.tasks_per_step=2", "rollout.group_size=4", "train.num_threads=1"]
+
+
+@pytest.fixture(autouse=True)
+def examples_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.name)
+def test_examples_are_short_and_named_in_the_document(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 60
+    assert path.name in (ROOT / "docs" / "extending.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("own_tool.py", "42.165 km"),  # 26.2 * 1.609344 = 42.1648...
+        ("own_reward.py", "passes its own cases"),
+        ("own_algorithm.py", "[1.0, -0.333"),
+    ],
+)
+def test_scripts_print_what_they_promise(name: str, words: str) -> None:
+    result = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False, env=os.environ)
+    assert result.returncode == 0, result.stderr
+    assert words in result.stdout
+
+
+def test_own_environment_trains(tmp_path: Path) -> None:
+    config = load_config([EXAMPLES / "own_environment.toml"], [*SHORT, f"run.output={tmp_path}"])
+    run = run_train(config, resume=None, display=False)
+    assert [r["step"] for r in RunFolder.open(run).read_metrics() if r["phase"] == "train"] == [1, 2]
+
+
+def test_own_reward_and_own_algorithm_train(tmp_path: Path) -> None:
+    overrides = ["environment.args.reward=own_reward:THRIFTY", "credit.estimator=own_algorithm:leave_one_out", f"run.output={tmp_path}"]
+    config = load_config([ROOT / "recipes" / "search_r1" / "tiny.toml"], [*SHORT, *overrides])
+    assert list(build_estimator(config)([1.0, 0.0])) == [1.0, -1.0]
+    run = run_train(config, resume=None, display=False)
+    assert [r["step"] for r in RunFolder.open(run).read_metrics() if r["phase"] == "train"] == [1, 2]
