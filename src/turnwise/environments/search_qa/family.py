@@ -129,19 +129,17 @@ class SearchQA:
         _check_whole("top_k", top_k, 1, 100)
         _check_whole("max_observation_chars", max_observation_chars, 1, 10_000_000)
         _check_number("naive_wander", naive_wander, 0.0, 1.0)
-        _check_number("tool_timeout_s", tool_timeout_s, 1e-3, 86_400.0)
-        _check_number("reward_timeout_s", reward_timeout_s, 1e-3, 86_400.0)
+        for name, seconds in (("tool_timeout_s", tool_timeout_s), ("reward_timeout_s", reward_timeout_s)):
+            _check_number(name, seconds, 1e-3, 86_400.0)
         self._kinds = _checked_kinds(DEFAULT_KINDS if kinds is None else kinds)
-        self._mode, self._seed, self._num_entities, self._num_passages = mode, seed, num_entities, num_passages
-        self._tasks_per_world, self._num_words = tasks_per_world, num_words
-        self._num_phrasings, self._num_distractors, self._top_k = num_phrasings, num_distractors, top_k
-        self._document_format: DocumentFormat = document_format
+        self._mode, self._seed, self._num_entities, self._num_passages, self._top_k = mode, seed, num_entities, num_passages, top_k
+        self._num_words, self._num_phrasings, self._num_distractors = num_words, num_phrasings, num_distractors
+        self._tasks_per_world, self._document_format = tasks_per_world, document_format
         self._prompt, self._search, self._naive_wander = PROMPTS[prompt], search, naive_wander
         self._reward = load_reward(reward)
         self._reward_timeout_s, self._tool_timeout_s, self._max_observation_chars = reward_timeout_s, tool_timeout_s, max_observation_chars
         self._fresh_scene = lru_cache(maxsize=CACHED_SCENES)(self._build_fresh_scene)
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
-        self._rows: dict[Split, tuple[QuestionRow, ...]] = {}
         if mode == "files":
             self._load_files(corpus_path=corpus_path, train_path=train_path, heldout_path=heldout_path)
 
@@ -149,7 +147,7 @@ class SearchQA:
         for name, path in paths.items():
             if not path:
                 raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a JSONL file")
-        self._rows = {split: load_questions(Path(paths[f"{split}_path"])) for split in get_args(Split)}
+        self._rows: dict[Split, tuple[QuestionRow, ...]] = {split: load_questions(Path(paths[f"{split}_path"])) for split in get_args(Split)}
         self._file_scene = Scene(worlds={}, corpus=Corpus(passages=load_corpus(Path(paths["corpus_path"])), evidence={}))
 
     # ------------------------------------------------------------------------------------------- tasks
