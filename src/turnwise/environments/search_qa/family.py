@@ -127,7 +127,6 @@ class SearchQA:
         _check_whole("num_phrasings", num_phrasings, 1, NUM_PHRASINGS)
         _check_whole("num_distractors", num_distractors, 0, 10_000)
         _check_whole("top_k", top_k, 1, 100)
-        _check_whole("max_observation_chars", max_observation_chars, 1, 10_000_000)
         _check_number("naive_wander", naive_wander, 0.0, 1.0)
         for name, seconds in (("tool_timeout_s", tool_timeout_s), ("reward_timeout_s", reward_timeout_s)):
             _check_number(name, seconds, 1e-3, 86_400.0)
@@ -147,7 +146,8 @@ class SearchQA:
         for name, path in paths.items():
             if not path:
                 raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a JSONL file")
-        self._rows: dict[Split, tuple[QuestionRow, ...]] = {split: load_questions(Path(paths[f"{split}_path"])) for split in get_args(Split)}
+        splits: tuple[Split, ...] = get_args(Split)
+        self._rows = {split: load_questions(Path(paths[f"{split}_path"])) for split in splits}
         self._file_scene = Scene(worlds={}, corpus=Corpus(passages=load_corpus(Path(paths["corpus_path"])), evidence={}))
 
     # ------------------------------------------------------------------------------------------- tasks
