@@ -42,9 +42,7 @@ class Guess:
 
 
 class VaultFamily:
-    """Implements `EnvironmentFamily`. The recipe's `environment.args` and tool limits arrive as keyword arguments."""
-
-    def __init__(self, letters: int = 3, **limits: object) -> None:
+    def __init__(self, letters: int = 3, **limits: object) -> None:  # environment.args and the tool limits of the recipe
         self.letters, self.limits = letters, limits
 
     def task(self, split, index):
