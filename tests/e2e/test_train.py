@@ -14,7 +14,7 @@ import pytest
 
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import CheckpointError, EnvironmentFault, StoreError
+from turnwise.core.errors import CheckpointError, ConfigError, EnvironmentFault, StoreError
 from turnwise.reporting.console import Display
 from turnwise.runs.build import build_system
 from turnwise.runs.train import Run, run_train
@@ -342,3 +342,21 @@ def test_ctrl_c_exits_with_130_and_the_run_continues(tmp_path: Path) -> None:
     assert "Traceback" not in stderr
     (run,) = tmp_path.glob("*/")
     assert len([r for r in metrics_of(run) if r["phase"] == "train"]) >= 2
+
+
+def test_a_chat_model_format_trains_too(tmp_path: Path) -> None:
+    limits = ["rollout.max_turn_tokens=48", "rollout.max_tokens=900", "engine.max_context=900", "train.steps=1", "evaluate.tasks=0"]
+    run = run_train(recipe(tmp_path, "renderer.kind=chat", "tokenizer.vocab_size=600", *limits), resume=None, display=False)
+    (row,) = [r for r in metrics_of(run) if r["phase"] == "train"]
+    assert float(str(row["train/logprob_gap_max"])) < 1e-4
+
+
+def test_a_run_starts_from_a_local_model_directory(finished: Path, tmp_path: Path) -> None:
+    start = finished / "checkpoints" / "step_000000"
+    config = recipe(tmp_path, f"model.path={start}", "sft.steps=0", "train.steps=1", "evaluate.tasks=4")
+    run = run_train(config, resume=None, display=False)
+    # The weights RL started from are the ones of the directory, bit for bit.
+    left, right = ((path / "model.safetensors").read_bytes() for path in (start, run / "checkpoints" / "step_000000"))
+    assert left == right
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        build_system(recipe(tmp_path, "model.path=/nowhere"))
