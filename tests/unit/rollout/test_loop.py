@@ -217,7 +217,7 @@ def test_too_many_failures_stop_the_run_with_the_commonest_cause(tokenizer: PreT
     worker = build_worker(engine, renderer, lambda: Echo(log, "tool"), max_retries=0)
     groups = asyncio.run(worker.run_groups([("g", TASK)], group_size=4))
     assert groups[0].rewards() == [None] * 4
-    with pytest.raises(EnvironmentFault, match="4 of 4 .* boom"):
+    with pytest.raises(EnvironmentFault, match=r"4 of 4 .* boom"):
         worker.failure.check(groups)
     healthy = build_worker(engine, renderer, lambda: Echo(log))
     healthy.failure.check(asyncio.run(healthy.run_groups([("g", TASK)], group_size=4)))
