@@ -17,6 +17,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError, EnvironmentFault, StoreError
 from turnwise.reporting.console import Display
 from turnwise.runs.build import build_system
+from turnwise.runs.sft import run_sft
 from turnwise.runs.train import Run, run_train
 from turnwise.store.run_folder import RunFolder
 
@@ -316,32 +317,64 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=False)
 
 
-def test_ctrl_c_exits_with_130_and_the_run_continues(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "sign"),
+    [
+        (["sft.steps=5000"], "metrics.jsonl"),
+        (["train.steps=2000"], "trajectories/step_000002.jsonl"),
+        (["evaluate.tasks=20000"], "checkpoints/step_000000/manifest.json"),
+    ],
+    ids=["warm-up", "rl", "evaluation"],
+)
+def test_ctrl_c_exits_with_130_and_nothing_written_is_lost(tmp_path: Path, overrides: list[str], sign: str) -> None:
+    program = "from turnwise.cli.main import main; main()"
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from turnwise.cli.main import main; main()",
-            "train",
-            str(TINY),
-            *SMALL,
-            "train.steps=200",
-            f"run.output={tmp_path}",
-        ],
+        [sys.executable, "-c", program, "train", str(TINY), *SMALL, *overrides, f"run.output={tmp_path}"],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     )
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and not list(tmp_path.glob("*/trajectories/step_000002.jsonl")):
-        time.sleep(0.1)
+    while time.monotonic() < deadline and not list(tmp_path.glob(f"*/{sign}")):
+        time.sleep(0.05)
+    time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, stderr
     assert "--resume" in stderr
     assert "Traceback" not in stderr
     (run,) = tmp_path.glob("*/")
-    assert len([r for r in metrics_of(run) if r["phase"] == "train"]) >= 2
+    assert metrics_of(run)
+
+
+REWARD_MODULE = '''
+from dataclasses import replace
+from turnwise.rewards.answers import REWARDS
+EXACT = REWARDS["exact_match"]
+def compute(case):
+    if any(case is known for known in (*EXACT.must_pass, *EXACT.must_fail)):
+        return EXACT.compute(case)
+    {body}
+REWARD = replace(EXACT, compute=compute)
+'''
+
+
+@pytest.mark.parametrize(("body", "words"), [("raise LookupError('lost')", "LookupError"), ("return float('nan')", "nan")])
+def test_a_reward_that_fails_stops_the_run_and_is_never_a_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    name = f"reward_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(REWARD_MODULE.replace("{body}", body))
+    monkeypatch.syspath_prepend(tmp_path)
+    config = recipe(tmp_path, f"environment.args.reward={name}:REWARD", "sft.steps=0", "evaluate.tasks=0", "rollout.max_turn_tokens=4")
+    with pytest.raises(EnvironmentFault, match=words):
+        run_train(config, resume=None, display=False)
+
+
+def test_only_the_warm_up(tmp_path: Path) -> None:
+    run = run_sft(recipe(tmp_path, "sft.steps=2"), display=False)
+    assert {row["phase"] for row in metrics_of(run)} == {"sft", "evaluate"}
+    assert (run / "checkpoints" / "step_000000" / "model.safetensors").exists()
 
 
 def test_a_chat_model_format_trains_too(tmp_path: Path) -> None:
