@@ -118,6 +118,31 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, tmp_pat
         assert left.read_bytes() == right.read_bytes()
 
 
+class StopAtLastEvaluation(Display):
+    """Interrupts the evaluation after RL: the second one of a run."""
+
+    def __init__(self) -> None:
+        super().__init__(total_steps=4, title="stop", enabled=False)
+        self._evaluations = 0
+
+    def phase(self, name: str, *, total: int | None = None) -> None:
+        self._evaluations += name == "evaluate"
+        if self._evaluations == 2:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_last_evaluation_is_made_up_for(finished: Path, tmp_path: Path) -> None:
+    config = recipe(tmp_path, "loss.kl_coefficient=0.01")
+    folder = RunFolder.create(tmp_path / "stopped")
+    folder.write_json("config.json", dump_resolved(config))
+    with pytest.raises(KeyboardInterrupt):
+        Run(build_system(config), folder, StopAtLastEvaluation()).run()
+    resumed = run_train(None, resume=folder.path, display=False)
+    assert metrics_of(resumed) == metrics_of(finished)
+    for summary in (finished / "evaluations").glob("*.summary.json"):
+        assert (resumed / "evaluations" / summary.name).read_bytes() == summary.read_bytes()
+
+
 def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
     before = metrics_of(finished)
     assert run_train(None, resume=finished, display=False) == finished

@@ -84,18 +84,25 @@ class Run:
             self.show.note(f"continuing after step {self.counters.step}")
         self.system.engine.adopt(self.counters.version)
         reference = self._reference()
-        self._evaluate("after SFT" if config.sft.steps else "before training", 0)
-        for step in range(self.counters.step + 1, config.train.steps + 1):
-            self._step(step, reference)
+        # The step of the checkpoint itself comes first: its evaluation may be what was interrupted.
+        for step in range(self.counters.step, config.train.steps + 1):
             last = step == config.train.steps
-            if last or (config.train.checkpoint_every and step % config.train.checkpoint_every == 0):
-                self._checkpoint()
-            if last or (config.evaluate.every and step % config.evaluate.every == 0):
-                self._evaluate("after RL" if last else f"step {step}", step)
+            if step > self.counters.step:
+                self._step(step, reference)
+                if last or (config.train.checkpoint_every and step % config.train.checkpoint_every == 0):
+                    self._checkpoint()
+            if last or step == 0 or (config.evaluate.every and step % config.evaluate.every == 0):
+                self._evaluate(self._label(step), step)
         if config.train.steps:
             for name, changes in config.evaluate.controls.items():
                 self._evaluate(f"after RL, {name}", config.train.steps, name, dict(changes))
         write_report(self.folder)
+
+    def _label(self, step: int) -> str:
+        """What a person calls the policy after `step` RL steps."""
+        if step == 0:
+            return "after SFT" if self.config.sft.steps else "before training"
+        return "after RL" if step == self.config.train.steps else f"step {step}"
 
     def _warm_up(self) -> None:
         self.show.phase("sft", total=self.config.sft.steps)
