@@ -1,6 +1,6 @@
 """The result table of the Search-R1 recipe: several seeds, with and without masked observations; writes docs/results.md's table.
 
-    python benchmarks/search_r1.py [--seeds 0 1 2] [--output runs/benchmark] [a.b=value ...]
+    python benchmarks/search_r1.py [a.b=value ...] [--seeds 0 1 2] [--output runs/benchmark]
 
 Trains `recipes/search_r1/tiny.toml` once per seed, then once per seed with `loss.mask_observations=false` (Search-R1's
 ablation). Prints the Markdown table, and JSON with `--json`. Every
