@@ -202,7 +202,7 @@ class Family(SearchQA):
         ("time.sleep(60)", "ran past 0.05 s"),
     ],
 )
-def test_a_broken_tool_stops_the_run_with_its_cause_and_is_never_a_zero(
+def test_a_broken_tool_is_retried_never_a_zero_and_fails_the_batch_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
 ) -> None:
     name = f"broken_{abs(hash(body))}"

@@ -177,7 +177,9 @@ class Completion:
     token_ids: IntArray
     """`[N]`, N >= 1; ends with the stop token where there was one."""
     logprobs: FloatArray
-    """`[N]`, natural log-probability of each token under the distribution it was drawn from (after temperature and top-p)."""
+    """`[N]`, natural log-probability of each token under the distribution it was drawn from (after temperature and top-p).
+
+    A greedy completion carries those of temperature 1: a point mass says nothing, and greedy completions never train."""
     finish_reason: FinishReason
     version_first: int
     """Weight version that sampled the first token."""

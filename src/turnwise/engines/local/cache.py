@@ -25,11 +25,6 @@ class KVCache:
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
         self.max_context = max_context
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory held."""
-        return sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -43,13 +38,12 @@ class Chunk:
 class CachedAttention:
     """One engine step: single-token chunks first (decoding), then longer chunks (prompts and observations).
 
-    The order of `chunks` is the order of their tokens in the flat batch; `num_padding` tokens after them belong to
-    nobody (they keep the matrix shapes above a minimum) and attend to nothing.
+    The order of `chunks` is the order of their tokens in the flat batch. Tokens after them belong to nobody (they keep the
+    matrix shapes above a minimum) and attend to nothing.
     """
 
-    def __init__(self, cache: KVCache, chunks: list[Chunk], num_padding: int) -> None:
+    def __init__(self, cache: KVCache, chunks: list[Chunk]) -> None:
         self._cache = cache
-        self._num_padding = num_padding
         self._num_decode = next((i for i, c in enumerate(chunks) if c.count > 1), len(chunks))
         self._long = chunks[self._num_decode :]
         decode = chunks[: self._num_decode]

@@ -82,11 +82,6 @@ class LocalEngine:
         self.num_computed_tokens = 0
         """Tokens run through the model since the start, each position once per version."""
 
-    @property
-    def cache_bytes(self) -> int:
-        """Memory the key-value cache holds."""
-        return self._cache.num_bytes
-
     def adopt(self, version: int) -> None:
         """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read again."""
         if self._active:
@@ -222,7 +217,7 @@ class LocalEngine:
             position_ids=torch.tensor([positions + [0] * num_padding], device=device),
             use_cache=False,
             logits_to_keep=torch.tensor(rows, device=device),
-            attention_plan=CachedAttention(self._cache, chunks, num_padding),
+            attention_plan=CachedAttention(self._cache, chunks),
         ).logits[0]
         for request, count in plan:
             request.session.cached += request.pending[:count]
