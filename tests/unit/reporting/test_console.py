@@ -67,7 +67,9 @@ def test_not_enabled_shows_nothing_and_markup_stays_text() -> None:
     assert "[/red] kept" in stream.getvalue()
 
 
-def test_a_terminal_gets_a_live_line_and_it_ends_with_an_exception() -> None:
+def test_a_terminal_gets_a_live_line_and_it_ends_with_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CI", "NO_COLOR"):  # either asks for plain lines, wherever the tests run
+        monkeypatch.delenv(name, raising=False)
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=160, _environ={"TERM": "xterm"})
 
