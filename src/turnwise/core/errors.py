@@ -7,6 +7,7 @@
     ├── EngineError        (RuntimeError)  the engine refused or failed one request
     ├── EnvironmentFault   (RuntimeError)  an environment broke its contract or crashed
     ├── ToolTimeout        (TimeoutError)  a tool call ran past its seconds
+    ├── SandboxError       (RuntimeError)  the sandbox refused or failed; what sandboxed code does wrong is an Execution instead
     ├── RewardError        (RuntimeError)  a reward raised, hung or returned a non-number
     ├── TrainingError      (RuntimeError)  a loss or gradient is not finite, or a step cannot be taken
     ├── CheckpointError    (RuntimeError)  a checkpoint is missing, truncated or of another model
@@ -47,6 +48,10 @@ class EnvironmentFault(TurnwiseError, RuntimeError):
 
 class ToolTimeout(TurnwiseError, TimeoutError):
     """A tool call ran past its seconds."""
+
+
+class SandboxError(TurnwiseError, RuntimeError):
+    """The sandbox itself refused or failed one request."""
 
 
 class RewardError(TurnwiseError, RuntimeError):

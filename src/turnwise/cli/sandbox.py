@@ -1,0 +1,155 @@
+"""`turnwise sandbox`: what this machine can isolate, one program in it, its speed, and serving it to others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from turnwise.core.errors import ConfigError, SandboxError
+
+if TYPE_CHECKING:
+    from turnwise.sandbox.levels import Level
+    from turnwise.sandbox.types import Execution
+
+app = typer.Typer(help="Run code that is not trusted, isolated.", no_args_is_help=True)
+
+LevelOption = Annotated[str, typer.Option("--level", help="auto, full, uid, process, seccomp or none.")]
+
+EXIT_LIMIT = 124
+"""What `run` exits with when the program hit a limit, as timeout(1) does."""
+
+
+@app.command()
+def doctor(level: LevelOption = "auto", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show which level this machine gives, and each property as a canary inside it found it."""
+    found = asyncio.run(_find_level(level))
+    if as_json:
+        properties = {name: {"enforced_by": p.enforced_by, "verified": p.verified} for name, p in found.properties.items()}
+        print(json.dumps({"level": found.name, "properties": properties, "stronger_levels": dict(found.reasons)}, indent=1))
+        return
+    _show_level(found)
+
+
+async def _find_level(level: str) -> Level:
+    from turnwise.sandbox.supervisor import LocalSandbox
+
+    async with LocalSandbox(level=level, allow_unsafe=True) as sandbox:
+        return await sandbox.level()
+
+
+def _show_level(found: Level) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from turnwise.sandbox.canaries import PROPERTIES
+
+    table = Table(title=f"sandbox level: {found.name}", title_justify="left")
+    for column in ("property", "means", "enforced by", "held against a canary"):
+        table.add_column(column, overflow="fold")
+    for name, item in found.properties.items():
+        table.add_row(name, PROPERTIES[name], item.enforced_by or "nothing", "yes" if item.verified else "[red]no[/red]")
+    console = Console()
+    console.print(table)
+    for stronger, reason in found.reasons.items():
+        console.print(f"{stronger}: not here, because {reason}", markup=False)
+    if found.name == "none":
+        console.print("This machine isolates nothing: code may do whatever your user may.")
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python program (or a shell script ending in .sh).")],
+    profile: Annotated[str, typer.Option(help="auto, std, numpy, sympy or pytest.")] = "auto",
+    timeout_s: Annotated[float, typer.Option(help="Seconds of real time.")] = 5.0,
+    memory_mib: Annotated[int, typer.Option(help="Memory of all its processes.")] = 1024,
+    network: Annotated[str, typer.Option(help="none or loopback.")] = "none",
+    seed: Annotated[int, typer.Option(help="Of every random generator the program can reach.")] = 0,
+    level: LevelOption = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
+) -> None:
+    """Run one program; its output and exit status become this command's. A limit that was hit gives 124."""
+    for name, value, known in (("profile", profile, ("auto", "std", "numpy", "sympy", "pytest")), ("network", network, ("none", "loopback"))):
+        if value not in known:
+            raise ConfigError(f"--{name} {value!r} is unknown; known are {', '.join(known)}")
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
+    execution = asyncio.run(_run_file(file, source, stdin, profile, timeout_s, memory_mib, network, seed, level))
+    if as_json:
+        print(json.dumps(_to_json(execution), indent=1))
+    else:
+        sys.stdout.buffer.write(execution.stdout)
+        sys.stdout.flush()
+        sys.stderr.buffer.write(execution.stderr)
+        if execution.limit:
+            sys.stderr.write(f"stopped at the {execution.limit} limit after {execution.wall_s:.2f} s (level {execution.level})\n")
+        elif execution.signal:
+            sys.stderr.write(f"ended by signal {execution.signal} (level {execution.level})\n")
+    raise typer.Exit(_exit_status(execution))
+
+
+async def _run_file(
+    file: Path, source: bytes, stdin: bytes, profile: str, timeout_s: float, memory_mib: int, network: str, seed: int, level: str
+) -> Execution:
+    from turnwise.sandbox.supervisor import LocalSandbox
+    from turnwise.sandbox.types import Limits, Program
+
+    language: Literal["bash", "python"] = "bash" if file.suffix == ".sh" else "python"
+    program = Program(code=source, language=language, stdin=stdin, profile=profile, network=network, seed=seed)  # type: ignore[arg-type]
+    async with LocalSandbox(num_slots=1, level=level, allow_unsafe=level == "none") as sandbox:
+        return await sandbox.run(program, Limits(wall_s=timeout_s, memory_bytes=memory_mib << 20))
+
+
+def _exit_status(execution: Execution) -> int:
+    if execution.limit:
+        return EXIT_LIMIT
+    return 128 + (execution.signal or 0) if execution.exit_code is None else execution.exit_code
+
+
+def _to_json(execution: Execution) -> dict[str, object]:
+    return {
+        "exit_code": execution.exit_code,
+        "signal": execution.signal,
+        "limit": execution.limit,
+        "stdout": execution.stdout.decode("utf-8", "replace"),
+        "stderr": execution.stderr.decode("utf-8", "replace"),
+        "stdout_dropped": execution.stdout_dropped,
+        "stderr_dropped": execution.stderr_dropped,
+        "wall_s": round(execution.wall_s, 6),
+        "cpu_s": round(execution.cpu_s, 6),
+        "max_rss_bytes": execution.max_rss_bytes,
+        "level": execution.level,
+    }
+
+
+@app.command()
+def bench(
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Few executions per round: a look, not a measurement.")] = False,
+) -> None:
+    """Measure every goal against subprocess, bubblewrap (where installed) and a bare fork, interleaved; print JSON."""
+    from turnwise.sandbox.benchmark import run_benchmark
+
+    print(json.dumps(asyncio.run(run_benchmark(rounds=rounds, quick=quick)), indent=1))
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option(help="On the loopback interface.")] = 8080,
+    slots: Annotated[int, typer.Option(help="Programs at a time; 0 is one per processor.")] = 0,
+    level: LevelOption = "auto",
+) -> None:
+    """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN, made up and printed if unset."""
+    from turnwise.sandbox.serve import run_server
+
+    try:
+        asyncio.run(run_server(port=port, num_slots=slots or None, level=level))
+    except OSError as error:
+        raise SandboxError(f"the server cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error

@@ -1,0 +1,142 @@
+"""The supervisor's ends of one live process: its socket, its outputs, and a descriptor to signal it by."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import json
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from turnwise.sandbox import wire
+from turnwise.sandbox.handles import Capture
+
+_CREDENTIALS = struct.Struct("iII")
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * 16)
+
+
+class Channel:
+    """Readers belong to one event loop at a time. What comes in is not to be trusted, the sender's pid is."""
+
+    def __init__(self, connection: socket.socket, pipes: Sequence[int], on_overflow: Callable[[], None]) -> None:
+        connection.setblocking(False)
+        # The kernel then says who sent a packet, in our own pid namespace.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.connection = connection
+        self.stdout, self.stderr = Capture(), Capture()
+        self.closed = False
+        self._pipes = list(pipes)
+        for pipe in self._pipes:
+            os.set_blocking(pipe, False)
+        self._on_overflow = on_overflow
+        self._pidfd = -1
+        self._pending = b""
+        self._ended = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` watch the descriptors."""
+        if self._loop is loop or self.closed:
+            return
+        self._loop = loop
+        loop.add_reader(self.connection.fileno(), self._on_packet)
+        for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=True):
+            loop.add_reader(pipe, self._on_output, pipe, capture)
+
+    def reset(self, limit: int) -> None:
+        """Forget earlier output; `limit` bytes of each stream are kept."""
+        self.stdout.reset(limit)
+        self.stderr.reset(limit)
+
+    def expect(self) -> asyncio.Future[dict[str, Any]]:
+        """The next answer. Fails with ConnectionError when the process ends first."""
+        assert self._loop is not None
+        self._answer = self._loop.create_future()
+        if self._ended:
+            self._answer.set_exception(ConnectionError("the process ended"))
+        return self._answer
+
+    def signal(self, number: int) -> None:
+        """Signal the live process; nothing happens when it is gone."""
+        if self._pidfd != -1:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except (ProcessLookupError, PermissionError):
+                return
+
+    def _on_packet(self) -> None:
+        try:
+            data, ancillary, _flags, _address = self.connection.recvmsg(wire.MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ancillary = b"", []
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                unwanted = array.array("i")
+                unwanted.frombytes(content[: len(content) // 4 * 4])
+                wire.close_all(unwanted)
+            elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and self._pidfd == -1 and data:
+                self._remember(_CREDENTIALS.unpack(content[: _CREDENTIALS.size])[0])
+        if not data:
+            self._end()
+            return
+        answer = self._parse(data)
+        if answer is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _parse(self, data: bytes) -> dict[str, Any] | None:
+        """A packet of an interpreter is JSON; a shell writes lines of the form "done STATUS"."""
+        if self.connection.type == socket.SOCK_STREAM:
+            self._pending = (self._pending + data)[-4096:]
+            if not self._pending.endswith(b"\n"):
+                return None
+            words, self._pending = self._pending.split(), b""
+            return {"status": int(words[-1]) & 0xFF} if len(words) >= 2 and words[-1].isdigit() else None
+        try:
+            answer = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        return answer if isinstance(answer, dict) else None
+
+    def _remember(self, pid: int) -> None:
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            return  # gone already: the end of the stream says so next
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._loop is not None:
+            self._loop.remove_reader(self.connection.fileno())
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError("the process ended"))
+
+    def _on_output(self, pipe: int, capture: Capture) -> None:
+        if not capture.read(pipe) and self._loop is not None:
+            self._loop.remove_reader(pipe)
+        if capture.dropped:
+            self._on_overflow()
+
+    def drain(self) -> None:
+        """Read what is left in the pipes, without waiting for more."""
+        for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=True):
+            capture.drain(pipe)
+
+    def close(self) -> None:
+        """Give the descriptors back. Safe to call twice."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            for fd in (self.connection.fileno(), *self._pipes):
+                self._loop.remove_reader(fd)
+        if self._answer is not None and not self._answer.done():
+            self._answer.cancel()
+        self.connection.close()
+        wire.close_all([*self._pipes, *([self._pidfd] if self._pidfd != -1 else [])])

@@ -1,0 +1,1 @@
+"""What runs inside the sandbox, beside or below the code that is not trusted. Standard library only."""

@@ -1,0 +1,152 @@
+"""A live Python interpreter: variables persist between pieces of code, the last expression's value is handed back.
+
+Runs inside the sandbox as the process whose state it keeps. Reads packets from its socket (see `wire`): `run` with the code in
+a memfd, `fork` with a new socket and new outputs. Whatever it answers is as trustworthy as the code it runs: not at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import os
+import shutil
+import signal
+import socket
+import sys
+import types
+from typing import Any
+
+from turnwise.sandbox import wire
+from turnwise.sandbox.guest.program import exit_status, print_error
+from turnwise.sandbox.kernel import syscalls
+
+MAX_VALUE_CHARS = 20_000
+
+
+class LiveInterpreter:
+    """One interpreter and the socket that feeds it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._running = False
+        self._count = 0
+        self._forks = 0
+        main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        self._namespace = main.__dict__
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        _open_streams()
+
+    def _on_interrupt(self, number: int, frame: object) -> None:
+        # An interrupt that arrives between two pieces of code is late, and must not end the interpreter.
+        if self._running:
+            raise KeyboardInterrupt
+
+    def serve(self) -> None:
+        """Say hello, so that the supervisor learns whom to interrupt; then answer packets until the socket closes."""
+        wire.send(self._connection, {})
+        while True:
+            try:
+                header, fds = wire.receive(self._connection)
+            except OSError:
+                return
+            if header is None:
+                return
+            if header["op"] == "fork":
+                self._fork(fds)
+                continue
+            _, blobs = wire.unpack_payload(fds[0])
+            wire.close_all(fds)
+            try:
+                answer = self._run(blobs[0])
+            except SystemExit as leave:
+                _flush()
+                os._exit(exit_status(leave.code))
+            try:
+                wire.send(self._connection, answer)
+            except OSError:
+                return
+
+    def _run(self, source: bytes) -> dict[str, Any]:
+        self._count += 1
+        name = f"<cell {self._count}>"
+        value = None
+        error = None
+        try:
+            self._running = True
+            value = self._evaluate(source, name)
+        except SystemExit:
+            raise
+        except BaseException as failure:  # the code's own failure, also an interrupt
+            self._running = False
+            error = print_error(failure, source, name) or type(failure).__name__
+        finally:
+            self._running = False
+        _flush()
+        return {"value": value, "error": error}
+
+    def _evaluate(self, source: bytes, name: str) -> str | None:
+        tree = ast.parse(source, name)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        if tree.body:
+            exec(compile(tree, name, "exec", dont_inherit=True), self._namespace)
+        if not isinstance(last, ast.Expr):
+            return None
+        value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), self._namespace)
+        if value is None:
+            return None
+        self._namespace["_"] = value
+        text = repr(value)
+        return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... [{len(text) - MAX_VALUE_CHARS} more characters]"
+
+    def _fork(self, fds: list[int]) -> None:
+        """Go on as two: the child answers on the new socket and works in a copy of the folder."""
+        connection, stdout, stderr = fds
+        self._forks += 1
+        here = os.getcwd()
+        copy = f"{here}.{self._forks}"
+        error = None
+        try:
+            shutil.copytree(here, copy, symlinks=True)
+        except (OSError, shutil.Error) as failure:
+            error = f"the folder could not be copied: {failure}"
+        if error is None:
+            _flush()
+            # Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original.
+            between = syscalls.clone_process()
+            if between == 0 and syscalls.clone_process() != 0:
+                os._exit(0)
+            if between:
+                os.waitpid(between, 0)
+            else:
+                self._connection.close()
+                self._connection = socket.socket(fileno=connection)
+                os.dup2(stdout, 1)
+                os.dup2(stderr, 2)
+                wire.close_all([stdout, stderr])
+                os.chdir(copy)
+                os.environ["HOME"] = os.environ["PWD"] = copy
+                self._forks = 0
+                wire.send(self._connection, {"folder": copy})
+                return
+        else:
+            with socket.socket(fileno=os.dup(connection)) as refused:
+                wire.send(refused, {"error": error})
+        wire.close_all(fds)
+
+
+def _open_streams() -> None:
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace")
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "replace")
+    sys.__stdout__, sys.__stderr__, sys.__stdin__ = sys.stdout, sys.stderr, sys.stdin  # type: ignore[misc]
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue

@@ -1,0 +1,169 @@
+"""Runs one Python program in a forked interpreter as `python FILE` would. The one place that executes code.
+
+It runs inside the sandbox, in the process that is thrown away afterwards; nothing it reports is trusted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import io
+import linecache
+import os
+import random
+import sys
+import threading
+import traceback
+import types
+from typing import Any
+
+FILENAME = "<program>"
+
+_GUEST = os.path.dirname(__file__) + os.sep
+
+
+def seed_everything(seed: int) -> None:
+    """Make `random`, numpy's generators and `uuid` functions of `seed`, whichever of them are loaded or will be.
+
+    A forked interpreter would otherwise continue its parent's streams: every execution would draw the same numbers.
+    """
+    random.seed(seed)
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        _seed_numpy(numpy_random, seed)
+    else:
+        sys.meta_path.insert(0, _SeedOnImport(seed))
+    entropy = random.Random(f"turnwise:{seed}")
+
+    def urandom(size: int, /) -> bytes:
+        return entropy.randbytes(size)
+
+    os.urandom = urandom
+    uuid = sys.modules.get("uuid")
+    if uuid is not None:
+        _seed_uuid(uuid)
+    random.SystemRandom.random = lambda self: entropy.random()  # type: ignore[method-assign]
+
+
+def _seed_uuid(uuid: Any) -> None:
+    uuid._generate_time_safe = None  # uuid1 then counts on `time` and the node number only
+    uuid._UuidCreate = None
+
+
+def _seed_numpy(numpy_random: Any, seed: int) -> None:
+    numpy_random.seed(seed % 2**32)
+    default_rng, seed_sequence = numpy_random.default_rng, numpy_random.SeedSequence
+    entropy = random.Random(f"turnwise-numpy:{seed}")
+
+    def seeded_default_rng(seed: Any = None) -> Any:
+        return default_rng(seed_sequence(entropy.getrandbits(128)) if seed is None else seed)
+
+    seeded_default_rng.__doc__ = default_rng.__doc__
+    numpy_random.default_rng = seeded_default_rng
+
+
+class _SeedOnImport:
+    """Seeds numpy when the program imports it; finds nothing itself."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name != "numpy":
+            return
+        sys.meta_path.remove(self)
+        import importlib
+
+        importlib.import_module("numpy.random")
+        _seed_numpy(sys.modules["numpy.random"], self._seed)
+
+
+def write_files(names: list[str], contents: list[bytes]) -> None:
+    """Write files below the current folder, making their folders."""
+    for name, content in zip(names, contents, strict=True):
+        folder = os.path.dirname(name)
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(content)
+
+
+def run_python(source: bytes, name: str = FILENAME) -> int:
+    """Execute `source` as `__main__` and return its exit status. Prints the traceback of what it raises.
+
+    Replaces `sys.stdout` and `sys.stderr` by UTF-8 streams on descriptors 1 and 2, runs exit handlers, waits for
+    non-daemon threads, like the interpreter's own shutdown.
+    """
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace")
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "replace")
+    sys.__stdout__, sys.__stderr__, sys.__stdin__ = sys.stdout, sys.stderr, sys.stdin  # type: ignore[misc]
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    sys.argv = [name]
+    status = _execute(source, name, main.__dict__)
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except BaseException:  # an exit handler may raise anything; the interpreter prints it and goes on
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            status = status or 120  # what python answers when its last flush fails
+    return status
+
+
+def _execute(source: bytes, name: str, namespace: dict[str, Any]) -> int:
+    try:
+        code = compile(source, name, "exec", dont_inherit=True)
+        exec(code, namespace)
+    except SystemExit as leave:
+        return exit_status(leave.code)
+    except BaseException as error:
+        print_error(error, source, name)
+        return 1
+    return 0
+
+
+def exit_status(code: object) -> int:
+    """The process status that `sys.exit(code)` means; other objects than numbers are printed."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    try:
+        sys.stderr.write(f"{code}\n")
+    except (OSError, ValueError):
+        pass
+    return 1
+
+
+def print_error(error: BaseException, source: bytes, name: str) -> str:
+    """Print the traceback without the frames of this module; returns its last line. Never raises."""
+    try:
+        text = source.decode("utf-8", "replace")
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        report = traceback.TracebackException.from_exception(error)
+        report.stack = traceback.StackSummary.from_list([frame for frame in report.stack if not frame.filename.startswith(_GUEST)])
+        sys.stderr.write("".join(report.format()))
+        sys.stderr.flush()
+        return "".join(traceback.format_exception_only(type(error), error)).strip().rsplit("\n", 1)[-1][:2000]
+    except BaseException:  # a hostile __str__, a closed stderr: the status already tells
+        return type(error).__name__
+
+
+def warm_up(source: str) -> None:
+    """Run `source` of our own with its output thrown away, and format a traceback: what programs do first is then loaded."""
+    import contextlib
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(source, FILENAME, "exec"), namespace)
+        try:
+            raise ValueError("warm")
+        except ValueError as error:
+            print_error(error, source.encode(), FILENAME)
+    linecache.clearcache()

@@ -1,0 +1,294 @@
+"""The supervisor's side of zygotes and cells: processes, sockets, pipes. Knows nothing of scheduling."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox import wire
+from turnwise.sandbox.kernel.cgroups import Cgroup
+
+START_DEADLINE_S = 60.0
+"""For a zygote to import its libraries, on a loaded machine."""
+SPAWN_DEADLINE_S = 20.0
+"""For a cell to be forked and to say that it is ready."""
+
+ENVIRONMENT = {
+    "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUTF8": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "HOME": "/",
+}
+"""All that sandboxed code sees of the environment."""
+
+
+class Capture:
+    """Collects one stream up to a limit and counts what came beyond it."""
+
+    __slots__ = ("data", "dropped", "limit")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.dropped = 0
+        self.limit = 0
+
+    def reset(self, limit: int) -> None:
+        """Start anew."""
+        self.data = bytearray()
+        self.dropped = 0
+        self.limit = limit
+
+    def add(self, chunk: bytes) -> None:
+        """Take what fits."""
+        room = self.limit - len(self.data)
+        self.data += chunk[:room]
+        self.dropped += max(0, len(chunk) - room)
+
+    def read(self, pipe: int) -> bool:
+        """Take one piece from a non-blocking pipe. False at its end."""
+        try:
+            chunk = os.read(pipe, 1 << 16)
+        except BlockingIOError:
+            return True
+        self.add(chunk)
+        return bool(chunk)
+
+    def drain(self, pipe: int) -> None:
+        """Take all that is there, without waiting for more."""
+        try:
+            while chunk := os.read(pipe, 1 << 16):
+                self.add(chunk)
+        except BlockingIOError:
+            return
+
+
+class Zygote:
+    """One running zygote process."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.profile: str = config["profile"]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ready = False
+        # Not a pipe: nobody would read it while the zygote lives, and a full pipe would stop it.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "turnwise.sandbox.zygote", json.dumps({**config, "control": theirs.fileno()})],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                env=ENVIRONMENT,
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self.control = ours
+        self._turn = asyncio.Lock()
+
+    async def wait_ready(self) -> None:
+        """Raises SandboxError, with what the zygote wrote, when it does not come up."""
+        async with self._turn:
+            if self._ready:
+                return
+            try:
+                header, _ = await asyncio.wait_for(_receive(self.control), START_DEADLINE_S)
+            except (TimeoutError, OSError):
+                header = None
+            self._ready = bool(header and header.get("ready"))
+            if not self._ready:
+                self.close()
+                raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_words()}")
+
+    def rebind(self) -> None:
+        """The event loop is another one now."""
+        self._turn = asyncio.Lock()
+
+    async def spawn(self, header: dict[str, Any], fds: Sequence[int]) -> int:
+        """Fork a cell that takes `fds`; returns its pidfd. Raises SandboxError."""
+        async with self._turn:
+            try:
+                wire.send(self.control, header, fds)
+                answer, received = await asyncio.wait_for(_receive(self.control), SPAWN_DEADLINE_S)
+            except (TimeoutError, OSError) as error:
+                self.close()  # the answer may still come, and must not be taken for the next one's
+                raise SandboxError(f"the sandbox's {self.profile} interpreter is gone ({error}); the next request starts it anew") from error
+            except asyncio.CancelledError:
+                self.close()
+                raise
+            if answer is None or not received:
+                if answer is None:
+                    self.close()
+                raise SandboxError(f"no cell could be started: {(answer or {}).get('error', 'the interpreter is gone')}")
+            return received[0]
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still fork cells."""
+        return self.control.fileno() != -1 and self.process.poll() is None
+
+    def close(self) -> None:
+        """End it and, through the kernel, every cell of it."""
+        self.control.close()
+        self.process.kill()
+        self.process.wait()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self.process.returncode}"
+
+
+class Cell:
+    """One running cell: its socket, its output pipes, its pidfd. Readers belong to one event loop at a time."""
+
+    def __init__(self, key: Any, cgroup: Cgroup | None, scratch: str | None, index: int, *, live: bool) -> None:
+        self.key = key
+        self.cgroup = cgroup
+        self.scratch = scratch
+        self.index = index
+        self.live = live
+        self.num_runs = 0
+        self.pidfd = -1
+        self.dead = False
+        self.stdout, self.stderr = Capture(), Capture()
+        self.on_overflow: Callable[[], None] | None = None
+        self._report: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.connection, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection.setblocking(False)
+        self._pipes: list[int] = []
+        self._ends: list[int] = []
+        for _ in range(2):
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(reader, False)
+            self._pipes.append(reader)
+            self._ends.append(writer)
+
+    def fds_to_pass(self) -> list[int]:
+        """What the new process takes."""
+        return [self._theirs.fileno(), *self._ends, *(self.cgroup.attach_fds() if self.cgroup else [])]
+
+    def passed(self) -> None:
+        """The new process has them: close ours, so that the end of the stream is seen."""
+        self._theirs.close()
+        wire.close_all(self._ends)
+        self._ends = []
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` watch the descriptors."""
+        if self._loop is loop:
+            return
+        self._loop = loop
+        loop.add_reader(self.connection.fileno(), self._on_packet)
+        for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=False):
+            loop.add_reader(pipe, self._on_output, pipe, capture)
+
+    def take_pipes(self) -> list[int]:
+        """The read ends of stdout and stderr, now the caller's: a live process reports through a `Channel`."""
+        pipes, self._pipes = self._pipes, []
+        return pipes
+
+    def expect(self) -> asyncio.Future[tuple[dict[str, Any], list[int]]]:
+        """The next packet of the cell. Fails with ConnectionError when the cell ends first."""
+        assert self._loop is not None
+        self._report = self._loop.create_future()
+        if self.dead:
+            self._report.set_exception(ConnectionError("the cell ended"))
+        return self._report
+
+    def _on_packet(self) -> None:
+        try:
+            header, fds = wire.receive(self.connection)
+        except BlockingIOError:
+            return
+        except OSError:
+            header, fds = None, []
+        if header is None:
+            self._mark_dead()
+        elif self._report is not None and not self._report.done():
+            self._report.set_result((header, fds))
+        else:
+            wire.close_all(fds)
+
+    def _mark_dead(self) -> None:
+        self.dead = True
+        if self._loop is not None and self.connection.fileno() != -1:
+            self._loop.remove_reader(self.connection.fileno())
+        if self._report is not None and not self._report.done():
+            self._report.set_exception(ConnectionError("the cell ended"))
+
+    def _on_output(self, pipe: int, capture: Capture) -> None:
+        if not capture.read(pipe) and self._loop is not None:
+            self._loop.remove_reader(pipe)
+        if capture.dropped and self.on_overflow is not None:
+            overflow, self.on_overflow = self.on_overflow, None
+            overflow()
+
+    def drain(self) -> None:
+        """Read what is left in the pipes, without waiting for more."""
+        for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=False):
+            capture.drain(pipe)
+
+    def kill(self) -> None:
+        """End it and everything in it, now."""
+        if self.pidfd != -1:
+            try:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass  # its socket closes below, which ends it as well
+
+    def close(self) -> None:
+        """Kill it and give everything back. Safe to call twice."""
+        if self.connection.fileno() == -1:
+            return
+        self.kill()
+        if self._loop is not None and not self._loop.is_closed():
+            for fd in (self.connection.fileno(), *self._pipes):
+                self._loop.remove_reader(fd)
+        self._mark_dead()
+        self.connection.close()
+        self._theirs.close()
+        wire.close_all([*self._pipes, *self._ends])
+        if self.pidfd != -1:
+            _wait_gone(self.pidfd)
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def _wait_gone(pidfd: int) -> None:
+    """A cgroup can be given to the next cell only when this one's processes are out of it."""
+    import select
+
+    select.select([pidfd], [], [], 1.0)
+
+
+async def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return wire.receive(connection)
+        except BlockingIOError:
+            ready = loop.create_future()
+            loop.add_reader(connection.fileno(), lambda: ready.done() or ready.set_result(None))  # noqa: B023
+            try:
+                await ready
+            finally:
+                loop.remove_reader(connection.fileno())
+
+

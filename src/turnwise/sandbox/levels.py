@@ -1,0 +1,218 @@
+"""Which isolation this machine can give, and whether it holds: a level is chosen by trying, then canaries run inside it.
+
+    full      namespaces, a read-only root, a scratch file system, seccomp, Landlock (as root or through user namespaces)
+    uid       a user id per cell, Landlock, seccomp: containers whose root may change its user id but not make namespaces
+    process   Landlock and seccomp in the caller's own user id: restricted containers
+    seccomp   seccomp alone: files that anyone may read stay readable
+    none      nothing; refused unless asked for by name
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox.canaries import PROPERTIES, run_canaries
+from turnwise.sandbox.handles import Cell
+from turnwise.sandbox.kernel.cgroups import CgroupPool
+from turnwise.sandbox.kernel.probe import Capabilities, best_level, probe
+from turnwise.sandbox.types import Execution, Limits, Program
+
+LEVELS = ("full", "uid", "process", "seccomp", "none")
+"""From strongest to weakest."""
+
+_cell_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One thing a level promises about code that runs in it."""
+
+    name: str
+    enforced_by: str | None
+    """The mechanism; None where the level has none."""
+    verified: bool
+    """A canary tried to break it, from inside, and could not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A level as it was seen to hold on this machine."""
+
+    name: str
+    properties: Mapping[str, Property]
+    reasons: Mapping[str, str]
+    """Why stronger levels are not to be had: level to what failed."""
+
+
+def check_required(level: Level, required: Iterable[str]) -> None:
+    """Raises SandboxError when a required property is unknown, not enforced, or was seen to fail."""
+    for name in required:
+        found = level.properties.get(name)
+        if found is None:
+            raise SandboxError(f"there is no sandbox property {name!r}; known are {', '.join(level.properties)}")
+        if found.enforced_by is None or not found.verified:
+            why = "; ".join(f"{stronger}: {reason}" for stronger, reason in level.reasons.items())
+            raise SandboxError(
+                f"property {name!r} is required, but level {level.name!r} does not hold it"
+                + (f" (stronger levels: {why})" if why else "")
+                + "; run `turnwise sandbox doctor` for the whole table"
+            )
+
+
+def find_host(wanted: str, *, allow_unsafe: bool) -> Host:
+    """The host at the wanted level, or at the best one for "auto". Raises SandboxError rather than step down."""
+    found = probe()
+    best = best_level(found)
+    level = best if wanted == "auto" else wanted
+    if level not in LEVELS:
+        raise SandboxError(f"there is no sandbox level {level!r}; known are {', '.join(LEVELS)}, and auto")
+    if LEVELS.index(level) < LEVELS.index(best):
+        raise SandboxError(f"level {level!r} cannot be had here ({found.reasons.get(level, 'unknown reason')}); the best is {best!r}")
+    if level == "none" and not allow_unsafe:
+        raise SandboxError(
+            "nothing on this machine can isolate code (" + "; ".join(f"{k}: {v}" for k, v in found.reasons.items()) + "); "
+            "use a remote backend, or allow_unsafe=True if the code may do whatever your user may"
+        )
+    return Host(level, found)
+
+
+class Host:
+    """What this machine lends to cells: cgroups, user ids, folders. Made once per sandbox; `close` gives all of it back."""
+
+    def __init__(self, level: str, capabilities: Capabilities) -> None:
+        self.level = level
+        self.capabilities = capabilities
+        self.user_namespace = level == "full" and not capabilities.direct_namespaces
+        self.landlock_abi = capabilities.landlock_abi if level in ("full", "uid", "process") else 0
+        self._cgroups = CgroupPool.probe() if level != "none" else None
+        self._folder: Path | None = None
+        if level != "full":
+            sweep_stale_folders()
+            self._folder = Path(tempfile.mkdtemp(prefix=f"turnwise-sandbox-{os.getpid()}-"))
+            self._folder.chmod(0o711)
+
+    @property
+    def has_cgroups(self) -> bool:
+        """Memory and processes are counted for a whole cell."""
+        return self._cgroups is not None
+
+    def zygote_config(self, profile: str) -> dict[str, Any]:
+        """What a zygote is started with."""
+        return {
+            "profile": profile,
+            "level": self.level,
+            "user_namespace": self.user_namespace,
+            "landlock_abi": self.landlock_abi,
+            "seccomp": self.level != "none",
+            "extra_paths": [],
+        }
+
+    def build_cell(self, key: Any, *, memory_bytes: int, num_pids: int, live: bool) -> Cell:
+        """A cell's descriptors, cgroup and folder; the process comes later."""
+        index = next(_cell_numbers)
+        # The cell itself counts as a process, as does the one between forks.
+        cgroup = self._cgroups.take(memory_bytes, num_pids + 2) if self._cgroups is not None else None
+        scratch = None
+        if self._folder is not None:
+            place = self._folder / f"cell{index}"
+            place.mkdir(mode=0o700)
+            for name in ("work", "tmp"):
+                (place / name).mkdir(mode=0o700)
+            if self.level == "uid":
+                for path in (place, place / "work", place / "tmp"):
+                    os.chown(path, self.capabilities.cell_uid(index), self.capabilities.cell_uid(index))
+            scratch = str(place)
+        return Cell(key, cgroup, scratch, index, live=live)
+
+    def uid_of(self, cell: Cell) -> int:
+        """The user id the cell runs under where it can be chosen: its own, so that limits and signals stop at it."""
+        return self.capabilities.cell_uid(cell.index)
+
+    def free_cell(self, cell: Cell) -> None:
+        """Give back what `build_cell` took. The cell is closed."""
+        if cell.cgroup is not None and self._cgroups is not None:
+            self._cgroups.give_back(cell.cgroup)
+            cell.cgroup = None
+        if cell.scratch is not None:
+            shutil.rmtree(cell.scratch, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove cgroups and folders."""
+        if self._cgroups is not None:
+            self._cgroups.close()
+            self._cgroups = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def sweep_stale_folders() -> None:
+    """Remove folders whose owner ended without closing its sandbox."""
+    for folder in Path(tempfile.gettempdir()).glob("turnwise-sandbox-*-*"):
+        owner = folder.name.split("-")[2]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}") and os.path.isdir("/proc/self"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+RunCanary = Callable[[Program, Limits], Awaitable[Execution]]
+
+
+async def verify_level(host: Host, run: RunCanary) -> Level:
+    """Try to break every property from inside. Raises SandboxError when one that the level enforces does not hold."""
+    promised = enforced_properties(host)
+    broken = await run_canaries(run, host)
+    properties = {
+        name: Property(name=name, enforced_by=promised.get(name), verified=name in promised and name not in broken) for name in PROPERTIES
+    }
+    failed = [f"{name} ({broken[name]})" for name in PROPERTIES if name in promised and name in broken]
+    if failed and host.level != "none":
+        raise SandboxError(f"level {host.level!r} was seen to fail: {', '.join(failed)}; nothing was run. Please report this machine's kernel")
+    return Level(name=host.level, properties=properties, reasons=dict(host.capabilities.reasons))
+
+
+def enforced_properties(host: Host) -> dict[str, str]:
+    """Property to mechanism, for what the level promises here."""
+    level, abi = host.level, host.landlock_abi
+    if level == "none":
+        return {"cpu": "RLIMIT_CPU and the supervisor's timer", "mem_proc": "RLIMIT_DATA"}
+    found = {
+        "net": "seccomp: no socket but AF_UNIX",
+        "vsock": "seccomp",
+        "ptrace": "seccomp",
+        "ipc": "seccomp: no System V IPC, message queues or keyrings",
+        "privileges": "seccomp, no_new_privs, no capabilities",
+        "mem_proc": "RLIMIT_DATA",
+        "cpu": "RLIMIT_CPU and the cell's timer",
+    }
+    if host.has_cgroups:
+        found["mem_total"] = "cgroup"
+        found["pids"] = "cgroup"
+    if level == "full":
+        found |= {
+            "fs_read": "a root of its own",
+            "fs_write": "read-only root",
+            "disk_total": "tmpfs of limited size",
+            "kill_tree": "pid namespace",
+            "signals": "pid namespace",
+            "cross_exec": "namespaces per cell, wiped between programs",
+            "abstract_unix": "network namespace",
+        }
+        found.setdefault("pids", "RLIMIT_NPROC of a user id or user namespace of its own")
+    if level in ("uid", "process") and abi:
+        found |= {"fs_read": "Landlock", "fs_write": "Landlock", "cross_exec": "Landlock, wiped between programs"}
+        if abi >= 6:
+            found |= {"abstract_unix": "Landlock scope", "signals": "Landlock scope"}
+    if level == "uid":
+        found |= {"kill_tree": "a user id of its own", "signals": "a user id of its own"}
+        found.setdefault("pids", "RLIMIT_NPROC of a user id of its own")
+    if level in ("process", "seccomp") and host.capabilities.has_children_file:
+        found["kill_tree"] = "child subreaper"
+    return found

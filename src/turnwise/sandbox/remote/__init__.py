@@ -1,0 +1,1 @@
+"""Sandboxes on other machines, all behind the `Sandbox` protocol, and what travels between them."""

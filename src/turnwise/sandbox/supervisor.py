@@ -1,0 +1,388 @@
+"""The local sandbox: routes programs to preloaded interpreters, keeps cells, and turns what they report into Executions.
+
+    sandbox = LocalSandbox(num_slots=2, require=("net", "fs_read"))
+    execution = await sandbox.run(Program(code="print(6 * 7)"))
+
+At most `num_slots` programs run at a time; the others wait in line. One instance serves one event loop at a time, and may be
+used from another loop once the first has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox import wire
+from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote
+from turnwise.sandbox.levels import Host, Level, check_required, find_host, verify_level
+from turnwise.sandbox.limits_hit import find_limit, read_plain
+from turnwise.sandbox.requests import build_program_payload, build_run, check_limits, choose_profile, to_bytes
+from turnwise.sandbox.session import LocalSession
+from turnwise.sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
+
+MAX_RUNS_PER_CELL = 5000
+"""A cell is replaced after so many programs: nothing a kernel might accumulate lives long."""
+
+REPORT_GRACE_S = 10.0
+"""A cell that has not reported so long after its program's deadline is broken."""
+
+MAX_OUTPUT_FILE_BYTES = 16 << 20
+
+CellKey = tuple[str, Network, int, int, int, int]
+
+
+class LocalSandbox:
+    """Isolated execution on this machine, without Docker or root."""
+
+    def __init__(
+        self,
+        *,
+        num_slots: int | None = None,
+        mode: Mode = "slot",
+        level: str = "auto",
+        require: Iterable[str] = (),
+        allow_unsafe: bool = False,
+        max_sessions: int = 4096,
+    ) -> None:
+        """`num_slots` programs at a time; None is the number of processors. `level` other than "auto" is exactly that level,
+        never another. `require` names properties (see `turnwise sandbox doctor`) that must be enforced and verified before
+        anything runs. `allow_unsafe` permits level "none", which isolates nothing.
+
+        Raises SandboxError at first use, not here: probing starts processes.
+        """
+        self._num_slots = num_slots or len(os.sched_getaffinity(0))
+        self._mode = mode
+        self._wanted = level
+        self._require = tuple(require)
+        self._allow_unsafe = allow_unsafe
+        self._max_sessions = max_sessions
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._host: Host | None = None
+        self._level: Level | None = None
+        self._zygotes: dict[str, Zygote] = {}
+        self._idle: dict[CellKey, list[Cell]] = {}
+        self._cells: set[Cell] = set()
+        self._sessions: set[LocalSession] = set()
+        self._closed = False
+
+    # -------------------------------------------------------------------------------------------- public
+
+    async def level(self) -> Level:
+        """The level, with each property as verified. Starts the sandbox when it is not running."""
+        await self._start()
+        assert self._level is not None
+        return self._level
+
+    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - a frozen value
+        """Run one program. See `Sandbox.run`."""
+        return (await self._run_many([program], limits))[0]
+
+    async def run_pair(self, worker: Program, grader: Program, limits: Limits = Limits()) -> tuple[Execution, Execution]:  # noqa: B008
+        """Run two programs at once, each holding one end of a stream socket as descriptor 4. They share nothing else."""
+        first, second = await self._run_many([worker, grader], limits)
+        return first, second
+
+    async def open(
+        self,
+        language: Literal["python", "bash"] = "python",
+        *,
+        limits: Limits = Limits(),  # noqa: B008
+        seed: int = 0,
+        profile: Profile = "std",
+        network: Network = "none",
+    ) -> LocalSession:
+        """Start a live session in a cell of its own. See `Sandbox.open`."""
+        check_limits(limits)
+        await self._start()
+        if len(self._sessions) >= self._max_sessions:
+            raise SandboxError(f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some or raise max_sessions")
+        cell = await self._spawn(self._key("std" if profile == "auto" else profile, network, limits), live=True)
+        session = LocalSession(cell, language=language, limits=limits, seed=seed, level=self._name, on_close=self._forget_session)
+        self._sessions.add(session)
+        try:
+            await session.start()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def close(self) -> None:
+        """End every program, session and process, and remove what the host holds of them. Safe to call twice."""
+        self._closed = True
+        for session in list(self._sessions):
+            await session.close()
+        for cell in list(self._cells):
+            self._drop(cell)
+        for zygote in self._zygotes.values():
+            zygote.close()
+        self._zygotes = {}
+        if self._host is not None:
+            self._host.close()
+
+    async def __aenter__(self) -> LocalSandbox:
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -------------------------------------------------------------------------------------------- starting
+
+    @property
+    def _name(self) -> str:
+        assert self._host is not None
+        return self._host.level
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise SandboxError("this sandbox is closed; make a new one")
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed() and self._loop.is_running():
+                raise SandboxError("this sandbox is in use by another running event loop; make one per loop")
+            self._loop = loop
+            self._places = asyncio.Semaphore(self._num_slots)
+            self._starting = asyncio.Lock()
+            for zygote in self._zygotes.values():
+                zygote.rebind()
+            for cell in self._cells:
+                cell.attach(loop)
+        async with self._starting:
+            if self._host is None:
+                self._host = find_host(self._wanted, allow_unsafe=self._allow_unsafe)
+            if self._level is None:
+                # The canaries run through the very path that programs take.
+                self._level = await verify_level(self._host, self._run_canary)
+                check_required(self._level, self._require)
+
+    async def _run_canary(self, program: Program, limits: Limits) -> Execution:
+        return (await self._run_in_place([program], limits))[0]
+
+    async def _zygote(self, profile: str) -> Zygote:
+        assert self._host is not None
+        zygote = self._zygotes.get(profile)
+        if zygote is None or not zygote.alive:
+            zygote = self._zygotes[profile] = Zygote(self._host.zygote_config(profile))
+        await zygote.wait_ready()
+        return zygote
+
+    # -------------------------------------------------------------------------------------------- cells
+
+    def _key(self, profile: str, network: Network, limits: Limits) -> CellKey:
+        return (profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
+
+    async def _spawn(self, key: CellKey, *, live: bool) -> Cell:
+        assert self._host is not None and self._loop is not None
+        profile, network, disk_bytes, num_files, memory_bytes, num_pids = key
+        if network != "none" and self._host.level != "full":
+            raise SandboxError(f"network={network!r} needs a network namespace of its own, which level {self._host.level!r} has not")
+        zygote = await self._zygote(profile)
+        cell = self._host.build_cell(key, memory_bytes=memory_bytes, num_pids=num_pids, live=live)
+        self._cells.add(cell)
+        try:
+            header = {
+                "live": live,
+                "uid": self._host.uid_of(cell),
+                "scratch": cell.scratch,
+                "network": network,
+                "disk_bytes": disk_bytes,
+                "num_files": num_files,
+            }
+            cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
+            cell.passed()
+            cell.attach(self._loop)
+            if not live:
+                answer, _ = await asyncio.wait_for(cell.expect(), SPAWN_DEADLINE_S)
+                if not answer.get("ready"):
+                    raise SandboxError(f"a cell could not be set up: {answer.get('error')}")
+        except BaseException as error:
+            self._drop(cell)
+            if isinstance(error, TimeoutError | ConnectionError):
+                raise SandboxError(f"a cell did not come up: {error or type(error).__name__}") from error
+            raise
+        return cell
+
+    async def _take(self, key: CellKey) -> Cell:
+        idle = self._idle.get(key)
+        while idle:
+            cell = idle.pop()
+            if not cell.dead:
+                return cell
+            self._drop(cell)
+        others = [cell for cells in self._idle.values() for cell in cells]
+        if len(others) >= 2 * self._num_slots:
+            oldest = others[0]
+            self._idle[oldest.key].remove(oldest)
+            self._drop(oldest)
+        return await self._spawn(key, live=False)
+
+    def _give_back(self, cell: Cell) -> None:
+        cell.num_runs += 1
+        if cell.dead or self._closed or self._mode == "strict" or cell.num_runs >= MAX_RUNS_PER_CELL:
+            self._drop(cell)
+        else:
+            self._idle.setdefault(cell.key, []).append(cell)
+
+    def _drop(self, cell: Cell) -> None:
+        self._cells.discard(cell)
+        cell.close()
+        if self._host is not None:
+            self._host.free_cell(cell)
+
+    def _forget_session(self, session: LocalSession) -> None:
+        self._sessions.discard(session)
+        if session.owns_cell:
+            self._drop(session.cell)
+
+    # -------------------------------------------------------------------------------------------- running
+
+    async def _run_many(self, programs: Sequence[Program], limits: Limits) -> list[Execution]:
+        check_limits(limits)
+        await self._start()
+        if len(programs) > self._num_slots:
+            raise SandboxError(f"{len(programs)} programs must run at once, but there are only {self._num_slots} slots; raise num_slots")
+        return await self._run_in_place(programs, limits)
+
+    async def _run_in_place(self, programs: Sequence[Program], limits: Limits) -> list[Execution]:
+        # All places are taken before anything starts, one caller at a time: two pairs can never wait for each other.
+        async with self._starting if len(programs) > 1 else _NOTHING:
+            for _ in programs:
+                await self._places.acquire()
+        ends: list[int] = []
+        try:
+            if len(programs) > 1:
+                import socket
+
+                ends = [end.detach() for end in socket.socketpair()]
+            tasks = [self._run_one(p, limits, [ends[i]] if ends else []) for i, p in enumerate(programs)]
+            return list(await asyncio.gather(*tasks)) if len(tasks) > 1 else [await tasks[0]]
+        finally:
+            wire.close_all(ends)
+            for _ in programs:
+                self._places.release()
+
+    async def _run_one(self, program: Program, limits: Limits, extra: list[int]) -> Execution:
+        profile = choose_profile(program.profile, to_bytes(program.code)) if program.language == "python" else "std"
+        header = build_run(program, limits, has_cgroup=self._host is not None and self._host.has_cgroups)
+        if extra:
+            header["pair"] = True
+        fds: list[int] = [build_program_payload(program)]
+        try:
+            if program.stdin:
+                fds.append(wire.to_memfd([program.stdin]))
+            cell = await self._take(self._key(profile, program.network, limits))
+            try:
+                report, opened = await self._exchange(cell, header, fds + extra, limits)
+            except BaseException:
+                # Whatever the program is doing, it ends with its cell.
+                self._drop(cell)
+                raise
+        finally:
+            wire.close_all(fds)
+        if report is None:
+            execution = self._lost(cell, limits)
+            self._drop(cell)
+            return execution
+        cell.drain()
+        execution = self._to_execution(cell, report, _read_outputs(program.outputs, report["outputs"], opened))
+        self._give_back(cell)
+        return execution
+
+    async def _exchange(
+        self, cell: Cell, header: dict[str, Any], fds: Sequence[int], limits: Limits
+    ) -> tuple[dict[str, Any] | None, list[int]]:
+        """Send the program and wait for the report. The report is None when the cell ended instead."""
+        cell.stdout.reset(limits.output_bytes)
+        cell.stderr.reset(limits.output_bytes)
+        cell.on_overflow = lambda: _tell(cell, {"op": "kill"})
+        if cell.cgroup is not None:
+            cell.cgroup.mark()
+        answer = cell.expect()
+        try:
+            wire.send(cell.connection, header, fds)
+            async with asyncio.timeout(limits.wall_s + REPORT_GRACE_S):
+                return await answer
+        except (ConnectionError, BrokenPipeError):
+            return None, []
+        except TimeoutError as error:
+            raise SandboxError(f"a cell did not report within {REPORT_GRACE_S} s of its program's deadline; it was killed") from error
+        finally:
+            cell.on_overflow = None
+
+    def _lost(self, cell: Cell, limits: Limits) -> Execution:
+        """The cell died under its program. Only the kernel's memory killer does that by rule."""
+        cell.drain()
+        events = cell.cgroup.events() if cell.cgroup is not None else None
+        if events is None or not events.num_oom_kills:
+            raise SandboxError("the cell was killed from outside while its program ran; the request can be repeated")
+        return Execution(
+            stdout=bytes(cell.stdout.data),
+            stderr=bytes(cell.stderr.data),
+            exit_code=None,
+            signal=int(signal.SIGKILL),
+            limit="memory",
+            level=self._name,
+        )
+
+    def _to_execution(self, cell: Cell, report: dict[str, Any], files: dict[str, bytes]) -> Execution:
+        status, ended_by = report["status"], report["ended_by"]
+        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        stderr = bytes(cell.stderr.data)
+        overflow = bool(cell.stdout.dropped or cell.stderr.dropped)
+        limit: Limit | None = None
+        if ended_by == "wall":
+            limit = "wall"
+        elif overflow:
+            limit = "output"
+        elif signalled == signal.SIGXCPU:
+            limit = "cpu"
+        elif signalled == signal.SIGXFSZ or report["disk_full"]:
+            limit = "disk"
+        elif status != 0:
+            limit = find_limit(cell, stderr)
+        killed = ended_by is not None
+        return Execution(
+            stdout=bytes(cell.stdout.data),
+            stderr=stderr,
+            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) and not killed else None,
+            signal=signalled if not killed else None,
+            limit=limit,
+            files=files,
+            stdout_dropped=cell.stdout.dropped,
+            stderr_dropped=cell.stderr.dropped,
+            wall_s=report["wall_s"],
+            cpu_s=report["cpu_s"],
+            max_rss_bytes=report["max_rss_bytes"],
+            level=self._name,
+        )
+
+
+def _tell(cell: Cell, header: dict[str, Any]) -> None:
+    try:
+        wire.send(cell.connection, header)
+    except OSError:
+        cell.kill()
+
+
+def _read_outputs(names: Sequence[str], found: Sequence[bool], fds: list[int]) -> dict[str, bytes]:
+    """Contents of the plain files among `fds`. A file that is too large is an error: cutting it would be silent."""
+    contents: dict[str, bytes] = {}
+    try:
+        for name, fd in zip((n for n, there in zip(names, found, strict=True) if there), fds, strict=True):
+            contents[name] = read_plain(fd, name, MAX_OUTPUT_FILE_BYTES)
+    finally:
+        wire.close_all(fds)
+    return contents
+
+
+class _Nothing:
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+_NOTHING = _Nothing()

@@ -1,0 +1,203 @@
+"""The zygote: an interpreter with its libraries loaded, from which every cell is forked. Run as `python -I -m turnwise.sandbox.zygote`.
+
+    supervisor (the user's process)
+      └── launcher        ends the zygote when the supervisor is gone
+            └── zygote    first of its pid namespace, read-only root, no network; loaded, warmed, frozen; single thread
+                  └── cell, cell, cell ...   each in namespaces of its own
+
+It never reads a program, so no cell can find another's code in the memory it was forked from.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from turnwise.sandbox import wire
+from turnwise.sandbox.cell import CellPlan, run_cell
+from turnwise.sandbox.guest.program import warm_up
+from turnwise.sandbox.kernel import landlock, root, seccomp, syscalls
+
+STANDARD = (
+    "abc argparse array ast base64 bisect calendar cmath collections contextlib copy csv dataclasses datetime decimal enum fractions functools "
+    "glob hashlib heapq inspect io itertools json linecache locale math numbers operator os pathlib pickle platform pprint queue random re "
+    "shutil signal socket statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing unicodedata uuid zlib"
+).split()
+
+PRELOADED: dict[str, tuple[str, ...]] = {
+    "std": (),
+    "numpy": ("numpy", "numpy.random", "numpy.linalg", "numpy.fft", "numpy.polynomial"),
+    "sympy": ("sympy",),
+    "pytest": ("unittest", "unittest.mock", "pytest", "_pytest.assertion.rewrite", "_pytest.python", "_pytest.unittest"),
+}
+
+WARM_UP: dict[str, str] = {
+    "std": "import json, re\nx = [i * i for i in range(9)]\nre.compile('a+').match('aa')\njson.dumps({'a': x})\nprint(x, end='')",
+    "numpy": "import numpy as n\na = n.arange(9.0).reshape(3, 3)\nn.linalg.solve(a + n.eye(3), n.ones(3))\nn.random.rand()\nprint(a @ a, end='')",
+    "sympy": "import sympy as s\nx = s.symbols('x')\nprint(s.integrate(x * s.sin(x), x), s.solve(x**2 - 2, x), s.factor(x**2 - 1), end='')",
+    "pytest": "import unittest\nunittest.TestLoader().loadTestsFromTestCase(type('T', (unittest.TestCase,), {'test_a': lambda s: None}))",
+}
+
+
+def main() -> NoReturn:
+    """Start as the launcher; the zygote is its child."""
+    config = json.loads(sys.argv[1])
+    control = socket.socket(fileno=config["control"])
+    supervisor = os.pidfd_open(os.getppid())
+    launcher = os.pidfd_open(os.getpid())
+    flags = 0
+    if config["level"] == "full":
+        flags = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
+        if config["user_namespace"]:
+            flags |= syscalls.CLONE_NEWUSER
+    uid, gid = os.geteuid(), os.getegid()
+    pid, zygote = syscalls.clone_process(flags, pidfd=True)
+    if pid:
+        _watch(supervisor, zygote, control)
+    syscalls.set_pdeathsig()
+    if select.select([launcher], [], [], 0)[0]:
+        os._exit(1)  # the launcher died before its death could be signalled
+    os.close(launcher)
+    os.close(supervisor)
+    try:
+        _Zygote(config, control, uid, gid).serve()
+    finally:
+        os._exit(1)
+
+
+def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
+    """Wait for whichever ends first, then take the zygote along. The kernel ends its descendants."""
+    control.close()
+    poll = select.poll()
+    poll.register(supervisor, select.POLLIN)
+    poll.register(zygote, select.POLLIN)
+    poll.poll()
+    try:
+        signal.pidfd_send_signal(zygote, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    os._exit(0)
+
+
+class _Zygote:
+    def __init__(self, config: dict[str, Any], control: socket.socket, uid: int, gid: int) -> None:
+        self.control = control
+        self.level: str = config["level"]
+        self.user_namespace: bool = config["user_namespace"]
+        self.landlock_abi: int = config["landlock_abi"]
+        self.uid, self.gid = uid, gid
+        if self.user_namespace:
+            syscalls.enter_user_namespace(uid, gid)
+        if self.level == "full":
+            root.build_root(extra_paths=config["extra_paths"])
+        os.chdir("/")
+        preload(config["profile"])
+        self.filters = {network: seccomp.build_filter(network=network) for network in ("none", "loopback")}
+        self.bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps cells; the supervisor watches them itself
+        syscalls.set_dumpable(False)
+
+    def serve(self) -> None:
+        """Fork a cell per packet until the supervisor closes its end."""
+        wire.send(self.control, {"ready": True})
+        while True:
+            header, fds = wire.receive(self.control)
+            if header is None:
+                return
+            flags = 0
+            if self.level == "full":
+                flags = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC
+                if header["network"] == "loopback":
+                    flags |= syscalls.CLONE_NEWNET
+                if self.user_namespace:
+                    flags |= syscalls.CLONE_NEWUSER
+            try:
+                pid, pidfd = syscalls.clone_process(flags, pidfd=True)
+            except OSError as error:
+                wire.send(self.control, {"error": f"a process could not be started: {error.strerror}"})
+                wire.close_all(fds)
+                continue
+            if pid == 0:
+                self._become_cell(header, fds)
+            wire.close_all(fds)
+            wire.send(self.control, {"cell": True}, [pidfd])
+            os.close(pidfd)
+
+    def _become_cell(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
+        connection = socket.socket(fileno=fds[0])
+        try:
+            self.control.close()
+            plan = self._enter(header, fds[3:])
+            wire.close_all(fds[3:])
+        except OSError as error:
+            wire.send(connection, {"error": f"{type(error).__name__}: {error}"})
+            os._exit(1)
+        run_cell(connection, fds[1], fds[2], plan, live=header["live"])
+
+    def _enter(self, header: dict[str, Any], cgroup_fds: list[int]) -> CellPlan:
+        """Namespaces, mounts, identity, Landlock, seccomp: in this order, since each forbids what came before."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in cgroup_fds:
+            os.write(fd, b"0")
+        full = self.level == "full"
+        uid, gid = header["uid"], header["uid"]
+        if self.user_namespace:
+            uid, gid = self.uid, self.gid
+            syscalls.enter_user_namespace(uid, gid)
+        scratch = root.SCRATCH if full else header["scratch"]
+        if full:
+            root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"], uid=uid, gid=gid)
+            root.mount_proc()
+            if header["network"] == "loopback":
+                syscalls.bring_loopback_up()
+        elif self.level != "uid":
+            os.makedirs(os.path.join(scratch, "work"), exist_ok=True)
+            os.makedirs(os.path.join(scratch, "tmp"), exist_ok=True)
+        if not full:
+            syscalls.set_child_subreaper()
+        if self.level == "uid" or (full and not self.user_namespace):
+            syscalls.set_identity(uid, gid)
+        syscalls.drop_privileges()
+        syscalls.set_pdeathsig()
+        syscalls.set_dumpable(False)
+        scope = None
+        if self.landlock_abi:
+            write = [scratch, "/dev/null"]
+            read = ["/"] if full else root.interpreter_paths()
+            ruleset = landlock.build_ruleset(read=read, read_write=write, abi=self.landlock_abi, network=header["network"])
+            if not full and self.landlock_abi >= 6:
+                scope = landlock.build_signal_scope(abi=self.landlock_abi)
+            landlock.restrict_self(ruleset)
+            os.close(ruleset)
+        seccomp.install_filter(self.filters[header["network"]])
+        os.environ.update(HOME=f"{scratch}/work", PWD=f"{scratch}/work", TMPDIR=f"{scratch}/tmp")
+        return CellPlan(scratch=scratch, own_pids=full, own_uid=self.level == "uid", scope_program=scope, bash=self.bash)
+
+
+def preload(profile: str) -> None:
+    """Import, run a little of everything, then move all of it out of the collector's and the page fault's way.
+
+    Raises ImportError for a library that is not installed, RuntimeError when a library left a thread running: a forked
+    copy of a process with threads is broken.
+    """
+    for name in [*STANDARD, *PRELOADED[profile]]:
+        importlib.import_module(name)
+    for level in dict.fromkeys(("std", profile)):
+        warm_up(WARM_UP[level])
+    threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["1"]
+    if len(threads) != 1:
+        raise RuntimeError(f"profile {profile} left {len(threads) - 1} threads running; it cannot be forked")
+    gc.collect()
+    gc.freeze()
+    syscalls.collapse_heap()
+
+
+if __name__ == "__main__":
+    main()
