@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint setup bench clean
+.PHONY: help demo test lint setup bench peers golden golden-check clean
 
 help: ## List the targets.
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
 demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from nothing and write a report.
 	$(BIN)/turnwise train recipes/search_r1/tiny.toml
@@ -25,6 +26,15 @@ setup: $(STAMP) ## Create .venv and install.
 
 bench: $(STAMP) ## Throughput of rollout and training, as JSON.
 	@$(BIN)/python benchmarks/throughput.py
+
+peers: ## Install verl and TRL in .venv-peers, to compare numbers with.
+	PYTHON=$(PYTHON) sh peers/setup.sh
+
+golden: peers ## Recompute the numbers of tests/agreement with verl and TRL.
+	$(PEERS) -W ignore -m peers.make_golden
+
+golden-check: peers ## Compare the committed numbers with what verl and TRL give now.
+	$(PEERS) -W ignore -m peers.make_golden --check
 
 clean: ## Remove .venv and caches; run folders stay.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
+
+from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
+from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+from turnwise.algorithms.options import check_choice, check_range
 
 Deviation = Literal["sample", "population", "none"]
 
@@ -23,30 +27,36 @@ def compute_grpo_advantages(
 
     Returns:
         One advantage per member, None where the reward was None. A group of one, and a group whose rewards all lie within
-        1e-6 of their scale, gives exactly 0.0: rounding never becomes signal.
+        1e-6 of their scale, gives exactly 0.0: rounding never becomes signal. (verl gives a group of one its raw reward.)
 
     Raises:
         ValueError: a reward is not finite, or epsilon is negative.
     """
-    if epsilon < 0:
-        raise ValueError(f"epsilon is {epsilon}; it must be at least 0")
-    scored = [r for r in rewards if r is not None]
-    for reward in scored:
-        if not math.isfinite(reward):
-            raise ValueError(f"reward {reward} is not finite; an unscorable trajectory must be None (Invalid)")
+    check_range("epsilon", epsilon, 0)
+    scored = select_scored(rewards)
     if not has_signal(rewards):
-        return [None if r is None else 0.0 for r in rewards]
+        return compute_zeros(rewards)
     mean = math.fsum(scored) / len(scored)
-    scale = 1.0
-    if deviation != "none":
-        squares = math.fsum((r - mean) ** 2 for r in scored)
-        scale = math.sqrt(squares / (len(scored) - (1 if deviation == "sample" else 0))) + epsilon
+    scale = compute_scale(scored, deviation=deviation, epsilon=epsilon)
     return [None if r is None else (r - mean) / scale for r in rewards]
 
 
-def has_signal(rewards: Sequence[float | None]) -> bool:
-    """Whether the scored rewards of a group differ by more than 1e-6 of their scale, so that a baseline leaves something."""
-    scored = [r for r in rewards if r is not None]
-    if len(scored) < 2:
-        return False
-    return max(scored) - min(scored) > 1e-6 * max(1e-12, max(abs(r) for r in scored))
+def compute_scale(scored: Sequence[float], *, deviation: Deviation, epsilon: float) -> float:
+    """`std + epsilon` of at least two rewards, from two passes in float64; 1.0 with "none"."""
+    if deviation == "none":
+        return 1.0
+    mean = math.fsum(scored) / len(scored)
+    squares = math.fsum((r - mean) ** 2 for r in scored)
+    return math.sqrt(squares / (len(scored) - (1 if deviation == "sample" else 0))) + epsilon
+
+
+def build_grpo(*, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
+    """GRPO over the total rewards of each group, the same for every sampled token of a trajectory."""
+    check_choice("deviation", deviation, get_args(Deviation))
+    check_range("epsilon", epsilon, 0)
+    return build_outcome_credit(lambda members: compute_grpo_advantages(compute_totals(members), deviation=deviation, epsilon=epsilon))
+
+
+def build_dr_grpo() -> CreditFunction:
+    """Dr.GRPO's advantage: the centred reward. Its constant length divisor belongs to the loss aggregation."""
+    return build_grpo(deviation="none")

@@ -1,5 +1,7 @@
 """Policy losses: per-token values to be minimised; weighting and summing is `aggregate`'s."""
 
+from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutput
 from turnwise.algorithms.losses.ppo_clip import compute_ppo_clip_loss
+from turnwise.algorithms.losses.table import LOSSES, LossMethod, build_loss
 
-__all__ = ["compute_ppo_clip_loss"]
+__all__ = ["LOSSES", "LossFunction", "LossInputs", "LossMethod", "LossOutput", "build_loss", "compute_ppo_clip_loss"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-MAX_LOG_RATIO = 20.0
-"""exp(20) is 5e8: larger log-ratios are clamped so that the loss and its gradient stay finite."""
+from turnwise.algorithms.losses.inputs import LossInputs, LossOutput, check_clip
+from turnwise.algorithms.ratios import compute_ratio
 
 
 def compute_ppo_clip_loss(
@@ -29,11 +29,24 @@ def compute_ppo_clip_loss(
         `losses [K]` to be minimised, and `clipped [K]` (bool): where the clip cut the gradient, that is A > 0 with
         ratio > 1 + clip_high, or A < 0 with ratio < 1 - clip_low.
 
-    Deviation from the paper: the log-ratio is clamped to +-20 before exp.
+    Deviation from the paper: the log-ratio is clamped to +-20 before exp, and outside it the gradient is 0.
     """
-    log_ratio = (policy_logprobs - behavior_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    ratio = log_ratio.exp()
-    cut = ratio.clamp(1 - clip_low, 1 + clip_high)
-    losses = torch.maximum(-ratio * advantages, -cut * advantages)
+    return clip_surrogate(compute_ratio(policy_logprobs - behavior_logprobs), advantages, clip_low, clip_high)
+
+
+def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
+    """`compute_ppo_clip_loss` of packed tokens with the ratio policy / old. PPO, GRPO, Dr.GRPO and DAPO share it.
+
+    They differ in the advantage, the KL term and the aggregation. Raises ValueError when a clip distance is out of range.
+    """
+    check_clip(clip_low, clip_high)
+    ratio = compute_ratio(inputs.policy_logprobs - inputs.old_logprobs)
+    losses, clipped = clip_surrogate(ratio, inputs.advantages, clip_low, clip_high)
+    return LossOutput(losses=losses, clipped=clipped)
+
+
+def clip_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """PPO's pessimistic surrogate `losses [K]` of any ratio `[K]`, and where it cut the gradient, `clipped [K]` (bool)."""
+    losses = torch.maximum(-ratio * advantages, -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
     clipped = ((advantages > 0) & (ratio > 1 + clip_high)) | ((advantages < 0) & (ratio < 1 - clip_low))
     return losses, clipped

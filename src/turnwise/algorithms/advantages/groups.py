@@ -1,0 +1,42 @@
+"""What all group-relative estimators share: which rewards count, and when a group says nothing. Knows no estimator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from turnwise.algorithms.credit import CreditTrajectory, compute_total_reward
+
+SIGNAL_TOLERANCE = 1e-6
+"""A group whose rewards lie within this share of their scale is constant: what differs is rounding."""
+
+
+def select_scored(rewards: Sequence[float | None]) -> list[float]:
+    """The rewards that are not None. Raises ValueError when one is not finite."""
+    scored = [r for r in rewards if r is not None]
+    for reward in scored:
+        if not math.isfinite(reward):
+            raise ValueError(f"reward {reward} is not finite; an unscorable trajectory must be None (Invalid)")
+    return scored
+
+
+def has_signal(rewards: Sequence[float | None]) -> bool:
+    """Whether the scored rewards of a group differ by more than 1e-6 of their scale, so that a baseline leaves something.
+
+    False for a group of none or one. Compares the largest with the smallest, never a standard deviation: that of [0.1] * 3 is
+    not 0 in floating point.
+    """
+    scored = [r for r in rewards if r is not None]
+    if len(scored) < 2:
+        return False
+    return max(scored) - min(scored) > SIGNAL_TOLERANCE * max(1e-12, max(abs(r) for r in scored))
+
+
+def compute_zeros(rewards: Sequence[float | None]) -> list[float | None]:
+    """What a group without signal gets: exactly 0.0 per scored member, None for the others."""
+    return [None if r is None else 0.0 for r in rewards]
+
+
+def compute_totals(members: Sequence[CreditTrajectory]) -> list[float | None]:
+    """Total reward (outcome plus turn rewards) per member."""
+    return [compute_total_reward(member) for member in members]

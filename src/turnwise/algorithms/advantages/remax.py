@@ -1,0 +1,49 @@
+"""The greedy attempt as baseline (ReMax: Li et al. 2023, arXiv 2310.10505)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
+from turnwise.algorithms.credit import (
+    CreditFunction,
+    CreditTrajectory,
+    FloatArray,
+    TokenAdvantages,
+    compute_token_rewards,
+    split_turns,
+)
+
+
+def compute_remax_advantages(rewards: FloatArray, greedy_reward: float) -> FloatArray:
+    """`A_t = G_t - r(greedy attempt)`, `[L]`, with `G_t` the undiscounted rewards from token t on.
+
+    With an outcome only, every token gets `r - r(greedy)`. Groups play no part, so a group of one is defined and a constant group
+    is 0 only where it equals its greedy attempt. Raises ValueError when `greedy_reward` is not finite.
+    """
+    if not math.isfinite(greedy_reward):
+        raise ValueError(f"greedy_reward is {greedy_reward}; leave the trajectory out (reward None) where the greedy attempt failed")
+    return compute_discounted_returns(rewards, gamma=1.0) - greedy_reward
+
+
+def build_remax() -> CreditFunction:
+    """ReMax over token rewards; needs `greedy_reward`, the total reward of one greedy attempt at the same task.
+
+    A trajectory whose own reward is None is left out.
+    """
+
+    def compute(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
+        result: list[TokenAdvantages | None] = []
+        for trajectory in trajectories:
+            if trajectory.reward is None:
+                result.append(None)
+                continue
+            if trajectory.greedy_reward is None:
+                raise ValueError(
+                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one greedy attempt per task"
+                )
+            result.append(split_turns(trajectory, compute_remax_advantages(compute_token_rewards(trajectory), trajectory.greedy_reward)))
+        return result
+
+    return compute

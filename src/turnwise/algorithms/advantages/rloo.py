@@ -1,0 +1,29 @@
+"""The leave-one-out baseline (RLOO: Ahmadian et al. 2024, arXiv 2402.14740)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
+from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+
+
+def compute_rloo_advantages(rewards: Sequence[float | None]) -> list[float | None]:
+    """`A_i = r_i - mean of the other scored rewards = n / (n - 1) * (r_i - mean)`.
+
+    None stays None and is left out. A group of one has no others and gives exactly 0.0 (verl's loop form gives the raw reward,
+    its vectorised form 0); a constant group (range within 1e-6 of its scale) gives exactly 0.0. No deviation, no epsilon.
+    Raises ValueError when a reward is not finite.
+    """
+    scored = select_scored(rewards)
+    if not has_signal(rewards):
+        return compute_zeros(rewards)
+    mean = math.fsum(scored) / len(scored)
+    factor = len(scored) / (len(scored) - 1)
+    return [None if r is None else factor * (r - mean) for r in rewards]
+
+
+def build_rloo() -> CreditFunction:
+    """RLOO over the total rewards of each group."""
+    return build_outcome_credit(lambda members: compute_rloo_advantages(compute_totals(members)))

@@ -1,0 +1,223 @@
+"""What credit assignment sees of a batch: numbers per trajectory and per turn, no text, no token ids.
+
+A credit method is a pure function from all trajectories of a step to one advantage per sampled token:
+
+    CreditFunction = (Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]
+
+`TokenAdvantages` holds one float64 array per turn, `[turn.num_tokens]`; None stands for a trajectory that must not train
+(its reward is None). Groups are found by `group`, never by position. Observation tokens do not appear at all, so nothing here
+can count them. Turns are in the order of time.
+
+Where rewards sit: a turn's reward on its last sampled token, the outcome on the last sampled token of the trajectory. A turn
+without sampled tokens hands its reward to the turn before it that has some (the first such turn where there is none before):
+no reward is lost. A trajectory without any sampled token counts in the statistics of its group and trains nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+TokenField = Literal["values", "logprobs", "reference_logprobs", "implicit_rewards"]
+"""Fields of a CreditTurn with one number per sampled token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CreditTurn:
+    """One reply. Optional fields are None where nothing measured them; a method says which ones it needs."""
+
+    num_tokens: int
+    """Sampled tokens, at least 0."""
+    parent: int | None = None
+    """Index of the turn before it in this trajectory; None for the first."""
+    reward: float = 0.0
+    """Given at the end of this turn, besides the trajectory's outcome."""
+    state: str | None = None
+    """Key of the state before the turn (environment state hash, or the observation): equal keys are the same anchor state."""
+    state_value: float | None = None
+    """Monte-Carlo estimate of the value of the state before the turn."""
+    process_score: float | None = None
+    """A process reward model's score of this turn."""
+    answer_probability: float | None = None
+    """Geometric mean probability the policy gives the gold answer after this turn's observations, in [0, 1]."""
+    progress: float | None = None
+    """Predicted contribution of this turn to the outcome."""
+    potential: float | None = None
+    """Potential of the state before the turn."""
+    values: FloatArray | None = None
+    """Critic's value of the state before each sampled token, `[num_tokens]`."""
+    logprobs: FloatArray | None = None
+    """Log-probabilities at sampling, `[num_tokens]`."""
+    reference_logprobs: FloatArray | None = None
+    """Log-probabilities under the reference policy, `[num_tokens]`."""
+    implicit_rewards: FloatArray | None = None
+    """Of an implicit process reward model, `[num_tokens]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CreditTrajectory:
+    """One attempt."""
+
+    group: str
+    """Trajectories with the same key answered the same task."""
+    reward: float | None
+    """Outcome; None where it could not be scored: the trajectory is left out of every statistic and trains nothing."""
+    turns: tuple[CreditTurn, ...]
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """The outcome's named components, unweighted."""
+    greedy_reward: float | None = None
+    """Outcome of the greedy attempt at the same task."""
+    role: str = ""
+    """Whose policy this is in self-play."""
+    tree: str | None = None
+    """Trajectories with the same key are leaves of one search tree."""
+    truncated: bool = False
+    """A limit ended it, not the environment."""
+    final_value: float | None = None
+    """Critic's value after the last turn, to bootstrap from when truncated."""
+
+
+TokenAdvantages = list[FloatArray]
+"""One array per turn, `[turn.num_tokens]` each."""
+
+CreditFunction = Callable[[Sequence[CreditTrajectory]], "list[TokenAdvantages | None]"]
+
+
+@runtime_checkable
+class StatefulCredit(Protocol):
+    """A credit function that remembers something between steps and can be saved and restored."""
+
+    def __call__(self, trajectories: Sequence[CreditTrajectory], /) -> list[TokenAdvantages | None]:
+        """As any CreditFunction; changes the state."""
+
+    def state_dict(self) -> dict[str, object]:
+        """The state as plain JSON values."""
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Restore what `state_dict` returned. Raises ValueError when it is of another shape."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CreditMethod:
+    """One row of the table of credit methods."""
+
+    name: str
+    summary: str
+    """What it estimates, one line."""
+    formula: str
+    paper: str
+    """arXiv id, or where it is defined."""
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """Every option with its default; a name not in here is refused."""
+    group_of_one: str
+    """What a trajectory alone in its group gets."""
+    constant_group: str
+    """What a group with equal rewards gets."""
+    needs: tuple[str, ...] = ()
+    """Fields of CreditTurn or CreditTrajectory that may be missing and must not be, whatever the options."""
+    build: Callable[..., CreditFunction]
+    """Keyword options to the function."""
+
+
+def broadcast_outcome(trajectories: Sequence[CreditTrajectory], advantages: Sequence[float | None]) -> list[TokenAdvantages | None]:
+    """One number per trajectory to every sampled token of it; None stays None."""
+    return [
+        None if value is None else [np.full(turn.num_tokens, value, dtype=np.float64) for turn in trajectory.turns]
+        for trajectory, value in zip(trajectories, advantages, strict=True)
+    ]
+
+
+def group_indices(keys: Sequence[str]) -> list[list[int]]:
+    """Positions of equal keys, in the order of first appearance."""
+    found: dict[str, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return list(found.values())
+
+
+def compute_total_reward(trajectory: CreditTrajectory) -> float | None:
+    """Outcome plus all turn rewards; None where the outcome is None."""
+    if trajectory.reward is None:
+        return None
+    return trajectory.reward + math.fsum(turn.reward for turn in trajectory.turns)
+
+
+def build_outcome_credit(estimate: Callable[[Sequence[CreditTrajectory]], Sequence[float | None]]) -> CreditFunction:
+    """A credit function that gives every sampled token of a trajectory the same number.
+
+    `estimate` gets the members of one group and returns one advantage per member, None where the reward is None.
+    """
+
+    def compute(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
+        advantages: list[float | None] = [None] * len(trajectories)
+        for members in group_indices([trajectory.group for trajectory in trajectories]):
+            for index, value in zip(members, estimate([trajectories[i] for i in members]), strict=True):
+                advantages[index] = value
+        return broadcast_outcome(trajectories, advantages)
+
+    return compute
+
+
+def compute_turn_rewards(trajectory: CreditTrajectory) -> FloatArray:
+    """Reward per turn with the outcome on the last turn that sampled something, `[len(turns)]`.
+
+    Sums to the total reward as long as any token was sampled; all zero otherwise. Raises ValueError when the outcome is None.
+    """
+    if trajectory.reward is None:
+        raise ValueError("reward is None: an unscored trajectory has no rewards to lay out; leave it out first")
+    rewards = np.zeros(len(trajectory.turns))
+    sampled = [index for index, turn in enumerate(trajectory.turns) if turn.num_tokens]
+    if not sampled:
+        return rewards
+    receiver = sampled[0]
+    for index, turn in enumerate(trajectory.turns):
+        receiver = index if turn.num_tokens else receiver
+        rewards[receiver] += turn.reward
+    rewards[sampled[-1]] += trajectory.reward
+    return rewards
+
+
+def compute_token_rewards(trajectory: CreditTrajectory, *, kl_coefficient: float = 0.0) -> FloatArray:
+    """Reward per sampled token, all turns joined, `[L]`: turn rewards on the turns' last tokens, minus the KL penalty.
+
+    The penalty of a token is `kl_coefficient * (logprob - reference_logprob)`, the k1 estimate of KL(policy || reference); it may
+    be negative. Raises ValueError when the outcome is None, or when a coefficient is set and a turn lacks either log-probability.
+    """
+    lengths = np.array([turn.num_tokens for turn in trajectory.turns], dtype=np.int64)
+    rewards = np.zeros(int(lengths.sum()))
+    ends = np.cumsum(lengths) - 1
+    rewards[ends[lengths > 0]] = compute_turn_rewards(trajectory)[lengths > 0]
+    if kl_coefficient:
+        rewards -= kl_coefficient * (join_turns(trajectory, "logprobs") - join_turns(trajectory, "reference_logprobs"))
+    return rewards
+
+
+def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
+    """One per-token field of all turns end to end, `[L]`, float64. Raises ValueError when a turn with sampled tokens lacks it."""
+    joined: list[FloatArray] = [np.zeros(0)]
+    for index, turn in enumerate(trajectory.turns):
+        array: FloatArray | None = getattr(turn, name)
+        if array is None or array.shape != (turn.num_tokens,):
+            if array is None and not turn.num_tokens:
+                continue
+            found = "missing" if array is None else f"of shape {list(array.shape)}"
+            raise ValueError(
+                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {found}, [{turn.num_tokens}] is needed"
+            )
+        joined.append(np.asarray(array, dtype=np.float64))
+    return np.concatenate(joined)
+
+
+def split_turns(trajectory: CreditTrajectory, joined: FloatArray) -> TokenAdvantages:
+    """The inverse of `join_turns`: `[L]` cut into one array per turn. Raises ValueError when the length is another."""
+    lengths = [turn.num_tokens for turn in trajectory.turns]
+    if joined.shape != (sum(lengths),):
+        raise ValueError(f"array of shape {list(joined.shape)} cannot be cut into turns of {lengths} sampled tokens")
+    return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []

@@ -1,0 +1,151 @@
+"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import get_args
+
+import numpy as np
+
+from turnwise.algorithms.credit import (
+    CreditFunction,
+    CreditMethod,
+    CreditTrajectory,
+    StatefulCredit,
+    TokenAdvantages,
+    TokenField,
+)
+
+FIELD_REMEDIES = {
+    "state": "have the environment give a state key",
+    "state_value": "turn on Monte-Carlo state values; the environment must be able to fork",
+    "process_score": "configure a process reward model",
+    "answer_probability": "score the gold answer after every turn",
+    "progress": "train a progress model",
+    "potential": "have the environment give a potential",
+    "values": "train a critic",
+    "logprobs": "keep the sampler's log-probabilities",
+    "reference_logprobs": "score the tokens under the reference policy",
+    "implicit_rewards": "train an implicit process reward model",
+    "parts": "have the reward return its named parts",
+    "greedy_reward": "roll out one greedy attempt per task",
+    "role": "have the environment name the role of each trajectory",
+    "tree": "roll out trees",
+    "final_value": "compute the critic's value after the last turn",
+}
+"""What supplies an optional field: the remedy when it is missing."""
+
+_TURN_NUMBERS = ("reward", "state_value", "process_score", "answer_probability", "progress", "potential")
+_TRAJECTORY_FIELDS = {field.name for field in fields(CreditTrajectory)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCredit:
+    """A credit method's function with checks before and after it.
+
+    Calling it raises ValueError, naming trajectory and turn, when a scored trajectory
+
+    - has a number that is not finite, a negative `num_tokens`, a `parent` that is not an earlier turn, or a per-token field of
+      another length than `num_tokens`;
+    - lacks a field the method needs (an empty role or no parts count as missing; per-token fields may be None on turns without
+      sampled tokens),
+
+    or when the function returns something that does not fit the batch or is not finite, or an advantage for a trajectory whose
+    reward is None. Trajectories whose reward is None are not looked at.
+    """
+
+    method: CreditMethod
+    function: CreditFunction
+
+    def __call__(self, trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
+        """One array per turn for every trajectory, None where it must not train."""
+        for index, trajectory in enumerate(trajectories):
+            if trajectory.reward is not None:
+                name = f"trajectory {index} (group {trajectory.group!r})"
+                check_trajectory(trajectory, name)
+                check_needs(self.method, trajectory, name)
+        advantages = self.function(trajectories)
+        check_advantages(self.method.name, trajectories, advantages)
+        return advantages
+
+    def state_dict(self) -> dict[str, object]:
+        """What the method remembers between steps; empty for most."""
+        return self.function.state_dict() if isinstance(self.function, StatefulCredit) else {}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Restore what `state_dict` returned. Raises ValueError when it is not this method's."""
+        if isinstance(self.function, StatefulCredit):
+            self.function.load_state_dict(state)
+        elif state:
+            raise ValueError(
+                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} is to be restored; was it saved by another?"
+            )
+
+
+def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
+    """Raise ValueError naming `name`, the turn and the field where a number is not finite or an index or length is wrong."""
+    for field, value in _numbers(trajectory):
+        if not math.isfinite(value):
+            raise ValueError(f"{name}: {field} is {value}; an unscorable trajectory must have the reward None (Invalid)")
+    for index, turn in enumerate(trajectory.turns):
+        where = f"{name}, turn {index}"
+        if turn.num_tokens < 0:
+            raise ValueError(f"{where}: num_tokens is {turn.num_tokens}; it counts sampled tokens")
+        if turn.parent is not None and not 0 <= turn.parent < index:
+            raise ValueError(f"{where}: parent is {turn.parent}; it must be the index of an earlier turn, or None for a root")
+        for field in get_args(TokenField):
+            array = getattr(turn, field)
+            if array is None:
+                continue
+            if array.shape != (turn.num_tokens,):
+                raise ValueError(f"{where}: {field} has shape {list(array.shape)}, one number per sampled token is [{turn.num_tokens}]")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that computed it")
+
+
+def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -> None:
+    """Raise ValueError naming the missing field, the method and the remedy where `trajectory` lacks what `method` needs."""
+    for field in method.needs:
+        remedy = f"{FIELD_REMEDIES[field]}, or choose another credit method"
+        if field in _TRAJECTORY_FIELDS:
+            if getattr(trajectory, field) in (None, "", {}):
+                raise ValueError(f"{name}: {field} is missing, credit method {method.name!r} needs it; {remedy}")
+            continue
+        for index, turn in enumerate(trajectory.turns):
+            optional = field in get_args(TokenField) and turn.num_tokens == 0
+            if getattr(turn, field) is None and not optional:
+                raise ValueError(f"{name}, turn {index}: {field} is missing, credit method {method.name!r} needs it; {remedy}")
+
+
+def check_advantages(name: str, trajectories: Sequence[CreditTrajectory], advantages: Sequence[TokenAdvantages | None]) -> None:
+    """Raise ValueError where the advantages of credit method `name` do not fit the trajectories or are not finite."""
+    if len(advantages) != len(trajectories):
+        raise ValueError(f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return one each")
+    for index, (trajectory, turns) in enumerate(zip(trajectories, advantages, strict=True)):
+        if turns is None:
+            continue
+        where = f"credit method {name!r}, trajectory {index} (group {trajectory.group!r})"
+        if trajectory.reward is None:
+            raise ValueError(f"{where}: an advantage for a reward of None; return None for it")
+        expected = [turn.num_tokens for turn in trajectory.turns]
+        found = [array.size for array in turns]
+        if found != expected:
+            raise ValueError(f"{where}: arrays of {found} tokens where the turns sampled {expected}")
+        if not all(np.isfinite(array).all() for array in turns):
+            raise ValueError(f"{where}: an advantage is not finite; check the rewards and values that went in")
+
+
+def _numbers(trajectory: CreditTrajectory) -> Iterator[tuple[str, float]]:
+    """Every scalar of a trajectory that is there, with its name."""
+    yield from ((f"parts[{part!r}]", value) for part, value in trajectory.parts.items())
+    for field in ("reward", "greedy_reward", "final_value"):
+        value = getattr(trajectory, field)
+        if value is not None:
+            yield field, value
+    for index, turn in enumerate(trajectory.turns):
+        for field in _TURN_NUMBERS:
+            value = getattr(turn, field)
+            if value is not None:
+                yield f"{field} of turn {index}", value

@@ -1,0 +1,90 @@
+"""Losses that hold entropy up where log-probability and advantage covary most (clip-cov and KL-cov: arXiv 2505.22617).
+
+The covariance of a token is `(A - mean A)(log policy - mean log policy)`. Both means and the ranking are over a set of tokens:
+`select_*` over the whole step's batch (put the result in `LossInputs.selected`) makes the loss independent of the split into
+micro-batches; left to the loss, the set is the micro-batch, as in the paper's own code.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
+from turnwise.algorithms.losses.ppo_clip import compute_ppo_loss
+from turnwise.algorithms.ratios import compute_ratio
+
+
+def compute_covariance(logprobs: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+    """`(A - mean A)(logprobs - mean logprobs)`, `[K]`, detached; its mean is the (population) covariance. Constant A gives ~0."""
+    logprobs = logprobs.detach()
+    return (advantages - advantages.mean()) * (logprobs - logprobs.mean())
+
+
+def select_top_covariance(logprobs: torch.Tensor, advantages: torch.Tensor, *, share: float) -> torch.Tensor:
+    """KL-cov's tokens, `[K]` bool: the `max(1, floor(share K))` largest covariances. Raises ValueError unless 0 < share <= 1."""
+    count = _count(share, len(logprobs))
+    selected = torch.zeros_like(logprobs, dtype=torch.bool)
+    selected[compute_covariance(logprobs, advantages).topk(count).indices] = True
+    return selected
+
+
+def select_random_covariance(
+    logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    *,
+    share: float,
+    low: float,
+    high: float,
+    seed: int,
+    eligible: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Clip-cov's tokens, `[K]` bool: at most `max(1, floor(share K))`, drawn without replacement from those with covariance in (low, high).
+
+    `eligible [K]` (bool) restricts the draw; None is all. `seed` fixes the draw. None selected when no covariance lies inside.
+    """
+    count = _count(share, len(logprobs))
+    covariance = compute_covariance(logprobs, advantages)
+    inside = (covariance > low) & (covariance < high)
+    candidates = (inside if eligible is None else inside & eligible).nonzero().reshape(-1)
+    order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(seed)).to(candidates.device)
+    selected = torch.zeros_like(logprobs, dtype=torch.bool)
+    selected[candidates[order[:count]]] = True
+    return selected
+
+
+def compute_clip_cov_loss(
+    inputs: LossInputs, *, clip_low: float, clip_high: float, share: float, low: float, high: float, seed: int
+) -> LossOutput:
+    """PPO's loss, exactly 0 (value and gradient) on a few random tokens of high covariance (arXiv 2505.22617).
+
+    The draw skips tokens that PPO's own clip already cut. `clipped` is both. Deviation: the draw is a function of `seed`.
+    """
+    ppo = compute_ppo_loss(inputs, clip_low=clip_low, clip_high=clip_high)
+    selected = inputs.selected
+    if selected is None:
+        selected = select_random_covariance(
+            inputs.policy_logprobs, inputs.advantages, share=share, low=low, high=high, seed=seed, eligible=~ppo.clipped
+        )
+    return LossOutput(losses=ppo.losses.masked_fill(selected, 0.0), clipped=ppo.clipped | selected)
+
+
+def compute_kl_cov_loss(inputs: LossInputs, *, share: float, coefficient: float) -> LossOutput:
+    """`-ratio A`, plus `coefficient |log ratio|` on the tokens of largest covariance (arXiv 2505.22617).
+
+    `ratio = policy / old`, unclipped; `clipped` is the penalised tokens. On policy the penalty and its gradient are exactly 0. The
+    penalty does not scale with A: normalise the loss by aggregation weights, never by folding a denominator into A.
+    """
+    if not coefficient >= 0:
+        raise ValueError(f"coefficient is {coefficient}; KL-cov's penalty must be at least 0")
+    log_ratio = inputs.policy_logprobs - inputs.old_logprobs
+    selected = inputs.selected
+    if selected is None:
+        selected = select_top_covariance(inputs.policy_logprobs, inputs.advantages, share=share)
+    penalty = (coefficient * log_ratio.abs()).masked_fill(~selected, 0.0)
+    return LossOutput(losses=-compute_ratio(log_ratio) * inputs.advantages + penalty, clipped=selected)
+
+
+def _count(share: float, num_tokens: int) -> int:
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}; it is the share of tokens to select and must lie in (0, 1]")
+    return min(max(1, int(share * num_tokens)), num_tokens)

@@ -1,0 +1,73 @@
+"""What every policy loss takes and gives: packed trained tokens in, one value per token out.
+
+A loss knows nothing of batches, masks or denominators: weighting is `aggregate.compute_weights`, correction for a sampler
+that is not the trainer is `corrections`. A micro-batch must hold whole sequences; how it is composed changes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossInputs:
+    """K trained tokens, laid end to end. Prompt, observation and padding tokens never appear.
+
+    Raises:
+        ValueError: shapes differ, `sequence` is not integer, or anything but `policy_logprobs` and `entropy` carries a gradient.
+    """
+
+    policy_logprobs: torch.Tensor
+    """`[K]`, of the policy that is trained; carries the gradient."""
+    old_logprobs: torch.Tensor
+    """`[K]`, the denominator of the ratio: the proximal policy, or the behavior policy again where nothing was recomputed."""
+    behavior_logprobs: torch.Tensor
+    """`[K]`, of the distribution the tokens were drawn from, as the sampler reported them."""
+    advantages: torch.Tensor
+    """`[K]`."""
+    sequence: torch.Tensor
+    """`[K]` integer, 0-based: the sample each token belongs to."""
+    entropy: torch.Tensor | None = None
+    """`[K]` nats; None where it was not computed."""
+    selected: torch.Tensor | None = None
+    """`[K]` bool: tokens that a rule over the whole step's batch marked (clip-cov, KL-cov). None: the loss applies the rule to
+    the tokens it is given, which depends on the split into micro-batches."""
+
+    def __post_init__(self) -> None:
+        shape = self.policy_logprobs.shape
+        if len(shape) != 1:
+            raise ValueError(f"policy_logprobs has shape {tuple(shape)}; losses take packed trained tokens, shape [K]")
+        for name in ("old_logprobs", "behavior_logprobs", "advantages", "sequence", "entropy", "selected"):
+            tensor: torch.Tensor | None = getattr(self, name)
+            if tensor is None:
+                continue
+            if tensor.shape != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, policy_logprobs {tuple(shape)}; pack both the same way")
+            if name != "entropy" and tensor.requires_grad:
+                raise ValueError(f"{name} carries a gradient; detach it, only policy_logprobs is differentiated")
+        if self.sequence.is_floating_point() or self.sequence.dtype == torch.bool:
+            raise ValueError(f"sequence has dtype {self.sequence.dtype}; it holds indices and must be integer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossOutput:
+    """What a loss says of every token, before aggregation weights."""
+
+    losses: torch.Tensor
+    """`[K]`, to be minimised."""
+    clipped: torch.Tensor
+    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says how)."""
+
+
+LossFunction = Callable[[LossInputs], LossOutput]
+
+
+def check_clip(clip_low: float, clip_high: float, *, max_low: float = 1.0) -> None:
+    """Raise ValueError unless `0 <= clip_low <= max_low` and `clip_high >= 0`."""
+    if not 0 <= clip_low <= max_low:
+        raise ValueError(f"clip_low is {clip_low}; it is a distance below the ratio 1 and must lie in [0, {max_low}]")
+    if not clip_high >= 0:
+        raise ValueError(f"clip_high is {clip_high}; it is a distance above the ratio 1 and must be at least 0")

@@ -1,0 +1,1 @@
+"""Learning from demonstrations, pairs and teachers: selection and losses as pure functions."""

@@ -1,0 +1,44 @@
+"""Which sampled trajectories to fine-tune on: best of n, everything above a bar, and bars that rise (ReST: arXiv 2308.08998)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def select_best_of_n(rewards: Sequence[float | None], *, num_kept: int = 1, min_reward: float = -math.inf) -> list[int]:
+    """Indices of the `num_kept` highest rewards of one group, best first; ties go to the lower index.
+
+    None rewards and rewards below `min_reward` are never kept, so fewer (or none) may come back.
+    Raises ValueError when a reward is NaN or `num_kept` is less than 1.
+    """
+    if num_kept < 1:
+        raise ValueError(f"num_kept is {num_kept}; keep at least one")
+    candidates = [(-reward, index) for index, reward in _numbers(rewards) if reward >= min_reward]
+    return [index for _, index in sorted(candidates)[:num_kept]]
+
+
+def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[int]:
+    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter). None is never kept."""
+    return [index for index, reward in _numbers(rewards) if reward >= threshold]
+
+
+def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> list[float]:
+    """ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`; each improve step filters the same samples anew.
+
+    One step gives `[last]`. Raises ValueError when the bar would fall or `num_steps` is less than 1.
+    """
+    if num_steps < 1 or not first <= last:
+        raise ValueError(
+            f"thresholds from {first} to {last} in {num_steps} steps: at least one step and a bar that does not fall are needed"
+        )
+    if num_steps == 1:
+        return [last]
+    return [first + (last - first) * step / (num_steps - 1) for step in range(num_steps)]
+
+
+def _numbers(rewards: Sequence[float | None]) -> list[tuple[int, float]]:
+    for index, reward in enumerate(rewards):
+        if reward is not None and math.isnan(reward):
+            raise ValueError(f"reward of member {index} is NaN; an unscorable trajectory must be None")
+    return [(index, reward) for index, reward in enumerate(rewards) if reward is not None]

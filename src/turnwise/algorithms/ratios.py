@@ -1,0 +1,29 @@
+"""Probability ratios and per-sequence reductions on packed tokens, safe at any log-ratio.
+
+Everything runs on K packed trained tokens: prompt, observation and padding tokens never appear, so nothing here can count them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+MAX_LOG_RATIO = 20.0
+"""exp(20) is 5e8: larger log-ratios are clamped *before* exp, so that values and gradients stay finite."""
+
+
+def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
+    """`exp(log_ratio)`, any shape, with the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly 0."""
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def sum_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
+    """`[K]`: every token gets the sum of `values [K]` over the tokens of its own sequence (`sequence [K]`, 0-based, any order)."""
+    if not len(values):
+        return values
+    sums = values.new_zeros(int(sequence.max()) + 1)
+    return sums.index_add(0, sequence, values)[sequence]
+
+
+def mean_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
+    """`[K]`: every token gets the mean of `values [K]` over the tokens of its own sequence."""
+    return sum_over_sequence(values, sequence) / sum_over_sequence(torch.ones_like(values), sequence)

@@ -1,0 +1,1 @@
+"""Step- and turn-level credit: one advantage per turn, spread over the tokens that turn sampled."""

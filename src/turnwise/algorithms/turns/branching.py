@@ -1,0 +1,64 @@
+"""Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its advantage.
+
+Pure arithmetic; who samples the branches and where the uniform number comes from it does not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from turnwise.algorithms.advantages.grpo import Deviation
+from turnwise.algorithms.credit import CreditFunction
+from turnwise.algorithms.turns.tree import Sharing, build_tree
+
+
+def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_size: int, max_tokens: int = 20) -> float:
+    """`H = sum_t -sum_v p_tv log p_tv / log(vocab_size)` over the first `max_tokens` positions, as in the released code.
+
+    Args:
+        top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their mass may be below 1
+            and is not renormalised; -inf counts as probability 0.
+        vocab_size: at least 2.
+
+    Returns:
+        At least 0; a sum, not a mean, over positions: a reply of fewer tokens has a smaller one. No positions give 0.
+
+    Raises:
+        ValueError: a log-probability is NaN or above 0, or vocab_size is below 2.
+    """
+    if vocab_size < 2:
+        raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
+    total = 0.0
+    for position, row in enumerate(top_logprobs[:max_tokens]):
+        for logprob in row:
+            if not logprob <= 0:
+                raise ValueError(f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0")
+            total -= math.exp(logprob) * logprob if logprob > -math.inf else 0.0
+    return total / math.log(vocab_size)
+
+
+def should_branch(entropy: float, initial_entropy: float, uniform: float, *, weight: float = 0.2, threshold: float = 0.5) -> bool:
+    """Branch iff `u - weight * (H - H_initial) <= threshold`.
+
+    Args:
+        entropy: `compute_branch_entropy` of the first tokens after a tool result.
+        initial_entropy: the same at the start of the trajectory.
+        uniform: u, drawn in [0, 1); with no change of entropy a branch is made with probability `threshold`.
+
+    Raises:
+        ValueError: an entropy is not finite, or u lies outside [0, 1).
+    """
+    if not (math.isfinite(entropy) and math.isfinite(initial_entropy)):
+        raise ValueError(f"entropies are {entropy} and {initial_entropy}; both must be finite")
+    if not 0 <= uniform < 1:
+        raise ValueError(f"uniform is {uniform}; it must lie in [0, 1)")
+    return uniform - weight * (entropy - initial_entropy) <= threshold
+
+
+def build_arpo(*, sharing: Sharing = "each", deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
+    """GRPO over all leaves of a group; `sharing` says what turns above a fork get.
+
+    "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged number), "once" is ours.
+    """
+    return build_tree(intra=0.0, inter=1.0, sharing=sharing, deviation=deviation, epsilon=epsilon)

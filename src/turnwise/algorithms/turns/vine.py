@@ -1,0 +1,48 @@
+"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). How the environment is forked for them it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.turns.groups import TurnAdvantages, add_outcome, build_group_credit, check_finite, turn_rewards
+
+
+def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[float | None]) -> list[float]:
+    """`A_k = r_k + V(s_{k+1}) - V(s_k)`, with value 0 after the last turn (gamma 1, no normalisation).
+
+    Args:
+        rewards: `[T]` turn rewards, the outcome included at the last turn.
+        state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None where none were made: such a state takes
+            the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
+
+    Returns:
+        `[T]`; the advantages sum to `sum r - V(s_0)`. No group is involved: a group of one is like any other, and a constant group
+        gives 0 only where no turn changed the value.
+
+    Raises:
+        ValueError: a number is not finite, or the lists differ in length.
+    """
+    if len(rewards) != len(state_values):
+        raise ValueError(f"{len(rewards)} turn rewards but {len(state_values)} state values; give one of each per turn")
+    check_finite(rewards, "turn reward")
+    check_finite((value for value in state_values if value is not None), "state value")
+    advantages: list[float] = []
+    following = 0.0
+    for reward, value in zip(reversed(rewards), reversed(state_values), strict=True):
+        reached = reward + following
+        following = reached if value is None else value
+        advantages.append(reached - following)
+    return advantages[::-1]
+
+
+def build_vine() -> CreditFunction:
+    """`compute_vine_advantages` on each trajectory, with `CreditTurn.state_value`, turn rewards and the outcome at the last turn."""
+
+    def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
+        return [
+            compute_vine_advantages(add_outcome(turn_rewards(member), outcome), [turn.state_value for turn in member.turns])
+            for member, outcome in zip(members, outcomes, strict=True)
+        ]
+
+    return build_group_credit(compute)
