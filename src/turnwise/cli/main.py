@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
+from turnwise.cli import sandbox
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(sandbox.app, name="sandbox")
 
 Recipe = Annotated[
     list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")

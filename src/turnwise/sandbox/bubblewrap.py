@@ -12,12 +12,15 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import shutil
+import signal
 import stat
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from turnwise.core.errors import SandboxError, boundary
 from turnwise.sandbox.foreign import (
@@ -38,8 +41,7 @@ _FOLDER = "/work"
 _PROGRAM_FOLDER = "/run/program"
 _START_S = 10.0
 """How long bubblewrap may take to build the namespaces."""
-_DRAIN_S = 1.0
-"""How long to read on after the end: what is in the pipes is there already, and nobody is left to write more."""
+_CHUNK_BYTES = 1 << 16
 _MAX_FILES = 500
 """Each is handed over as an open descriptor."""
 _NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
@@ -56,8 +58,8 @@ class BubblewrapSandbox:
         self, *, root_folder: str | None = None, read_only: Sequence[str] = (), max_concurrent: int | None = None, bwrap: str = "bwrap"
     ) -> None:
         """`root_folder`: the host folder that becomes `/`, read-only (it needs `sh` and the interpreter); None shows the
-        host's `/usr` and nothing else. `read_only`: further host paths, seen at the same place. `max_concurrent`: None
-        allows two per core. `bwrap`: the program, by name or path.
+        host's `/usr` and nothing else. `read_only`: further host paths, seen at the same place. Both must be readable for
+        user nobody when this process is root's. `max_concurrent`: None allows two per core. `bwrap`: the program, by name or path.
 
         Raises SandboxError when bubblewrap or `root_folder` is missing; that the kernel refuses namespaces shows at `run`.
         """
@@ -111,17 +113,18 @@ class BubblewrapSandbox:
     async def _run(self, program: Program, limits: Limits) -> Execution:
         outputs = [check_path(path) for path in program.outputs]
         with contextlib.ExitStack() as held:
-            process, status = await self._start(program, limits, held)
+            process, status = self._start(program, limits, held)
             try:
-                folder = await _await_start(process, status)
-                held.callback(os.close, folder)
-                end = await _supervise(process, program.stdin, limits)
+                folder, first = await _await_start(process, status, held)
+                end = await _supervise(process, first, program.stdin, limits)
             finally:
-                await _end(process)
+                # Where this is reached before the first process is known, its death signal ends it with bubblewrap.
+                process.kill()
+                exit_status = process.wait()
             found = {path: content for path in outputs if (content := _read_below(folder, path, limits.disk_bytes)) is not None}
-        return _to_execution(end, process.returncode, found)
+        return _to_execution(end, exit_status, found)
 
-    async def _start(self, program: Program, limits: Limits, held: contextlib.ExitStack) -> tuple[asyncio.subprocess.Process, int]:
+    def _start(self, program: Program, limits: Limits, held: contextlib.ExitStack) -> tuple[subprocess.Popen[bytes], int]:
         """The process, waiting before the program, and the descriptor that names its process id; `held` closes it."""
         status_read, status_write = os.pipe()
         held.callback(os.close, status_read)
@@ -141,27 +144,25 @@ class BubblewrapSandbox:
                 arguments += ["--perms", "0644", "--file", str(passed[-1]), path]
             for name, value in build_environment(program.seed, _FOLDER, f"{_PROGRAM_FOLDER}/seed").items():
                 arguments += ["--setenv", name, value]
+            command = [
+                *(self._bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+                *("--clearenv", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
+                *("--json-status-fd", str(status_write), *self._root, "--tmpfs", "/run", "--symlink", _FOLDER, "/tmp"),
+                *("--size", str(limits.disk_bytes), "--tmpfs", _FOLDER, *arguments, "--remount-ro", "/run", "--chdir", _FOLDER),
+                *("sh", "-c", _SCRIPT.format(limits=limit_commands(limits)), "sh", INTERPRETERS[program.language], source),
+            ]
+            pipe = subprocess.PIPE
             with boundary(SandboxError, "cannot start bubblewrap"):
-                process = await asyncio.create_subprocess_exec(
-                    *(self._bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
-                    *("--clearenv", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
-                    *("--json-status-fd", str(status_write), *self._root, "--tmpfs", "/run", "--symlink", _FOLDER, "/tmp"),
-                    *("--size", str(limits.disk_bytes), "--tmpfs", _FOLDER, *arguments, "--remount-ro", "/run", "--chdir", _FOLDER),
-                    *("sh", "-c", _SCRIPT.format(limits=limit_commands(limits)), "sh", INTERPRETERS[program.language], source),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    pass_fds=passed,
-                    env={},
-                    start_new_session=True,
-                    **_NOBODY,
+                process = subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, pass_fds=passed, env={}, start_new_session=True, **_NOBODY
                 )
+        held.enter_context(contextlib.closing(_Pipes(process)))
         return process, status_read
 
 
 def _root_arguments(root_folder: str | None, read_only: Sequence[str]) -> list[str]:
     if root_folder is not None:
-        # Every other mount needs its folder to exist, and a read-only root cannot get one: copy the top level only.
+        # Bound one by one: other mounts need a folder in `/`, which a root bound as a whole could not get.
         arguments = []
         for name in sorted(os.listdir(root_folder)):
             path = os.path.join(root_folder, name)
@@ -193,45 +194,77 @@ def _memory_file(held: contextlib.ExitStack, content: bytes) -> int:
     return descriptor
 
 
-async def _await_start(process: asyncio.subprocess.Process, status: int) -> int:
-    """Wait for the sandbox to stand; a descriptor of its folder, which keeps the folder alive when the sandbox is gone."""
+async def _await_start(process: subprocess.Popen[bytes], status: int, held: contextlib.ExitStack) -> tuple[int, int]:
+    """Wait for the sandbox to stand. A descriptor of its folder, which keeps the folder alive when the sandbox is gone, and
+    one of its first process, with which every other dies; `held` closes both."""
     assert process.stdout is not None
     assert process.stderr is not None
     try:
         async with asyncio.timeout(_START_S):
-            if await process.stdout.read(1) != b"\n":
-                said = (await process.stderr.read(2000)).decode("utf-8", "replace").strip()
-                raise SandboxError(f"bubblewrap could not build the sandbox: {said or 'no message'}")
+            await _await_readable(process.stdout.fileno())
     except TimeoutError:
         raise SandboxError(f"bubblewrap did not build the sandbox within {_START_S:g} s; is the machine overloaded?") from None
+    if process.stdout.read(1) != b"\n":
+        said = (process.stderr.read(2000) or b"no message").decode("utf-8", "replace").strip()
+        hint = "; as root, user nobody must be able to read every folder it is given" if _NOBODY else ""
+        raise SandboxError(f"bubblewrap could not build the sandbox: {said}{hint}")
     try:
-        inside = json.loads(os.read(status, 4096).splitlines()[0])["child-pid"]
-        return os.open(f"/proc/{inside}/root{_FOLDER}", os.O_RDONLY | os.O_DIRECTORY)
+        first_id = json.loads(os.read(status, 4096).splitlines()[0])["child-pid"]
+        first = os.pidfd_open(first_id)
+        held.callback(os.close, first)
+        folder = os.open(f"/proc/{first_id}/root{_FOLDER}", os.O_RDONLY | os.O_DIRECTORY)
+        held.callback(os.close, folder)
     except (OSError, ValueError, KeyError, IndexError) as cause:
         raise SandboxError(f"cannot reach the files of the bubblewrap sandbox: {cause}") from cause
+    return folder, first
+
+
+async def _await_readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
 
 
 # ------------------------------------------------------------------------------------------------ the program's life
+
+
+class _Pipes:
+    """The three pipes of a process, not blocking; closed together."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._files = [file for file in (process.stdin, process.stdout, process.stderr) if file is not None]
+        for file in self._files:
+            os.set_blocking(file.fileno(), False)
+
+    def close(self) -> None:
+        for file in self._files:
+            with contextlib.suppress(BrokenPipeError):
+                file.close()
 
 
 @dataclass(slots=True)
 class _Stream:
     """What one pipe gave, up to a limit."""
 
-    reader: asyncio.StreamReader
+    fd: int
     max_bytes: int
     data: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
-    async def fill(self) -> bool:
-        """Read to the end, or until more than `max_bytes` came (True)."""
-        while chunk := await self.reader.read(1 << 16):
-            room = self.max_bytes - len(self.data)
-            self.data += chunk[:room]
-            self.dropped += max(0, len(chunk) - room)
-            if self.dropped:
-                return True
-        return False
+    def take(self) -> bool:
+        """Take what is there now; whether more may come and be wanted."""
+        try:
+            chunk = os.read(self.fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        room = self.max_bytes - len(self.data)
+        self.data += chunk[:room]
+        self.dropped += max(0, len(chunk) - room)
+        return bool(chunk) and not self.dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,63 +277,84 @@ class _End:
     wall_s: float
 
 
-async def _supervise(process: asyncio.subprocess.Process, stdin: bytes, limits: Limits) -> _End:
-    """Let the program run until it ends, its time is up or it printed too much; then everything in it is ended."""
+async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes, limits: Limits) -> _End:
+    """Let the program run until it ends, its time is up or it printed too much; then everything in the sandbox is ended."""
     assert process.stdout is not None
     assert process.stderr is not None
-    streams = [_Stream(reader, limits.output_bytes) for reader in (process.stdout, process.stderr)]
+    assert process.stdin is not None
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[Limit | None] = loop.create_future()
+    streams = [_Stream(file.fileno(), limits.output_bytes) for file in (process.stdout, process.stderr)]
     started = time.perf_counter()
-    feeding = asyncio.ensure_future(_feed(process, b"\n" + stdin))
-    exited = asyncio.ensure_future(process.wait())
-    reading = [asyncio.ensure_future(stream.fill()) for stream in streams]
-    limit: Limit | None = None
+
+    def settle(limit: Limit | None) -> None:
+        if not over.done():
+            over.set_result(limit)
+
+    def read(stream: _Stream) -> None:
+        if not stream.take():
+            loop.remove_reader(stream.fd)
+            if stream.dropped:
+                settle("output")
+
+    exited = os.pidfd_open(process.pid)
+    feeding = asyncio.ensure_future(_feed(process.stdin, b"\n" + stdin))
     try:
-        waiting: set[asyncio.Future[bool] | asyncio.Future[int]] = {exited, *reading}
-        while not exited.done() and limit is None:
-            left = limits.wall_s - (time.perf_counter() - started)
-            done, waiting = await asyncio.wait(waiting, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
-            if any(task.result() for task in reading if task in done):
-                limit = "output"
-            elif not done:
-                limit = "wall"
-        wall_s = time.perf_counter() - started
-        await _end(process)
-        # Never wait for the end of a pipe while the program may still hold it; now nobody does.
-        await asyncio.wait(reading, timeout=_DRAIN_S)
-        if limit is None and any(stream.dropped for stream in streams):
-            limit = "output"
+        loop.add_reader(exited, settle, None)
+        for stream in streams:
+            loop.add_reader(stream.fd, read, stream)
+        done, _ = await asyncio.wait({over}, timeout=limits.wall_s)
+        limit = over.result() if done else "wall"
     finally:
-        for task in (feeding, exited, *reading):
-            task.cancel()
-        await asyncio.gather(feeding, exited, *reading, return_exceptions=True)
+        wall_s = time.perf_counter() - started
+        feeding.cancel()
+        for fd in (exited, *(stream.fd for stream in streams)):
+            loop.remove_reader(fd)
+        os.close(exited)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(first, signal.SIGKILL)
+    # The first process of a pid namespace is gone when all others are: nothing can write any more.
+    await _await_readable(first)
+    for stream in streams:
+        while limit is None and _has_bytes(stream.fd) and stream.take():
+            pass
+    if limit is None and any(stream.dropped for stream in streams):
+        limit = "output"
     return _End(stdout=streams[0], stderr=streams[1], limit=limit, wall_s=wall_s)
 
 
-async def _feed(process: asyncio.subprocess.Process, stdin: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(stdin)
-        await process.stdin.drain()
-        process.stdin.close()
+def _has_bytes(fd: int) -> bool:
+    return bool(select.select([fd], [], [], 0)[0])
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill bubblewrap; the first process in its pid namespace dies with it, and everything else with that."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+async def _feed(pipe: IO[bytes], stdin: bytes) -> None:
+    """Write all of it and close the pipe; a program that does not read it may end meanwhile."""
+    loop = asyncio.get_running_loop()
+    left = memoryview(stdin)
+    try:
+        while left:
+            try:
+                left = left[os.write(pipe.fileno(), left[:_CHUNK_BYTES]) :]
+            except BlockingIOError:
+                ready: asyncio.Future[None] = loop.create_future()
+                loop.add_writer(pipe.fileno(), lambda ready=ready: ready.done() or ready.set_result(None))
+                await ready
+    except BrokenPipeError:
+        pass
+    finally:
+        loop.remove_writer(pipe.fileno())
+        pipe.close()
 
 
-def _to_execution(end: _End, status: int | None, files: dict[str, bytes]) -> Execution:
-    exit_code, signal = (None, None) if end.limit or status is None else split_status(status)
+def _to_execution(end: _End, status: int, files: dict[str, bytes]) -> Execution:
+    exit_code, signalled = (None, None) if end.limit else split_status(status)
     stderr = bytes(end.stderr.data)
-    limit = end.limit or (None if exit_code == 0 else guess_limit(signal=signal, stderr=stderr))
+    limit = end.limit or (None if exit_code == 0 else guess_limit(signal=signalled, stderr=stderr))
     return Execution(
         stdout=bytes(end.stdout.data),
         stderr=stderr,
         exit_code=exit_code,
-        signal=signal,
+        signal=signalled,
         limit=limit,
         files=files,
         stdout_dropped=end.stdout.dropped,

@@ -10,12 +10,12 @@ times, limits) is to be trusted because the program cannot signal, trace or open
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import select
 import signal
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -53,9 +53,10 @@ def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan
     """Serve requests until the socket closes. Never returns."""
     os.chdir(os.path.join(plan.scratch, "work"))
     devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    for standard in (0, 1, 2):
-        os.dup2(devnull, standard)
-    place = _Place(connection, stdout, stderr, plan, devnull)
+    for standard, fd in enumerate((devnull, stdout, stderr)):
+        os.dup2(fd, standard)
+    wire.close_all([devnull, stdout, stderr])
+    place = _Place(connection, plan)
     try:
         if live:
             place.host()
@@ -66,13 +67,11 @@ def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan
 
 
 class _Place:
-    def __init__(self, connection: socket.socket, stdout: int, stderr: int, plan: CellPlan, devnull: int) -> None:
+    def __init__(self, connection: socket.socket, plan: CellPlan) -> None:
         self.connection = connection
-        self.stdout = stdout
-        self.stderr = stderr
         self.plan = plan
-        self.devnull = devnull
         self.scratch_fd = os.open(plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.folders = {name: files.open_folder(self.scratch_fd, name) for name in ("work", "tmp")}
         self.children = -1
         if not (plan.own_pids or plan.own_uid):
             self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
@@ -81,99 +80,98 @@ class _Place:
 
     def serve_slot(self) -> None:
         wire.send(self.connection, {"ready": True})
+        connection, wipe = self.connection, self._wipe
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        gc.disable()  # a collection would touch, and so copy, the pages of every object
         while True:
-            header, fds = wire.receive(self.connection)
-            if header is None:
+            packet, fds = wire.receive_packet(connection)
+            if not packet:
                 return
-            if header["op"] != "run":
-                wire.close_all(fds)  # a kill that arrives after its program ended
-                continue
-            report = self._run(header, fds)
-            clean = self._wipe()
-            wire.send(self.connection, report["header"], report["fds"])
-            wire.close_all(report["fds"])
+            if packet == wire.KILL:
+                continue  # it arrived after its program ended
+            report, opened = self._run(packet, fds, poll)
+            clean = wipe()
+            wire.send_packet(connection, report, opened)
+            wire.close_all(opened)
             if not clean:
                 return  # the supervisor puts a fresh cell in its place
 
-    def _run(self, header: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    def _run(self, packet: bytes, fds: list[int], poll: select.poll) -> tuple[bytes, list[int]]:
+        _, wall_s, cpu_s, flags, payload_bytes = wire.RUN.unpack_from(packet)
         started = time.monotonic()
         pid, pidfd = syscalls.clone_process(0, pidfd=True)
         if pid == 0:
-            self._become_program(header, fds)
-        wire.close_all(fds)
-        ended_by = self._wait(pidfd, started + header["wall_s"])
-        if ended_by is not None:
+            self._become_program(fds, flags, cpu_s, payload_bytes)
+        for fd in fds:
+            os.close(fd)
+        poll.register(pidfd, select.POLLIN)
+        ended = self._wait(poll, pidfd, started + wall_s)
+        if ended != wire.BY_ITSELF:
             os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        poll.unregister(pidfd)
         os.close(pidfd)
         _, status, usage = os.wait4(pid, 0)
-        wall_s = time.monotonic() - started
         self.kill_tree()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        room = os.fstatvfs(self.scratch_fd)
-        found = [files.open_file(self.scratch_fd, "work/" + name) for name in header["outputs"]] if header["outputs"] else []
-        opened = [fd for fd in found if fd is not None]
-        return {
-            "header": {
-                "status": status,
-                "ended_by": ended_by,
-                "wall_s": wall_s,
-                "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-                "max_rss_bytes": usage.ru_maxrss * 1024,
-                "disk_full": self.plan.own_pids and (room.f_bavail == 0 or room.f_favail == 0),
-                "outputs": [fd is not None for fd in found],
-            },
-            "fds": opened,
-        }
+        elapsed_s = time.monotonic() - started
+        disk_full = status != 0 and self._disk_full()
+        outputs = packet[wire.RUN.size :]
+        found = [files.open_file(self.scratch_fd, "work/" + name) for name in outputs.decode().split("\0")] if outputs else []
+        report = wire.REPORT.pack(status, ended, elapsed_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, disk_full)
+        return report + bytes(fd is not None for fd in found), [fd for fd in found if fd is not None]
 
-    def _wait(self, pidfd: int, deadline: float) -> str | None:
-        """Wait for the program. None when it ended by itself, else why it must be killed: "wall", "killed" or "gone"."""
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.register(self.connection, select.POLLIN)
+    def _wait(self, poll: select.poll, pidfd: int, deadline: float) -> int:
+        """Wait for the program: whether it ended by itself, or must be killed for its time or because the supervisor says so."""
         while True:
             left = deadline - time.monotonic()
-            events = poll.poll(max(0.0, left) * 1000)
-            ready = {fd for fd, _ in events}
-            if pidfd in ready:
-                return None
-            if self.connection.fileno() in ready:
-                header, fds = wire.receive(self.connection)
-                wire.close_all(fds)
-                return "killed" if header is not None else "gone"
+            for fd, _ in poll.poll(left * 1000 if left > 0 else 0):
+                if fd == pidfd:
+                    return wire.BY_ITSELF
+                wire.receive_packet(self.connection)  # nothing but "kill" comes now, or the end of the stream
+                return wire.KILLED
             if time.monotonic() >= deadline:
-                return "wall"
+                return wire.WALL
 
-    def _become_program(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
-        """In the forked child: take the descriptors, the limits and the payload, then run it. Never returns."""
+    def _disk_full(self) -> bool:
+        room = os.fstatvfs(self.scratch_fd)
+        return self.plan.own_pids and (room.f_bavail == 0 or room.f_favail == 0)
+
+    def _become_program(self, fds: list[int], flags: int, cpu_s: int, payload_bytes: int) -> NoReturn:
+        """In the forked child: read the payload, let go of everything of the cell's, run. Never returns.
+
+        Standard output and error are in place already, and so are all limits but the processor's. Each page this touches is a
+        page fault per program, so it does as little as it can.
+        """
         status = STARTUP_FAILED
         try:
-            self._enter_program(header, fds)
-            payload, blobs = wire.unpack_payload(3)
-            os.close(3)
-            seed_everything(payload["seed"])
-            write_files(payload["files"], blobs[1:])
-            if payload["language"] == "bash":
-                self._run_bash(blobs[0])
-            status = run_python(blobs[0], payload["name"])
+            os.setsid()  # a signal to process group 0 would cross pid namespaces
+            data = os.pread(fds[0], payload_bytes, 0)
+            if flags & wire.HAS_STDIN:
+                os.dup2(fds[1], 0)
+            if flags & wire.HAS_PEER:
+                os.dup2(fds[-1], PAIR_FD + 64)
+                os.dup2(PAIR_FD + 64, PAIR_FD)
+                os.closerange(PAIR_FD + 1, MAX_FD)
+                os.close(3)
+            else:
+                os.closerange(3, MAX_FD)
+            if self.plan.scope_program is not None:
+                landlock.restrict_self(self.plan.scope_program)
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+            syscalls.set_dumpable(True)  # /proc/self is its own again
+            bash, seed, num_files, size = wire.PAYLOAD.unpack_from(data)
+            at = wire.PAYLOAD.size + size
+            if num_files:
+                write_files(wire.unpack_files(data, at, num_files))
+            if bash:
+                self._run_bash(data[wire.PAYLOAD.size : at])
+            seed_everything(seed)
+            gc.enable()
+            status = run_python(data[wire.PAYLOAD.size : at])
         except OSError as error:
             os.write(2, f"the program could not be started: {error}\n".encode())
         finally:
             os._exit(status)
-
-    def _enter_program(self, header: dict[str, Any], fds: list[int]) -> None:
-        os.setsid()  # a signal to process group 0 would cross pid namespaces
-        payload, *rest = fds
-        stdin = rest.pop(0) if header["stdin"] else self.devnull
-        # Above every number that is about to be overwritten.
-        high = [_dup_high(fd) for fd in (stdin, self.stdout, self.stderr, payload, *rest)]
-        for target, fd in enumerate(high):
-            os.dup2(fd, target)
-        os.closerange(len(high), MAX_FD)
-        if self.plan.scope_program is not None:
-            landlock.restrict_self(self.plan.scope_program)
-        syscalls.set_dumpable(True)  # /proc/self is its own again
-        limits.apply_rlimits(**header["rlimits"])
 
     def _run_bash(self, code: bytes) -> NoReturn:
         path = os.path.join(self.plan.scratch, "tmp", ".program")
@@ -194,7 +192,8 @@ class _Place:
         if pid == 0:
             self._become_live(header, fds)
         wire.close_all(fds)
-        wire.close_all([self.stdout, self.stderr])
+        for standard in (1, 2):
+            os.dup2(0, standard)  # the end of the live process's output shall be seen
         wire.send(self.connection, {"ready": True})
         while True:
             header, fds = wire.receive(self.connection)
@@ -225,17 +224,14 @@ class _Place:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             (live,) = fds
+            os.dup2(live, 3)
             if header["language"] == "bash":
-                high = [_dup_high(fd) for fd in (live, self.stdout, self.stderr, live)]
-            else:
-                high = [_dup_high(fd) for fd in (self.devnull, self.stdout, self.stderr, live)]
-            for target, fd in enumerate(high):
-                os.dup2(fd, target)
+                os.dup2(live, 0)
             os.closerange(4, MAX_FD)
             if self.plan.scope_program is not None:
                 landlock.restrict_self(self.plan.scope_program)
             syscalls.set_dumpable(True)
-            limits.apply_rlimits(**header["rlimits"])
+            limits.apply_rlimits(cpu_s=header["cpu_s"])
             if header["language"] == "bash":
                 os.execve(self.plan.bash, ["bash", "--norc", "--noprofile"], dict(os.environ))
             seed_everything(header["seed"])
@@ -267,26 +263,13 @@ class _Place:
                 return
 
     def _wipe(self) -> bool:
-        """Empty `work` and `tmp`. False when something could not be removed."""
-        for name in ("work", "tmp"):
-            try:
-                fd = files.open_folder(self.scratch_fd, name)
-                try:
-                    if os.listdir(fd):
-                        files.remove_tree(fd)
-                finally:
-                    os.close(fd)
-            except OSError:
-                return False
-        return not set(os.listdir(self.scratch_fd)) - {"work", "tmp"}
-
-
-def _dup_high(fd: int) -> int:
-    """A duplicate above the numbers programs see."""
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
-
-
-if sys.version_info < (3, 11):  # pragma: no cover
-    raise ImportError("the sandbox needs Python 3.11")
+        """Empty `work` and `tmp`. False when that failed, or the folders are not the ones they were."""
+        try:
+            for name, fd in self.folders.items():
+                if os.listdir(fd):
+                    files.remove_tree(fd)
+                if os.stat(name, dir_fd=self.scratch_fd, follow_symlinks=False).st_ino != os.fstat(fd).st_ino:
+                    return False
+            return len(os.listdir(self.scratch_fd)) == len(self.folders)
+        except OSError:
+            return False

@@ -164,11 +164,12 @@ class Cell:
         self.index = index
         self.live = live
         self.num_runs = 0
+        self.programs_cpu_s = 0.0
         self.pidfd = -1
         self.dead = False
         self.stdout, self.stderr = Capture(), Capture()
         self.on_overflow: Callable[[], None] | None = None
-        self._report: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
+        self._report: asyncio.Future[tuple[bytes, list[int]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.connection, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.connection.setblocking(False)
@@ -204,7 +205,7 @@ class Cell:
         pipes, self._pipes = self._pipes, []
         return pipes
 
-    def expect(self) -> asyncio.Future[tuple[dict[str, Any], list[int]]]:
+    def expect(self) -> asyncio.Future[tuple[bytes, list[int]]]:
         """The next packet of the cell. Fails with ConnectionError when the cell ends first."""
         assert self._loop is not None
         self._report = self._loop.create_future()
@@ -214,15 +215,15 @@ class Cell:
 
     def _on_packet(self) -> None:
         try:
-            header, fds = wire.receive(self.connection)
+            packet, fds = wire.receive_packet(self.connection)
         except BlockingIOError:
             return
         except OSError:
-            header, fds = None, []
-        if header is None:
+            packet, fds = b"", []
+        if not packet:
             self._mark_dead()
         elif self._report is not None and not self._report.done():
-            self._report.set_result((header, fds))
+            self._report.set_result((packet, fds))
         else:
             wire.close_all(fds)
 
@@ -244,6 +245,16 @@ class Cell:
         """Read what is left in the pipes, without waiting for more."""
         for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=False):
             capture.drain(pipe)
+
+    def processor_seconds(self) -> float:
+        """Processor time of the cell and of its programs that ended; 0 when it is gone."""
+        try:
+            with open(f"/proc/self/fdinfo/{self.pidfd}") as file:
+                pid = next(line.split()[1] for line in file if line.startswith("Pid:"))
+            with open(f"/proc/{pid}/schedstat") as file:
+                return self.programs_cpu_s + int(file.read().split()[0]) / 1e9
+        except (OSError, StopIteration):
+            return self.programs_cpu_s
 
     def kill(self) -> None:
         """End it and everything in it, now."""
@@ -269,6 +280,14 @@ class Cell:
             _wait_gone(self.pidfd)
             os.close(self.pidfd)
             self.pidfd = -1
+
+
+def check_ready(packet: bytes, what: str) -> dict[str, Any]:
+    """A cell's JSON answer. Raises SandboxError with the reason it gives for not being ready."""
+    answer: dict[str, Any] = json.loads(packet)
+    if "error" in answer:
+        raise SandboxError(f"{what} could not be set up: {answer['error']}")
+    return answer
 
 
 def _wait_gone(pidfd: int) -> None:

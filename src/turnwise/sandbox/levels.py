@@ -23,6 +23,7 @@ from turnwise.sandbox.canaries import PROPERTIES, run_canaries
 from turnwise.sandbox.handles import Cell
 from turnwise.sandbox.kernel.cgroups import CgroupPool
 from turnwise.sandbox.kernel.probe import Capabilities, best_level, probe
+from turnwise.sandbox.requests import CellKey
 from turnwise.sandbox.types import Execution, Limits, Program
 
 LEVELS = ("full", "uid", "process", "seccomp", "none")
@@ -115,11 +116,11 @@ class Host:
             "extra_paths": [],
         }
 
-    def build_cell(self, key: Any, *, memory_bytes: int, num_pids: int, live: bool) -> Cell:
+    def build_cell(self, key: CellKey, *, live: bool) -> Cell:
         """A cell's descriptors, cgroup and folder; the process comes later."""
         index = next(_cell_numbers)
         # The cell itself counts as a process, as does the one between forks.
-        cgroup = self._cgroups.take(memory_bytes, num_pids + 2) if self._cgroups is not None else None
+        cgroup = self._cgroups.take(key.memory_bytes, key.num_pids + 2) if self._cgroups is not None else None
         scratch = None
         if self._folder is not None:
             place = self._folder / f"cell{index}"
@@ -138,8 +139,8 @@ class Host:
 
     def free_cell(self, cell: Cell) -> None:
         """Give back what `build_cell` took. The cell is closed."""
-        if cell.cgroup is not None and self._cgroups is not None:
-            self._cgroups.give_back(cell.cgroup)
+        if cell.cgroup is not None:
+            cell.cgroup.give_back()
             cell.cgroup = None
         if cell.scratch is not None:
             shutil.rmtree(cell.scratch, ignore_errors=True)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import NamedTuple
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
 from turnwise.sandbox.kernel.files import split_path
-from turnwise.sandbox.types import Limits, Profile, Program
+from turnwise.sandbox.types import Limits, Network, Profile, Program
+
+class CellKey(NamedTuple):
+    """What a cell is made for; programs that ask for the same can use it one after the other."""
+
+    profile: str
+    network: Network
+    disk_bytes: int
+    num_files: int
+    memory_bytes: int
+    num_pids: int
+
 
 MAX_CODE_BYTES = 64 << 20
 MAX_PATH_CHARS = 512
@@ -57,39 +67,31 @@ def check_limits(limits: Limits) -> None:
         raise SandboxError(f"limit cpu_s is {limits.cpu_s}; it must be at least 1 second, or None")
 
 
-def build_payload(source: bytes, files: Mapping[str, bytes], **header: Any) -> int:
-    """The memfd a program reads: code, files, and what concerns them. Raises SandboxError for code that is too large."""
-    total = len(source) + sum(len(content) for content in files.values())
+def build_payload(program: Program) -> tuple[int, int]:
+    """The memfd a program reads, and its size. Raises SandboxError for code that is too large."""
+    source = to_bytes(program.code)
+    total = len(source) + sum(len(content) for content in program.files.values())
     if total > MAX_CODE_BYTES:
         raise SandboxError(f"code and files hold {total} bytes; at most {MAX_CODE_BYTES} can be handed in")
-    names = [check_path(name) for name in files]
-    return wire.to_memfd(wire.pack_payload({**header, "files": names}, [source, *files.values()]))
+    files = {check_path(name): content for name, content in program.files.items()}
+    parts = wire.pack_payload(source, files, language=program.language, seed=program.seed)
+    return wire.to_memfd(parts), sum(map(len, parts))
 
 
-def build_rlimits(limits: Limits, *, has_cgroup: bool, live: bool = False) -> dict[str, int | None]:
-    """Per-process limits. A live process may go on for any number of calls, so its processor time is bounded only where asked. With a cgroup, memory is counted for all processes together, and the per-process limit only turns
-    a hopeless allocation into a MemoryError; RLIMIT_AS would also count what threads and allocators merely reserve."""
-    default_cpu_s = None if live else int(limits.wall_s) + 1
+def build_rlimits(key: CellKey, *, has_cgroup: bool) -> dict[str, int]:
+    """Per-process limits of everything in a cell. With a cgroup, memory is counted for all processes together, and the limit per
+    process only turns a hopeless allocation into a MemoryError; RLIMIT_AS would also count what is merely reserved."""
     return {
-        "cpu_s": default_cpu_s if limits.cpu_s is None else limits.cpu_s,
-        "data_bytes": limits.memory_bytes * (2 if has_cgroup else 1),
-        "num_pids": limits.num_pids,
-        "file_bytes": limits.disk_bytes,
+        "data_bytes": key.memory_bytes * (2 if has_cgroup else 1),
+        "num_pids": key.num_pids,
+        "file_bytes": key.disk_bytes,
         "open_files": 1024,
     }
 
 
-def build_run(program: Program, limits: Limits, *, has_cgroup: bool) -> dict[str, Any]:
+def build_run(program: Program, limits: Limits, *, payload_bytes: int, has_peer: bool) -> bytes:
     """What a slot cell is told about one program."""
-    return {
-        "op": "run",
-        "wall_s": limits.wall_s,
-        "stdin": bool(program.stdin),
-        "outputs": [check_path(path) for path in program.outputs],
-        "rlimits": build_rlimits(limits, has_cgroup=has_cgroup),
-    }
-
-
-def build_program_payload(program: Program) -> int:
-    """The memfd of a one-shot program."""
-    return build_payload(to_bytes(program.code), program.files, language=program.language, seed=program.seed, name="<program>")
+    flags = (wire.HAS_STDIN if program.stdin else 0) | (wire.HAS_PEER if has_peer else 0)
+    cpu_s = int(limits.wall_s) + 1 if limits.cpu_s is None else limits.cpu_s
+    outputs = "\0".join(check_path(path) for path in program.outputs).encode()
+    return wire.RUN.pack(b"R", limits.wall_s, cpu_s, flags, payload_bytes) + outputs

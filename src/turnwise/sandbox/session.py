@@ -15,9 +15,9 @@ from typing import Any, Literal
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
 from turnwise.sandbox.channel import Channel
-from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell
+from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready
 from turnwise.sandbox.limits_hit import find_limit, read_plain
-from turnwise.sandbox.requests import build_payload, build_rlimits, check_path, to_bytes
+from turnwise.sandbox.requests import check_path, to_bytes
 from turnwise.sandbox.types import Execution, Limit, Limits
 
 INTERRUPT_GRACE_S = 0.04
@@ -73,7 +73,7 @@ class LocalSession:
             "op": "live",
             "language": self._language,
             "seed": self._seed,
-            "rlimits": build_rlimits(self._limits, has_cgroup=cell.cgroup is not None, live=True),
+            "cpu_s": self._limits.cpu_s,  # a live process may go on for any number of calls: bounded only where asked
         }
         self._channel.attach(asyncio.get_running_loop())
         answer, hello = cell.expect(), self._channel.expect()
@@ -81,8 +81,7 @@ class LocalSession:
             try:
                 wire.send(cell.connection, header, [theirs.fileno()])
                 reply, _ = await asyncio.wait_for(answer, SPAWN_DEADLINE_S)
-                if not reply.get("ready"):
-                    raise SandboxError(f"the session did not start: {reply.get('error')}")
+                check_ready(reply, "the session")
                 if self._language == "python":
                     await asyncio.wait_for(hello, SPAWN_DEADLINE_S)
             except (TimeoutError, ConnectionError, BrokenPipeError) as error:
@@ -129,10 +128,11 @@ class LocalSession:
     async def _ask(self, code: str) -> dict[str, Any] | None:
         """The interpreter's answer; None when it ended instead."""
         assert self._channel is not None
-        payload = build_payload(to_bytes(code), {})
+        source = to_bytes(code)
+        payload = wire.to_memfd([source])
         answer = self._channel.expect()
         try:
-            wire.send(self._channel.connection, {"op": "run"}, [payload])
+            wire.send(self._channel.connection, {"op": "run", "size": len(source)}, [payload])
             return await answer
         except (ConnectionError, BrokenPipeError):
             return None
@@ -295,14 +295,17 @@ class LocalSession:
             answer = self.cell.expect()
             wire.send(self.cell.connection, header)
             reply, fds = await asyncio.wait_for(answer, SPAWN_DEADLINE_S)
+            check_ready(reply, path)
         except (TimeoutError, ConnectionError, OSError) as error:
             self._end("its cell is gone")
             raise SandboxError(f"{path} could not be opened: the session is over") from error
         finally:
             self._busy = False
-        if not fds:
-            raise SandboxError(f"{path} could not be opened: {reply.get('error')}")
         return fds[0]
+
+    def memory_bytes(self) -> int | None:
+        """Memory charged to the session now, kernel memory included; None without a cgroup."""
+        return self.cell.cgroup.memory_bytes() if self.cell.cgroup is not None else None
 
     async def close(self) -> None:
         """End it. See `Session.close`."""

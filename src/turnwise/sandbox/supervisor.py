@@ -13,14 +13,14 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
-from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote
+from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready
 from turnwise.sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise.sandbox.limits_hit import find_limit, read_plain
-from turnwise.sandbox.requests import build_program_payload, build_run, check_limits, choose_profile, to_bytes
+from turnwise.sandbox.requests import CellKey, build_payload, build_rlimits, build_run, check_limits, choose_profile, to_bytes
 from turnwise.sandbox.session import LocalSession
 from turnwise.sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
 
@@ -31,8 +31,6 @@ REPORT_GRACE_S = 10.0
 """A cell that has not reported so long after its program's deadline is broken."""
 
 MAX_OUTPUT_FILE_BYTES = 16 << 20
-
-CellKey = tuple[str, Network, int, int, int, int]
 
 
 class LocalSandbox:
@@ -68,6 +66,7 @@ class LocalSandbox:
         self._cells: set[Cell] = set()
         self._sessions: set[LocalSession] = set()
         self._closed = False
+        self._spent_s = 0.0
 
     # -------------------------------------------------------------------------------------------- public
 
@@ -123,6 +122,10 @@ class LocalSandbox:
         if self._host is not None:
             self._host.close()
 
+    def processor_seconds(self) -> float:
+        """Processor time used so far by all cells and the programs that ended in them. For measurements."""
+        return self._spent_s + sum(cell.processor_seconds() for cell in self._cells)
+
     async def __aenter__(self) -> LocalSandbox:
         await self._start()
         return self
@@ -173,32 +176,31 @@ class LocalSandbox:
     # -------------------------------------------------------------------------------------------- cells
 
     def _key(self, profile: str, network: Network, limits: Limits) -> CellKey:
-        return (profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
+        return CellKey(profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
 
     async def _spawn(self, key: CellKey, *, live: bool) -> Cell:
         assert self._host is not None and self._loop is not None
-        profile, network, disk_bytes, num_files, memory_bytes, num_pids = key
-        if network != "none" and self._host.level != "full":
-            raise SandboxError(f"network={network!r} needs a network namespace of its own, which level {self._host.level!r} has not")
-        zygote = await self._zygote(profile)
-        cell = self._host.build_cell(key, memory_bytes=memory_bytes, num_pids=num_pids, live=live)
+        if key.network != "none" and self._host.level != "full":
+            raise SandboxError(f"network={key.network!r} needs a network namespace of its own, which level {self._host.level!r} has not")
+        zygote = await self._zygote(key.profile)
+        cell = self._host.build_cell(key, live=live)
         self._cells.add(cell)
         try:
             header = {
                 "live": live,
                 "uid": self._host.uid_of(cell),
                 "scratch": cell.scratch,
-                "network": network,
-                "disk_bytes": disk_bytes,
-                "num_files": num_files,
+                "network": key.network,
+                "disk_bytes": key.disk_bytes,
+                "num_files": key.num_files,
+                "rlimits": build_rlimits(key, has_cgroup=self._host.has_cgroups),
             }
             cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
             cell.passed()
             cell.attach(self._loop)
             if not live:
                 answer, _ = await asyncio.wait_for(cell.expect(), SPAWN_DEADLINE_S)
-                if not answer.get("ready"):
-                    raise SandboxError(f"a cell could not be set up: {answer.get('error')}")
+                check_ready(answer, "a cell")
         except BaseException as error:
             self._drop(cell)
             if isinstance(error, TimeoutError | ConnectionError):
@@ -229,6 +231,7 @@ class LocalSandbox:
 
     def _drop(self, cell: Cell) -> None:
         self._cells.discard(cell)
+        self._spent_s += cell.processor_seconds()
         cell.close()
         if self._host is not None:
             self._host.free_cell(cell)
@@ -267,16 +270,15 @@ class LocalSandbox:
 
     async def _run_one(self, program: Program, limits: Limits, extra: list[int]) -> Execution:
         profile = choose_profile(program.profile, to_bytes(program.code)) if program.language == "python" else "std"
-        header = build_run(program, limits, has_cgroup=self._host is not None and self._host.has_cgroups)
-        if extra:
-            header["pair"] = True
-        fds: list[int] = [build_program_payload(program)]
+        payload, payload_bytes = build_payload(program)
+        fds = [payload]
         try:
+            packet = build_run(program, limits, payload_bytes=payload_bytes, has_peer=bool(extra))
             if program.stdin:
                 fds.append(wire.to_memfd([program.stdin]))
             cell = await self._take(self._key(profile, program.network, limits))
             try:
-                report, opened = await self._exchange(cell, header, fds + extra, limits)
+                report, opened = await self._exchange(cell, packet, fds + extra, limits)
             except BaseException:
                 # Whatever the program is doing, it ends with its cell.
                 self._drop(cell)
@@ -288,22 +290,23 @@ class LocalSandbox:
             self._drop(cell)
             return execution
         cell.drain()
-        execution = self._to_execution(cell, report, _read_outputs(program.outputs, report["outputs"], opened))
+        execution = self._to_execution(cell, report, _read_outputs(program.outputs, report[wire.REPORT.size :], opened))
+        cell.programs_cpu_s += execution.cpu_s
         self._give_back(cell)
         return execution
 
     async def _exchange(
-        self, cell: Cell, header: dict[str, Any], fds: Sequence[int], limits: Limits
-    ) -> tuple[dict[str, Any] | None, list[int]]:
+        self, cell: Cell, packet: bytes, fds: Sequence[int], limits: Limits
+    ) -> tuple[bytes | None, list[int]]:
         """Send the program and wait for the report. The report is None when the cell ended instead."""
         cell.stdout.reset(limits.output_bytes)
         cell.stderr.reset(limits.output_bytes)
-        cell.on_overflow = lambda: _tell(cell, {"op": "kill"})
+        cell.on_overflow = lambda: _stop(cell)
         if cell.cgroup is not None:
             cell.cgroup.mark()
         answer = cell.expect()
         try:
-            wire.send(cell.connection, header, fds)
+            wire.send_packet(cell.connection, packet, fds)
             async with asyncio.timeout(limits.wall_s + REPORT_GRACE_S):
                 return await answer
         except (ConnectionError, BrokenPipeError):
@@ -328,23 +331,23 @@ class LocalSandbox:
             level=self._name,
         )
 
-    def _to_execution(self, cell: Cell, report: dict[str, Any], files: dict[str, bytes]) -> Execution:
-        status, ended_by = report["status"], report["ended_by"]
+    def _to_execution(self, cell: Cell, report: bytes, files: dict[str, bytes]) -> Execution:
+        status, ended, wall_s, cpu_s, max_rss_bytes, disk_full = wire.REPORT.unpack_from(report)
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         stderr = bytes(cell.stderr.data)
         overflow = bool(cell.stdout.dropped or cell.stderr.dropped)
         limit: Limit | None = None
-        if ended_by == "wall":
+        if ended == wire.WALL:
             limit = "wall"
         elif overflow:
             limit = "output"
         elif signalled == signal.SIGXCPU:
             limit = "cpu"
-        elif signalled == signal.SIGXFSZ or report["disk_full"]:
+        elif signalled == signal.SIGXFSZ or disk_full:
             limit = "disk"
         elif status != 0:
             limit = find_limit(cell, stderr)
-        killed = ended_by is not None
+        killed = ended != wire.BY_ITSELF
         return Execution(
             stdout=bytes(cell.stdout.data),
             stderr=stderr,
@@ -354,21 +357,21 @@ class LocalSandbox:
             files=files,
             stdout_dropped=cell.stdout.dropped,
             stderr_dropped=cell.stderr.dropped,
-            wall_s=report["wall_s"],
-            cpu_s=report["cpu_s"],
-            max_rss_bytes=report["max_rss_bytes"],
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            max_rss_bytes=max_rss_bytes,
             level=self._name,
         )
 
 
-def _tell(cell: Cell, header: dict[str, Any]) -> None:
+def _stop(cell: Cell) -> None:
     try:
-        wire.send(cell.connection, header)
+        wire.send_packet(cell.connection, wire.KILL)
     except OSError:
         cell.kill()
 
 
-def _read_outputs(names: Sequence[str], found: Sequence[bool], fds: list[int]) -> dict[str, bytes]:
+def _read_outputs(names: Sequence[str], found: bytes, fds: list[int]) -> dict[str, bytes]:
     """Contents of the plain files among `fds`. A file that is too large is an error: cutting it would be silent."""
     contents: dict[str, bytes] = {}
     try:
@@ -380,6 +383,10 @@ def _read_outputs(names: Sequence[str], found: Sequence[bool], fds: list[int]) -
 
 
 class _Nothing:
+    def processor_seconds(self) -> float:
+        """Processor time used so far by all cells and the programs that ended in them. For measurements."""
+        return self._spent_s + sum(cell.processor_seconds() for cell in self._cells)
+
     async def __aenter__(self) -> None: ...
 
     async def __aexit__(self, *_: object) -> None: ...

@@ -1,8 +1,8 @@
-"""Messages between supervisor, zygote, cells and live interpreters: JSON headers on SEQPACKET sockets, files beside them.
+"""Messages between supervisor, zygote, cells and live interpreters: packets on SEQPACKET sockets, with descriptors attached.
 
-A message is one packet: a JSON object, with file descriptors attached. Payloads (code, files, stdin) never travel in a
-packet: they lie in a memfd that only the process running them reads, so neither zygote nor cell ever holds one rollout's
-code where another's could look for it.
+What happens once per program is packed binary, everything else is JSON. Payloads (code, files, stdin) never travel in a packet:
+they lie in a memfd that only the process running them reads, so neither zygote nor cell ever holds one rollout's code where
+another's could look for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import array
 import json
 import os
 import socket
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,9 +28,13 @@ def send(connection: socket.socket, header: Mapping[str, Any], fds: Sequence[int
     connection.sendmsg([json.dumps(header).encode()], ancillary)
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """The next packet and its file descriptors (close-on-exec, now the caller's). The header is None at the end of the
-    stream, and for a packet that is not a JSON object (its descriptors are closed): the sender is not to be trusted."""
+def send_packet(connection: socket.socket, packet: bytes, fds: Sequence[int] = ()) -> None:
+    """Send packed bytes. Raises as `send`."""
+    connection.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+
+
+def receive_packet(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """The next packet, empty at the end of the stream, and its descriptors (close-on-exec, now the caller's)."""
     data, ancillary, _flags, _address = connection.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     for level, kind, content in ancillary:
@@ -37,6 +42,13 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]
             whole = array.array("i")
             whole.frombytes(content[: len(content) - len(content) % _FD_SIZE])
             fds += whole
+    return data, fds
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The next packet as JSON. The header is None at the end of the stream, and for a packet that is not a JSON object (its
+    descriptors are closed): the sender is not to be trusted."""
+    data, fds = receive_packet(connection)
     try:
         header = json.loads(data) if data else None
     except (ValueError, RecursionError):
@@ -71,25 +83,34 @@ def to_memfd(parts: Sequence[bytes | memoryview]) -> int:
     return fd
 
 
-def pack_payload(header: Mapping[str, Any], blobs: Sequence[bytes]) -> list[bytes]:
-    """The parts of a payload: 8 bytes of length, a JSON header (with the blobs' sizes), the blobs."""
-    text = json.dumps({**header, "sizes": [len(b) for b in blobs]}).encode()
-    return [len(text).to_bytes(8, "little"), text, *blobs]
+PAYLOAD = struct.Struct("<BQIQ")
+"""Language (0 Python, 1 bash), seed, number of files, bytes of code. Code, then per file `FILE` and its name and content."""
+FILE = struct.Struct("<IQ")
+RUN = struct.Struct("<cdIBQ")
+"""`b"R"`, seconds, processor seconds, flags, payload bytes; then the paths to hand back, separated by NUL."""
+REPORT = struct.Struct("<iBddQB")
+"""Wait status, how it ended, elapsed and processor seconds, peak memory in bytes, disk full; then one byte per path: found or not."""
+
+HAS_STDIN, HAS_PEER = 1, 2
+BY_ITSELF, WALL, KILLED = 0, 1, 2
+KILL = b"K"
 
 
-def unpack_payload(fd: int) -> tuple[dict[str, Any], list[bytes]]:
-    """Read a payload from its memfd."""
-    size = os.fstat(fd).st_size
-    data = bytearray()
-    while len(data) < size:
-        part = os.pread(fd, size - len(data), len(data))
-        if not part:
-            break
-        data += part
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(bytes(data[8 : 8 + length]))
-    blobs, at = [], 8 + length
-    for blob in header["sizes"]:
-        blobs.append(bytes(data[at : at + blob]))
-        at += blob
-    return header, blobs
+def pack_payload(source: bytes, files: Mapping[str, bytes], *, language: str, seed: int) -> list[bytes]:
+    """The parts of what a program reads. Binary and flat: a fresh process reads it with few page faults."""
+    parts = [PAYLOAD.pack(language == "bash", seed % 2**64, len(files), len(source)), source]
+    for name, content in files.items():
+        encoded = name.encode()
+        parts += [FILE.pack(len(encoded), len(content)), encoded, content]
+    return parts
+
+
+def unpack_files(data: bytes, at: int, count: int) -> list[tuple[str, bytes]]:
+    """The files of a payload, from offset `at`."""
+    files = []
+    for _ in range(count):
+        name_size, size = FILE.unpack_from(data, at)
+        at += FILE.size
+        files.append((data[at : at + name_size].decode(), data[at + name_size : at + name_size + size]))
+        at += name_size + size
+    return files

@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 from turnwise.sandbox import wire
 from turnwise.sandbox.cell import CellPlan, run_cell
-from turnwise.sandbox.guest.program import warm_up
-from turnwise.sandbox.kernel import landlock, root, seccomp, syscalls
+from turnwise.sandbox.guest.program import open_streams, warm_up
+from turnwise.sandbox.kernel import landlock, limits, root, seccomp, syscalls
 
 STANDARD = (
     "abc argparse array ast base64 bisect calendar cmath collections contextlib copy csv dataclasses datetime decimal enum fractions functools "
@@ -176,6 +176,7 @@ class _Zygote:
                 scope = landlock.build_signal_scope(abi=self.landlock_abi)
             landlock.restrict_self(ruleset)
             os.close(ruleset)
+        limits.apply_rlimits(**header["rlimits"])
         seccomp.install_filter(self.filters[header["network"]])
         os.environ.update(HOME=f"{scratch}/work", PWD=f"{scratch}/work", TMPDIR=f"{scratch}/tmp")
         return CellPlan(scratch=scratch, own_pids=full, own_uid=self.level == "uid", scope_program=scope, bash=self.bash)
@@ -194,6 +195,7 @@ def preload(profile: str) -> None:
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["1"]
     if len(threads) != 1:
         raise RuntimeError(f"profile {profile} left {len(threads) - 1} threads running; it cannot be forked")
+    open_streams()
     gc.collect()
     gc.freeze()
     syscalls.collapse_heap()

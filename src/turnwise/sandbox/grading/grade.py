@@ -5,10 +5,11 @@ the candidate (the *worker*) and the tests (the *grader*) run as two programs in
 the candidate's module gives stand-ins whose every operation is a message to the worker (guest/proxy.py); values of built-in types
 are copied, and only copies are ever believed to be equal to what a test expects.
 
-What still is the candidate's word: comparisons between two of its own objects, the truth of its own objects, and how often it calls
-a callback. What works differently over the channel: a list, dict or set that comes out of the candidate is a copy (changing it does not
-change the candidate's), `type(x)` of a candidate's object is not its class (`isinstance` works), tests cannot subclass the candidate's
-classes, and the two do not share files or standard input. Suites that need any of that run with `isolation="shared"`, and their grade says `forgeable`.
+What still is the candidate's word: comparisons between two of its own objects, the truth of its own objects, and how often it
+calls a callback. What works differently over the channel: a list, dict or set that comes out of the candidate is a copy (changing
+it does not change the candidate's), `type(x)` and `x.__class__` of a candidate's object are not its class (`isinstance` works),
+tests cannot subclass the candidate's classes except exceptions, and the two do not share files or standard input. Suites that need
+any of that run with `isolation="shared"`, and their grade says `forgeable`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Grade:
 
     @property
     def status(self) -> Status:
-        """"passed": complete, at least one test passed and nothing else happened (a skipped test counts against it).
+        """ "passed": complete, at least one test passed and nothing else happened (a skipped test counts against it).
         "error": not complete. A candidate can provoke that (by exhausting the grader's memory with huge values), so a reward
         should treat it like "failed" unless the sandbox itself raised."""
         if not self.complete:
@@ -164,7 +165,7 @@ def guest_files() -> dict[str, bytes]:
 
 
 def to_grade(worker: Execution | None, grader: Execution, *, forgeable: bool) -> Grade:
-    """Read the grader's report. A report that is cut, malformed, missing a test or from a grader that did not exit with 0 is not complete."""
+    """Read the grader's report. One that is cut, malformed or misses a test, or a grader that did not exit with 0, is not complete."""
     found: dict[str, list[Problem]] = {"passed": [], "failed": [], "error": [], "skipped": []}
     reason = why_not_finished(grader)
     if reason is None:

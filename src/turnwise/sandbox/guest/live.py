@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import io
 import os
 import shutil
 import signal
@@ -37,7 +36,6 @@ class LiveInterpreter:
         sys.modules["__main__"] = main
         self._namespace = main.__dict__
         signal.signal(signal.SIGINT, self._on_interrupt)
-        _open_streams()
 
     def _on_interrupt(self, number: int, frame: object) -> None:
         # An interrupt that arrives between two pieces of code is late, and must not end the interpreter.
@@ -57,10 +55,10 @@ class LiveInterpreter:
             if header["op"] == "fork":
                 self._fork(fds)
                 continue
-            _, blobs = wire.unpack_payload(fds[0])
+            source = os.pread(fds[0], header["size"], 0)
             wire.close_all(fds)
             try:
-                answer = self._run(blobs[0])
+                answer = self._run(source)
             except SystemExit as leave:
                 _flush()
                 os._exit(exit_status(leave.code))
@@ -135,13 +133,6 @@ class LiveInterpreter:
             with socket.socket(fileno=os.dup(connection)) as refused:
                 wire.send(refused, {"error": error})
         wire.close_all(fds)
-
-
-def _open_streams() -> None:
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace")
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "replace")
-    sys.__stdout__, sys.__stderr__, sys.__stdin__ = sys.stdout, sys.stderr, sys.stdin  # type: ignore[misc]
 
 
 def _flush() -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
+import importlib
 import io
+import itertools
 import linecache
 import os
 import random
@@ -22,41 +25,41 @@ FILENAME = "<program>"
 _GUEST = os.path.dirname(__file__) + os.sep
 
 
-def seed_everything(seed: int) -> None:
-    """Make `random`, numpy's generators and `uuid` functions of `seed`, whichever of them are loaded or will be.
+class _Entropy:
+    """Stands in for the kernel's random bytes: a stream of the program's seed. Made at its first use, since few programs need it."""
 
-    A forked interpreter would otherwise continue its parent's streams: every execution would draw the same numbers.
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._stream: random.Random | None = None
+
+    def bytes(self, size: int, /) -> bytes:
+        if self._stream is None:
+            self._stream = random.Random(~self._seed)
+        return self._stream.randbytes(size)
+
+
+def seed_everything(seed: int) -> None:
+    """Make `random`, numpy's generators, `uuid`, `secrets` and `os.urandom` functions of `seed`, loaded or not.
+
+    A forked interpreter would otherwise continue its parent's streams: every execution would draw the same numbers. String
+    hashes are the same in all of them.
     """
     random.seed(seed)
+    os.urandom = random._urandom = _Entropy(seed).bytes  # type: ignore[attr-defined]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         _seed_numpy(numpy_random, seed)
     else:
         sys.meta_path.insert(0, _SeedOnImport(seed))
-    entropy = random.Random(f"turnwise:{seed}")
-
-    def urandom(size: int, /) -> bytes:
-        return entropy.randbytes(size)
-
-    os.urandom = urandom
-    uuid = sys.modules.get("uuid")
-    if uuid is not None:
-        _seed_uuid(uuid)
-    random.SystemRandom.random = lambda self: entropy.random()  # type: ignore[method-assign]
-
-
-def _seed_uuid(uuid: Any) -> None:
-    uuid._generate_time_safe = None  # uuid1 then counts on `time` and the node number only
-    uuid._UuidCreate = None
 
 
 def _seed_numpy(numpy_random: Any, seed: int) -> None:
     numpy_random.seed(seed % 2**32)
     default_rng, seed_sequence = numpy_random.default_rng, numpy_random.SeedSequence
-    entropy = random.Random(f"turnwise-numpy:{seed}")
+    draws = itertools.count()
 
-    def seeded_default_rng(seed: Any = None) -> Any:
-        return default_rng(seed_sequence(entropy.getrandbits(128)) if seed is None else seed)
+    def seeded_default_rng(given: Any = None) -> Any:
+        return default_rng(seed_sequence([seed, next(draws)]) if given is None else given)
 
     seeded_default_rng.__doc__ = default_rng.__doc__
     numpy_random.default_rng = seeded_default_rng
@@ -69,18 +72,14 @@ class _SeedOnImport:
         self._seed = seed
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name != "numpy":
-            return
-        sys.meta_path.remove(self)
-        import importlib
-
-        importlib.import_module("numpy.random")
-        _seed_numpy(sys.modules["numpy.random"], self._seed)
+        if name == "numpy":
+            sys.meta_path.remove(self)
+            _seed_numpy(importlib.import_module("numpy.random"), self._seed)
 
 
-def write_files(names: list[str], contents: list[bytes]) -> None:
+def write_files(files: list[tuple[str, bytes]]) -> None:
     """Write files below the current folder, making their folders."""
-    for name, content in zip(names, contents, strict=True):
+    for name, content in files:
         folder = os.path.dirname(name)
         if folder:
             os.makedirs(folder, exist_ok=True)
@@ -88,30 +87,34 @@ def write_files(names: list[str], contents: list[bytes]) -> None:
             file.write(content)
 
 
+def open_streams() -> None:
+    """UTF-8 streams on descriptors 0, 1 and 2, whatever these are. Once per zygote: making them anew costs page faults."""
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "replace")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
+        io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True
+    )
+
+
 def run_python(source: bytes, name: str = FILENAME) -> int:
     """Execute `source` as `__main__` and return its exit status. Prints the traceback of what it raises.
 
-    Replaces `sys.stdout` and `sys.stderr` by UTF-8 streams on descriptors 1 and 2, runs exit handlers, waits for
-    non-daemon threads, like the interpreter's own shutdown.
+    Runs exit handlers and waits for non-daemon threads, like the interpreter's own shutdown.
     """
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace")
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "replace")
-    sys.__stdout__, sys.__stderr__, sys.__stdin__ = sys.stdout, sys.stderr, sys.stdin  # type: ignore[misc]
-    main = types.ModuleType("__main__")
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = main
     sys.argv = [name]
     status = _execute(source, name, main.__dict__)
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        if threading.active_count() > 1:
+            threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     except BaseException:  # an exit handler may raise anything; the interpreter prints it and goes on
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):
             status = status or 120  # what python answers when its last flush fails
     return status
 
@@ -157,8 +160,6 @@ def print_error(error: BaseException, source: bytes, name: str) -> str:
 
 def warm_up(source: str) -> None:
     """Run `source` of our own with its output thrown away, and format a traceback: what programs do first is then loaded."""
-    import contextlib
-
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(source, FILENAME, "exec"), namespace)

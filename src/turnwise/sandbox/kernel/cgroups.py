@@ -1,8 +1,9 @@
-"""Pooled control groups: total memory and number of processes of everything a cell starts, and the kernel's count of what was refused.
+"""Pooled control groups: total memory and number of processes of everything a cell starts, and counts of what was refused.
 
 Version 2, or version 1 with its memory and pids hierarchies, whichever lets this user make groups; found out by making one. Groups are kept
 and used again, since making one costs more than joining one. A name carries its owner's pid and start time, so what a killed owner left is
-swept by the next. A process joins by writing b"0" to the group's descriptors, which works without any path; close them before untrusted code.
+swept by the next. A process joins by writing b"0" to the group's descriptors, which works without any path; close them before it runs
+untrusted code.
 
 It does not move its own process and does not enable controllers where that would take moving others.
 """
@@ -13,11 +14,10 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
-
-from turnwise.sandbox.kernel.syscalls import clone_process
 
 _NAME = re.compile(r"turnwise-(\d+)-(\d+)-\d+")
 _KILL_DEADLINE_S = 2.0
@@ -45,7 +45,8 @@ class _Layout(NamedTuple):
 class Cgroup:
     """One group, made by `CgroupPool.take`. Its descriptors stay open until the pool is closed."""
 
-    def __init__(self, layout: _Layout, name: str) -> None:
+    def __init__(self, pool: CgroupPool, layout: _Layout, name: str) -> None:
+        self._pool = pool
         self._layout = layout
         self._folders = [f"{parent}/{name}" for parent in layout.parents]
         self._limits: tuple[int, int] | None = None
@@ -64,7 +65,7 @@ class Cgroup:
         return list(self._attach)
 
     def set_limits(self, memory_bytes: int, num_pids: int) -> None:
-        """Memory (swap is off or counted with it) and number of processes and threads, all together. Raises OSError (EBUSY: still in use)."""
+        """Memory (swap is off or counted with it) and number of processes and threads, all together. Raises OSError (EBUSY: in use)."""
         if self._limits == (memory_bytes, num_pids):
             return
         self._limits = None
@@ -107,6 +108,11 @@ class Cgroup:
             _write(f"{self._folders[-1]}/pids.max", 0)  # nothing forks away while it is being killed
         return _kill_members(self._folders[-1])
 
+    def give_back(self) -> None:
+        """Kill what is left and keep the group for the next `take`; one that cannot be emptied is not used again."""
+        if self.kill_all():
+            self._pool.free.append(self)
+
     def remove(self) -> None:
         """Close the descriptors and remove the group's folders. Raises OSError (EBUSY) when a process is still in it."""
         for fd in (*getattr(self, "_attach", ()), *self._open.values()):
@@ -144,7 +150,8 @@ class CgroupPool:
     def __init__(self, layout: _Layout) -> None:
         """Use `probe()`."""
         self._layout = layout
-        self._free: list[Cgroup] = []
+        self.free: list[Cgroup] = []
+        """Groups that wait to be used again."""
         self._all: list[Cgroup] = []
         self._num_made = 0
 
@@ -162,8 +169,7 @@ class CgroupPool:
             try:
                 cgroup = pool.take(64 << 20, 8)
                 if _child_joins(cgroup):
-                    cgroup.kill_all()
-                    pool.give_back(cgroup)
+                    cgroup.give_back()
                     return pool
             except OSError:
                 pass
@@ -173,27 +179,22 @@ class CgroupPool:
 
     def take(self, memory_bytes: int, num_pids: int) -> Cgroup:
         """An empty group with these limits, its counters marked. Raises OSError when none can be made."""
-        if self._free:
-            cgroup = self._free.pop()
+        if self.free:
+            cgroup = self.free.pop()
         else:
-            cgroup = Cgroup(self._layout, f"turnwise-{os.getpid()}-{_start_time(os.getpid())}-{self._num_made}")
+            cgroup = Cgroup(self, self._layout, f"turnwise-{os.getpid()}-{_start_time(os.getpid())}-{self._num_made}")
             self._num_made += 1
             self._all.append(cgroup)
         cgroup.set_limits(memory_bytes, num_pids)
         cgroup.mark()
         return cgroup
 
-    def give_back(self, cgroup: Cgroup) -> None:
-        """Kill what is left in a group and keep it for the next; one that cannot be emptied is not used again."""
-        if cgroup.kill_all():
-            self._free.append(cgroup)
-
     def close(self) -> None:
         """Kill what is left in all groups and remove them. Raises OSError naming one that cannot be removed."""
         for cgroup in self._all:
             cgroup.kill_all()
             cgroup.remove()
-        self._all, self._free = [], []
+        self._all, self.free = [], []
 
 
 def sweep_stale(parents: tuple[str, ...]) -> int:
@@ -218,7 +219,7 @@ def _members(folder: str) -> list[int]:
 
 
 def _kill_members(folder: str) -> bool:
-    """Kill until none is left; False when some is after two seconds. A pid of 0 is a process of a namespace that cannot be seen from here."""
+    """Kill until none is left; False when some is after two seconds. Pid 0 is a process that cannot be seen from here."""
     deadline = time.monotonic() + _KILL_DEADLINE_S
     while pids := _members(folder):
         for pid in pids:
@@ -239,25 +240,24 @@ def _names(parent: str) -> list[str]:
 
 
 def _start_time(pid: int) -> str:
-    """When a process started, in ticks since boot; "" when there is none. Tells two processes with one pid apart."""
+    """When a living process started, in ticks since boot; "" when there is none. Tells two processes with one pid apart."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
+            fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # ended, and not waited for by whoever started it
 
 
 def _child_joins(cgroup: Cgroup) -> bool:
-    pid = clone_process()
-    if pid == 0:
-        status = 1
+    """Whether a process of ours can be put into the group."""
+    with subprocess.Popen(["sleep", "10"], stdin=subprocess.DEVNULL) as child:
         try:
             for fd in cgroup.attach_fds():
-                os.write(fd, b"0")
-            status = 0
+                os.write(fd, str(child.pid).encode())
+            return child.pid in cgroup.processes()
         finally:
-            os._exit(status)
-    return os.waitpid(pid, 0)[1] == 0
+            child.kill()
 
 
 def _candidates() -> Iterator[_Layout]:

@@ -14,8 +14,11 @@ import os
 import stat
 import struct
 from collections.abc import Sequence
+from typing import Literal
 
 from turnwise.sandbox.kernel.syscalls import syscall
+
+Network = Literal["none", "loopback"]
 
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
@@ -46,20 +49,22 @@ def handled_access(abi: int) -> tuple[int, int, int]:
     return files, network, scopes
 
 
-def build_ruleset(*, read: Sequence[str] | None, read_write: Sequence[str] | None, abi: int, network: bool = False) -> int:
+def build_ruleset(*, read: Sequence[str] | None, read_write: Sequence[str] | None, abi: int, network: Network = "none") -> int:
     """A close-on-exec ruleset fd that allows reading and executing below `read`, and everything but devices below `read_write`.
 
     None for both leaves files alone. `abi` is `landlock_abi()`; 0 raises ValueError. From ABI 4 on TCP bind and connect are denied unless
-    `network`; from 6 on abstract unix sockets and signals do not leave the processes restricted together. A path that does not exist
+    network is "loopback"; from 6 on abstract unix sockets and signals do not leave the processes restricted together. A path that does not exist
     raises FileNotFoundError.
     """
+    if network not in ("none", "loopback"):
+        raise ValueError(f"network {network!r}: it must be 'none' or 'loopback'")
     if abi < 1:
         raise ValueError("this kernel has no Landlock (ABI 0); check landlock_abi() first")
     files, tcp, scopes = handled_access(abi)
     if read is None and read_write is None:
         files = 0
     size = 8 if abi < 4 else 16 if abi < 6 else 24  # the structure grew; an older kernel refuses a longer one that is not zero
-    ruleset = syscall("landlock_create_ruleset", struct.pack("QQQ", files, 0 if network else tcp, scopes), size, 0)
+    ruleset = syscall("landlock_create_ruleset", struct.pack("QQQ", files, tcp if network == "none" else 0, scopes), size, 0)
     try:
         for path in read or ():
             _allow_beneath(ruleset, path, files & _READ)
@@ -69,6 +74,16 @@ def build_ruleset(*, read: Sequence[str] | None, read_write: Sequence[str] | Non
         os.close(ruleset)
         raise
     return ruleset
+
+
+def build_signal_scope(*, abi: int) -> int:
+    """A ruleset fd for the innermost of nested processes: it keeps signals and abstract unix sockets inside, and leaves the rest alone.
+
+    The processes around may still signal it. ABI below 6 raises ValueError.
+    """
+    if abi < 6:
+        raise ValueError(f"Landlock ABI {abi} cannot scope signals; it takes ABI 6 (Linux 6.12)")
+    return build_ruleset(read=None, read_write=None, abi=abi, network="loopback")
 
 
 def restrict_self(ruleset_fd: int) -> None:

@@ -95,6 +95,8 @@ def build_filter(*, network: Network, machine: str | None = None) -> bytes:
     network: "none" allows AF_UNIX sockets only; "loopback" also TCP and UDP over IPv4 and IPv6 (reaching what the network namespace
     reaches: it must be an empty one). machine: `os.uname().machine` of another computer, None for this one; unknown ones raise ValueError.
     """
+    if network not in ("none", "loopback"):
+        raise ValueError(f"network {network!r}: it must be 'none' or 'loopback'")
     machine = machine or os.uname().machine
     verdicts = syscall_verdicts(syscall_numbers(machine), network)
     # One balanced tree over runs of neighbouring calls with the same answer: some eight comparisons, and the kernel caches plain allows.

@@ -4,12 +4,14 @@ Its report is one JSON object, written to the standard output it was started wit
 goes to standard error. `collected` names every test that was found, `results` has one entry for each.
 """
 
+import ast
 import builtins
 import importlib
 import importlib.abc
 import importlib.machinery
 import json
 import os
+import reprlib
 import runpy
 import socket
 import sys
@@ -65,8 +67,8 @@ class Recorder:
 class CandidateFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Makes `import <module>` of the candidate's module, or of a module in its package, give a stand-in."""
 
-    def __init__(self, peer: Peer, root: str) -> None:
-        self.peer, self.root = peer, root
+    def __init__(self, peer: Peer, root: str, protected: set[str]) -> None:
+        self.peer, self.root, self.protected = peer, root, protected
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """For the candidate's modules only."""
@@ -85,7 +87,21 @@ class CandidateFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             names = self.peer.ask("load_module", module.__name__)
         except SystemExit as problem:
             raise ImportError(f"the candidate's module exits when it is imported: {problem}") from None
-        module.__dict__["__all__"] = [name for name in names if type(name) is str]
+        module.__dict__["__all__"] = [name for name in names if type(name) is str and name not in self.protected]
+
+
+def imported_names(files: Sequence[str], root: str) -> set[str]:
+    """Names that the tests import from elsewhere, and built-in ones: `from candidate import *` must not replace them."""
+    names = set(dir(builtins))
+    for file in files:
+        try:
+            tree = ast.parse(Path(file).read_bytes())
+        except (SyntaxError, ValueError):
+            continue  # running the file will say so
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != root):
+                names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return names - {root}
 
 
 class PytestRecorder:
@@ -97,6 +113,10 @@ class PytestRecorder:
     def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: Any) -> Any:
         """Nothing of the candidate is a test."""
         return [] if type(obj) in (Proxy, RemoteErrorType, RemoteModule) else None
+
+    def pytest_assertrepr_compare(self, op: str, left: Any, right: Any) -> list[str]:
+        """One short line: a full comparison of a huge value takes longer than the tests may."""
+        return [f"{reprlib.repr(left)} {op} {reprlib.repr(right)}"]
 
     def pytest_itemcollected(self, item: Any) -> None:
         """A test was found."""
@@ -168,7 +188,7 @@ def run_pytest(recorder: Recorder, files: Sequence[str], module: str | None) -> 
     settings = Path("pytest.ini")
     if not settings.exists():
         settings.write_text("[pytest]\n")
-    options = "-q --tb=short -p no:cacheprovider --import-mode=importlib --continue-on-collection-errors --rootdir=. -c pytest.ini"
+    options = "-q --tb=no -p no:cacheprovider --import-mode=importlib --continue-on-collection-errors --rootdir=. -c pytest.ini"
     pytest.main([*options.split(), *files], plugins=[PytestRecorder(recorder)])
 
 
@@ -207,8 +227,7 @@ def run_script(file: str, module: str | None) -> bool:
     names: dict[str, Any] = {}
     if module is not None:
         candidate = importlib.import_module(module)
-        public = [name for name in candidate.__all__ if not hasattr(builtins, name) and not name.startswith("__")]
-        names = {name: value for name in public if type(value := getattr(candidate, name)) is not RemoteModule}
+        names = {name: getattr(candidate, name) for name in candidate.__all__ if not name.startswith("__")}
     runpy.run_path(file, init_globals=names, run_name="__main__")
     return True
 
@@ -241,6 +260,7 @@ def main(folder: str, kind: str, files: list[str], module: str | None, deadline_
     sys.path.insert(0, os.getcwd())
     peer = None
     if module is not None:
+        root = module.split(".")[0]
         os.set_inheritable(CHANNEL_FD, False)
         peer = Peer(
             socket.socket(fileno=CHANNEL_FD),
@@ -249,7 +269,7 @@ def main(folder: str, kind: str, files: list[str], module: str | None, deadline_
             policy=check_request,
             allow_operators=allow_operators,
         )
-        sys.meta_path.insert(0, CandidateFinder(peer, module.split(".")[0]))
+        sys.meta_path.insert(0, CandidateFinder(peer, root, imported_names(files, root)))
     recorder = Recorder(peer)
     attempt(recorder, "test run", lambda: KINDS[kind](recorder, files, module))
     content = recorder.report().encode("ascii")

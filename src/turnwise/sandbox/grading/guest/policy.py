@@ -21,7 +21,7 @@ def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
     if not arguments or id(arguments[0]) not in peer.numbers:
         raise TypeError(f"{operation}: not an object that was passed to the candidate")
     target = arguments[0]
-    if operation in ("dir", "copy", "await"):
+    if operation in ("dir", "copy", "vars", "await"):
         raise TypeError(f"{operation} is not available on objects of the tests")
     if operation in ("getattr", "setattr", "delattr"):
         check_attribute(target, arguments[1] if len(arguments) > 1 else None, write=operation != "getattr")
@@ -29,7 +29,7 @@ def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
 
 def check_attribute(target: Any, name: Any, *, write: bool) -> None:
     """Raises AttributeError for an attribute that the candidate may not read or write."""
-    allowed = type(name) is str and (not name.startswith("_") or name in HARMLESS_NAMES and not write)
+    allowed = type(name) is str and (not name.startswith("_") or (name in HARMLESS_NAMES and not write))
     if isinstance(target, STEPPED):
         allowed = allowed and name in ("send", "throw", "close")
     elif isinstance(target, OPAQUE):

@@ -13,6 +13,7 @@ In the grader (a guarded peer) a proxy has opinions of its own, because the obje
 an object that agrees with everything can pass a test that only asks it whether it agrees.
 """
 
+import itertools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from turnwise.sandbox.grading.guest.rpc import BINARY, REFLECTED, Peer
 from turnwise.sandbox.grading.guest.wire import WireError, is_copied
 
 TELLING = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
+PLAIN = "str repr format bytes neg pos invert abs round int float complex index bool len iter next reversed getitem setitem delitem"
 MAX_SEARCHED = 100_000
 """Items of a proxy that `in` looks at."""
 
@@ -38,20 +40,12 @@ class Proxy:
     def _turnwise_reference(self) -> tuple[Peer, int]:
         return object.__getattribute__(self, "_Proxy__peer"), object.__getattribute__(self, "_Proxy__number")
 
-    @property
-    def __class__(self) -> Any:
-        found = ask(self, "getattr", "__class__")
-        # A built-in type here would be the object's word for being a value, and isinstance() would believe it.
-        return Proxy if isinstance(found, type) else found
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None:
-        ask(self, "setattr", "__class__", value)
-
     def __getattr__(self, name: str) -> Any:
         if name in TELLING and is_guarded(self):
             raise AttributeError(f"{name!r} of a candidate's object is not trusted; the function should return a value of a built-in type")
-        return ask(self, "getattr", name)
+        if name.startswith(("__array", "__cuda_array")) and is_guarded(self, always=True):
+            raise AttributeError(name)  # numpy would read memory at an address of the candidate's choice
+        return ask(self, "vars") if name == "__dict__" else ask(self, "getattr", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         ask(self, "setattr", name, value)
@@ -102,10 +96,7 @@ class Proxy:
         found, plain = get_plain(self)
         if found:
             return value in plain
-        for _, item in zip(range(MAX_SEARCHED), self, strict=False):
-            if item is value or item == value:
-                return True
-        return False
+        return any(item is value or item == value for item in itertools.islice(self, MAX_SEARCHED))
 
 
 def ask(proxy: Proxy, operation: str, *arguments: Any) -> Any:
@@ -193,15 +184,13 @@ def build_plain(operation: str) -> Callable[..., Any]:
     return run
 
 
-for _name in (name for name in BINARY if name not in ("eq", "ne")):
+for _name in BINARY:
     setattr(Proxy, f"__{_name.rstrip('_')}__", build_binary(_name))
 for _name in REFLECTED:
     setattr(Proxy, f"__r{_name.rstrip('_')}__", build_binary("r" + _name))
-Proxy.__divmod__ = build_binary("divmod")  # type: ignore[attr-defined]
-for _name in "neg pos invert abs round int float complex index bool len iter next reversed getitem setitem delitem".split():
+for _name in PLAIN.split():
     setattr(Proxy, f"__{_name}__", build_plain(_name))
-for _name in "str repr format bytes".split():
-    setattr(Proxy, f"__{_name}__", build_plain(_name))
+Proxy.__doc__ = property(lambda self: ask(self, "getattr", "__doc__"))  # type: ignore[assignment]
 
 
 class RemoteErrorType(type):
@@ -211,7 +200,7 @@ class RemoteErrorType(type):
         return cls.__dict__.get("_turnwise_class")
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        reference = cls._turnwise_reference()
+        reference = RemoteErrorType._turnwise_reference(cls)
         if reference is None:  # a class of the tests, derived from one of the candidate
             return super().__call__(*args, **kwargs)
         return reference[0].ask("call", cls, args, kwargs)
@@ -274,24 +263,23 @@ def build_error(peer: Peer, number: int, kind: Any, args: Any, message: Any) -> 
     """An exception with the same class, arguments and message. Raises WireError."""
     if not (isinstance(kind, type) and issubclass(kind, BaseException)) or type(args) is not tuple or type(message) is not str:
         raise WireError("an exception that is none")
-    if type(kind) is not RemoteErrorType:
-        try:
-            return kind(*args)
-        except (TypeError, ValueError):
-            error = kind.__new__(kind)
-            error.args = args
-            return error
+    remote = type(kind) is RemoteErrorType
     try:
-        error = kind.__new__(kind, *args)
+        error: Any = kind.__new__(kind, *args) if remote else kind(*args)
     except (TypeError, ValueError):
         error = kind.__new__(kind)
     error.args = args
-    error._turnwise_origin = (peer, number, message)  # type: ignore[attr-defined]
+    if remote:
+        error._turnwise_origin = (peer, number, message)
+    assert isinstance(error, BaseException)
     return error
 
 
 class RemoteModule(types.ModuleType):
-    """A module of the candidate. Reading and writing its attributes reads and writes the worker's module."""
+    """A module of the candidate. Reading and writing its attributes reads and writes the worker's module.
+
+    Deleting an attribute that was written here brings the original back: that is how monkeypatch and mock undo themselves.
+    """
 
     def __getattr__(self, name: str) -> Any:
         peer = self.__dict__["_turnwise_peer"]
@@ -304,10 +292,16 @@ class RemoteModule(types.ModuleType):
         if (name.startswith("__") and name.endswith("__")) or isinstance(value, types.ModuleType):
             super().__setattr__(name, value)
         else:
+            if name not in self.__dict__["_turnwise_originals"] and hasattr(self, name):
+                self.__dict__["_turnwise_originals"][name] = getattr(self, name)
             self.__dict__["_turnwise_peer"].ask("set_in_module", self.__name__, name, value)
 
     def __delattr__(self, name: str) -> None:
-        self.__dict__["_turnwise_peer"].ask("delete_from_module", self.__name__, name)
+        originals = self.__dict__["_turnwise_originals"]
+        if name in originals:
+            self.__dict__["_turnwise_peer"].ask("set_in_module", self.__name__, name, originals.pop(name))
+        else:
+            self.__dict__["_turnwise_peer"].ask("delete_from_module", self.__name__, name)
 
 
 def build_module(peer: Peer, name: Any) -> types.ModuleType:
@@ -315,5 +309,5 @@ def build_module(peer: Peer, name: Any) -> types.ModuleType:
     if type(name) is not str:
         raise WireError("a module without a name")
     module = RemoteModule(name)
-    module.__dict__["_turnwise_peer"] = peer
+    module.__dict__.update(_turnwise_peer=peer, _turnwise_originals={})
     return module

@@ -9,7 +9,6 @@ channel are one thing to it: the peer is lost, `PeerLost` (no `Exception`, so th
 and on every later request, and `lost` says why. What the worker may do with the grader's objects is decided by guest/policy.py.
 """
 
-import builtins
 import contextlib
 import operator
 import socket
@@ -25,6 +24,8 @@ from turnwise.sandbox.grading.guest.wire import MAX_FRAME_BYTES, Decoder, Encode
 
 MAX_REQUEST_DEPTH = 100
 """Calls into each other, both directions together."""
+MAX_PRINTED_CHARS = 200_000
+"""What the other half may print here in all: its flood must not end this half at its own output limit."""
 MAX_OBJECTS = 1 << 20
 """Objects one half may hold for the other."""
 
@@ -33,16 +34,22 @@ class PeerLost(BaseException):
     """The other half is gone, silent or does not speak the protocol."""
 
 
+PLAIN_TYPES: tuple[Any, ...] = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset)
+
+
 def get_plain(value: Any) -> Any:
-    """The content of an instance of a subclass of a copied type, as that type; raises TypeError for any other object."""
-    for kind in (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset):
+    """The content of an instance of a subclass of a copied type, as that type; raises TypeError for any other object.
+
+    Read with the built-in type's own methods, so that what a subclass overrides changes nothing.
+    """
+    for kind in PLAIN_TYPES:
         if isinstance(value, kind) and type(value) is not kind:
             if kind is dict:
                 return {key: dict.__getitem__(value, key) for key in dict.__iter__(value)}
             if kind in (int, float, complex):
-                return kind.__add__(value, 0)
-            if kind in (str, bytes, bytearray):
-                return kind.__getitem__(value, slice(None)) if kind is not str else "".join(str.__iter__(value))
+                return kind.__add__(value, kind(0))
+            if kind is str:
+                return "".join(str.__iter__(value))
             return kind(kind.__iter__(value))
     raise TypeError(f"{type(value).__name__} has no plain content")
 
@@ -74,11 +81,12 @@ def copy_object(value: Any, deep: bool) -> Any:
     return copy.deepcopy(value) if deep else copy.copy(value)
 
 
-BINARY = (
-    "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_ xor lt le gt ge eq ne "
-    "iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor"
-).split()
-REFLECTED = "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_ xor divmod".split()
+ARITHMETIC = "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_ xor"
+IN_PLACE = "iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor"
+ORDERING = "lt le gt ge"
+ITEMS = "neg pos invert getitem setitem delitem contains index eq ne"
+BINARY = f"{ARITHMETIC} {IN_PLACE} {ORDERING} divmod".split()
+REFLECTED = f"{ARITHMETIC} divmod".split()
 
 
 def reflect(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -87,9 +95,8 @@ def reflect(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 FORWARD: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in BINARY},
-    **{name: getattr(operator, name) for name in "neg pos invert getitem setitem delitem contains index".split()},
     "divmod": divmod,
+    **{name: getattr(operator, name) for name in f"{ARITHMETIC} {IN_PLACE} {ORDERING} {ITEMS}".split()},
 }
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **FORWARD,
@@ -104,6 +111,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "leave": leave,
     "await": run_coroutine,
     "copy": copy_object,
+    "vars": lambda target: dict(vars(target)),
 }
 """Everything one half can ask of the other's objects; the object comes first."""
 
@@ -135,6 +143,7 @@ class Peer:
         self.numbers: dict[int, int] = {}
         self.theirs: dict[int, Any] = {}
         self.depth = 0
+        self.print_chars_left = MAX_PRINTED_CHARS
         self.lock = threading.RLock()
 
     # -------------------------------------------------------------------------------------------- asking
@@ -207,7 +216,8 @@ class Peer:
         except PeerLost:
             raise
         except BaseException as error:  # noqa: BLE001 (whatever the code raises is the answer)
-            if isinstance(error, AssertionError) or type(error).__name__ == "Failed":
+            # pytest's own failure claims to be a built-in.
+            if isinstance(error, AssertionError) or (type(error).__module__, type(error).__name__) == ("builtins", "Failed"):
                 self.escaped.append(f"{type(error).__name__} in a callback: {str(error)[:200]}")
             name, value = "e", error
         finally:
@@ -215,7 +225,8 @@ class Peer:
         try:
             frame = self.pack(name, value, decoder.kept, before)
         except Exception as problem:  # noqa: BLE001 (an outcome that cannot be sent is an error of the call)
-            frame = self.pack("e", ValueError(str(problem)), [], [])
+            refusal = AttributeError if message["q"] == "getattr" else ValueError
+            frame = self.pack("e", refusal(str(problem)), [], [])
         self.send(frame)
 
     def pack(self, name: str, value: Any, kept: list[Any], before: list[Any]) -> bytes:
@@ -300,8 +311,10 @@ class Peer:
         try:
             message = from_frame(self.read(length))
             for stream, text in zip((sys.stdout, sys.stderr), message.get("o", ()), strict=False):
+                shown = text[: self.print_chars_left] if isinstance(text, str) else ""
+                self.print_chars_left -= len(shown)
                 with contextlib.suppress(UnicodeError, OSError):
-                    stream.write(text if isinstance(text, str) else "")
+                    stream.write(shown)
         except (WireError, TypeError) as problem:
             self.lose(f"the worker sent garbage: {str(problem)[:200]}")
         return message
@@ -336,12 +349,13 @@ class Peer:
 
 REFUSED = (types.ModuleType, types.FrameType, types.CodeType, types.TracebackType)
 HARMLESS_FUNCTIONS = {"print", "isinstance", "issubclass", "hasattr", "callable"}
+HARMLESS_MODULES = {"math", "cmath", "_operator", "time"}
 
 
 def is_machinery(value: Any) -> bool:
     """Something of the test framework, or a built-in that runs code or reaches anything: never given to the candidate."""
-    if isinstance(value, types.BuiltinFunctionType) and value.__module__ == "builtins" and value.__self__ is builtins:
-        return value.__name__ not in HARMLESS_FUNCTIONS
+    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
+        return value.__name__ not in HARMLESS_FUNCTIONS and value.__self__.__name__ not in HARMLESS_MODULES
     modules = {base.__module__ for base in type(value).__mro__}
     return "unittest.case" in modules or any(name.split(".")[0] in ("_pytest", "pytest", "pluggy") for name in modules)
 

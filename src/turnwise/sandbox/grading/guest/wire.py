@@ -1,7 +1,7 @@
 """Values as JSON and back: the only things the two halves of a graded test run exchange.
 
 Copied are values of exactly these types: None, bool, int, float, complex, str, bytes, bytearray, tuple, list, dict, set,
-frozenset, range, slice, Ellipsis, NotImplemented, date, time, datetime (without time zone), timedelta, Decimal, Fraction, UUID,
+frozenset, range, slice, Ellipsis, NotImplemented, date, time and datetime (without time zone and fold), timedelta, Decimal, Fraction, UUID,
 paths, numpy arrays and scalars of numbers and text. Built-in types and exception classes travel by name. Everything else is a
 reference, made and resolved by the two callables that `Encoder` and `Decoder` are given; this module knows nothing about them.
 
@@ -26,18 +26,15 @@ MAX_FRAME_BYTES = 16 << 20
 MAX_DEPTH = 100
 """Deepest nesting of containers that is sent; aliases may build deeper ones."""
 
+VALUE_TYPES = "bool int float complex str bytes bytearray tuple list dict set frozenset range slice object type"
+VALUE_FUNCTIONS = "abs all any ascii bin chr divmod format hash hex id iter len max min next oct ord pow repr round sorted sum"
 TYPES: dict[str, type] = {
     name: value
     for name, value in vars(builtins).items()
-    if isinstance(value, type) and (issubclass(value, BaseException) or name in set(
-        "bool int float complex str bytes bytearray tuple list dict set frozenset range slice object type".split()
-    )) and value.__name__ == name
-}  # fmt: skip
-"""Types that travel by name, both ways."""
-FUNCTIONS: dict[str, Any] = {
-    name: getattr(builtins, name)
-    for name in "abs all any ascii bin chr divmod format hash hex id iter len max min next oct ord pow repr round sorted sum".split()
+    if isinstance(value, type) and value.__name__ == name and (issubclass(value, BaseException) or name in VALUE_TYPES.split())
 }
+"""Types that travel by name, both ways."""
+FUNCTIONS: dict[str, Any] = {name: getattr(builtins, name) for name in VALUE_FUNCTIONS.split()}
 """Functions that the grader sends by name (a test passing `key=len`). Never accepted from the worker."""
 TYPE_NAMES = {id(value): name for name, value in TYPES.items()}
 FUNCTION_NAMES = {id(value): name for name, value in FUNCTIONS.items()}
@@ -48,9 +45,9 @@ ATOMS: dict[str, tuple[str, str, Callable[[Any], tuple[Any, ...] | None]]] = {
     "DT": (
         "datetime",
         "datetime",
-        lambda x: (x.year, x.month, x.day, x.hour, x.minute, x.second, x.microsecond) if x.tzinfo is None else None,
+        lambda x: (x.year, x.month, x.day, x.hour, x.minute, x.second, x.microsecond) if x.tzinfo is None and not x.fold else None,
     ),
-    "TM": ("datetime", "time", lambda x: (x.hour, x.minute, x.second, x.microsecond) if x.tzinfo is None else None),
+    "TM": ("datetime", "time", lambda x: (x.hour, x.minute, x.second, x.microsecond) if x.tzinfo is None and not x.fold else None),
     "TD": ("datetime", "timedelta", lambda x: (x.days, x.seconds, x.microseconds)),
     "DE": ("decimal", "Decimal", lambda x: (str(x),)),
     "FR": ("fractions", "Fraction", lambda x: (x.numerator, x.denominator)),
@@ -231,7 +228,9 @@ class Decoder:
             numpy = importlib.import_module("numpy")
         except ImportError as problem:
             raise WireError("an array arrived where numpy is not installed") from problem
-        size = tuple(checked(length, int) for length in shape)
+        size = tuple(checked(length, int) for length in checked(shape, list))
+        if min(size, default=0) < 0:
+            raise WireError(f"array of shape {size}")
         return numpy.frombuffer(to_bytes(content), dtype).reshape(size).copy()
 
 

@@ -39,10 +39,11 @@ def find_module(name: str) -> bool | None:
 
 
 def load_module(name: str) -> list[str]:
-    """Import it; its public names."""
+    """Import it; the names `import *` gives, without modules."""
     module = importlib.import_module(name)
     public = getattr(module, "__all__", None)
-    return [str(item) for item in public] if public is not None else [item for item in vars(module) if not item.startswith("_")]
+    names = [item for item in vars(module) if not item.startswith("_")] if public is None else list(public)
+    return [item for item in names if not isinstance(vars(module).get(item), types.ModuleType)]
 
 
 def get_from_module(name: str, attribute: str) -> tuple[bool, Any]:

@@ -1,0 +1,74 @@
+"""Slot programs as root and with every capability dropped, in turns. A process of its own, since dropping cannot be undone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from turnwise.sandbox.kernel import syscalls
+from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise.sandbox.types import Program
+
+
+def main() -> None:
+    """`python -m turnwise.sandbox.unprivileged ROUNDS COUNT` prints both processor times and their ratio as JSON."""
+    if sys.argv[1] == "serve":
+        if sys.argv[3] == "unprivileged":
+            syscalls.drop_privileges()
+        asyncio.run(_serve(int(sys.argv[2])))
+        return
+    if os.geteuid() != 0:
+        raise SystemExit("only root can compare itself with a process that has no privileges")
+    rounds, count = int(sys.argv[1]), sys.argv[2]
+    kinds = ("root", "unprivileged")
+    helpers = {
+        kind: subprocess.Popen(
+            [sys.executable, "-m", "turnwise.sandbox.unprivileged", "serve", count, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for kind in kinds
+    }
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+    levels = {}
+    for _ in range(rounds):
+        for kind, helper in helpers.items():
+            assert helper.stdin is not None and helper.stdout is not None
+            helper.stdin.write("go\n")
+            helper.stdin.flush()
+            answer = json.loads(helper.stdout.readline())
+            found[kind].append(answer["cpu_s"])
+            levels[kind] = answer["level"]
+    for helper in helpers.values():
+        helper.communicate(timeout=30)
+    medians = {kind: statistics.median(values) for kind, values in found.items()}
+    sys.stdout.write(
+        json.dumps(
+            {
+                **{f"{kind}_cpu_ms": round(1e3 * value, 4) for kind, value in medians.items()},
+                "levels": levels,
+                "ratio": round(medians["unprivileged"] / medians["root"], 3),
+                "goal": 1.15,
+            }
+        )
+    )
+
+
+async def _serve(count: int) -> None:
+    async with LocalSandbox(num_slots=1) as sandbox:
+        program = Program(code="print(sum(range(100)))")
+        await sandbox.run(program)
+        while sys.stdin.readline():
+            own, outside = time.process_time(), sandbox.processor_seconds()
+            for _ in range(count):
+                await sandbox.run(program)
+            cpu_s = (time.process_time() - own + sandbox.processor_seconds() - outside) / count
+            sys.stdout.write(json.dumps({"cpu_s": cpu_s, "level": (await sandbox.level()).name}) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
