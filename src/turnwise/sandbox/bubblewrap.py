@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import stat
@@ -201,7 +200,7 @@ async def _await_start(process: subprocess.Popen[bytes], status: int, held: cont
     assert process.stderr is not None
     try:
         async with asyncio.timeout(_START_S):
-            await _await_readable(process.stdout.fileno())
+            await _await_ready(process.stdout.fileno())
     except TimeoutError:
         raise SandboxError(f"bubblewrap did not build the sandbox within {_START_S:g} s; is the machine overloaded?") from None
     if process.stdout.read(1) != b"\n":
@@ -219,14 +218,20 @@ async def _await_start(process: subprocess.Popen[bytes], status: int, held: cont
     return folder, first
 
 
-async def _await_readable(fd: int) -> None:
+async def _await_ready(fd: int, *, to_write: bool = False) -> None:
+    """Wait until the descriptor can be read, or written; for a process's descriptor, until the process is gone."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+
+    def settle() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    (loop.add_writer if to_write else loop.add_reader)(fd, settle)
     try:
         await ready
     finally:
-        loop.remove_reader(fd)
+        (loop.remove_writer if to_write else loop.remove_reader)(fd)
 
 
 # ------------------------------------------------------------------------------------------------ the program's life
@@ -257,14 +262,17 @@ class _Stream:
 
     def take(self) -> bool:
         """Take what is there now; whether more may come and be wanted."""
-        try:
-            chunk = os.read(self.fd, _CHUNK_BYTES)
-        except BlockingIOError:
-            return True
-        room = self.max_bytes - len(self.data)
-        self.data += chunk[:room]
-        self.dropped += max(0, len(chunk) - room)
-        return bool(chunk) and not self.dropped
+        while not self.dropped:
+            try:
+                chunk = os.read(self.fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                break
+            room = self.max_bytes - len(self.data)
+            self.data += chunk[:room]
+            self.dropped += max(0, len(chunk) - room)
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,37 +321,25 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
         os.close(exited)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(first, signal.SIGKILL)
+        await asyncio.gather(feeding, return_exceptions=True)
     # The first process of a pid namespace is gone when all others are: nothing can write any more.
-    await _await_readable(first)
+    await _await_ready(first)
     for stream in streams:
-        while limit is None and _has_bytes(stream.fd) and stream.take():
-            pass
+        stream.take()
     if limit is None and any(stream.dropped for stream in streams):
         limit = "output"
     return _End(stdout=streams[0], stderr=streams[1], limit=limit, wall_s=wall_s)
 
 
-def _has_bytes(fd: int) -> bool:
-    return bool(select.select([fd], [], [], 0)[0])
-
-
 async def _feed(pipe: IO[bytes], stdin: bytes) -> None:
     """Write all of it and close the pipe; a program that does not read it may end meanwhile."""
-    loop = asyncio.get_running_loop()
     left = memoryview(stdin)
-    try:
+    with pipe, contextlib.suppress(BrokenPipeError):
         while left:
             try:
                 left = left[os.write(pipe.fileno(), left[:_CHUNK_BYTES]) :]
             except BlockingIOError:
-                ready: asyncio.Future[None] = loop.create_future()
-                loop.add_writer(pipe.fileno(), lambda ready=ready: ready.done() or ready.set_result(None))
-                await ready
-    except BrokenPipeError:
-        pass
-    finally:
-        loop.remove_writer(pipe.fileno())
-        pipe.close()
+                await _await_ready(pipe.fileno(), to_write=True)
 
 
 def _to_execution(end: _End, status: int, files: dict[str, bytes]) -> Execution:

@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "HOME": "/",
+    "USER": "sandbox",
 }
 """All that sandboxed code sees of the environment."""
 
@@ -297,6 +298,11 @@ def _wait_gone(pidfd: int) -> None:
     select.select([pidfd], [], [], 1.0)
 
 
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     loop = asyncio.get_running_loop()
     while True:
@@ -304,7 +310,7 @@ async def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, li
             return wire.receive(connection)
         except BlockingIOError:
             ready = loop.create_future()
-            loop.add_reader(connection.fileno(), lambda: ready.done() or ready.set_result(None))  # noqa: B023
+            loop.add_reader(connection.fileno(), _resolve, ready)
             try:
                 await ready
             finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import builtins
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -101,6 +100,8 @@ class LiveInterpreter:
 
     def _fork(self, fds: list[int]) -> None:
         """Go on as two: the child answers on the new socket and works in a copy of the folder."""
+        import shutil  # not at the top: the libraries it brings along would cost every fork of every program
+
         connection, stdout, stderr = fds
         self._forks += 1
         here = os.getcwd()

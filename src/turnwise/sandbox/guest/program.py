@@ -5,6 +5,7 @@ It runs inside the sandbox, in the process that is thrown away afterwards; nothi
 
 from __future__ import annotations
 
+import _random
 import atexit
 import builtins
 import contextlib
@@ -26,16 +27,49 @@ _GUEST = os.path.dirname(__file__) + os.sep
 
 
 class _Entropy:
-    """Stands in for the kernel's random bytes: a stream of the program's seed. Made at its first use, since few programs need it."""
+    """Stands in for the kernel's random bytes, `numpy.random.default_rng()` and whatever else would differ from run to run."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self) -> None:
+        self.seed = 0
         self._stream: random.Random | None = None
+        self._draws = itertools.count()
 
     def bytes(self, size: int, /) -> bytes:
-        if self._stream is None:
-            self._stream = random.Random(~self._seed)
+        """As `os.urandom`."""
+        if self._stream is None:  # few programs need it
+            self._stream = random.Random(~self.seed)
         return self._stream.randbytes(size)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Finds nothing; seeds numpy when a program imports it."""
+        if name == "numpy":
+            sys.meta_path.remove(self)
+            numpy_random = importlib.import_module("numpy.random")
+            self.hook_numpy(numpy_random)
+            numpy_random.seed(self.seed % 2**32)
+
+    def hook_numpy(self, numpy_random: Any) -> None:
+        """Let `default_rng()` draw its seed from here."""
+        default_rng, seed_sequence = numpy_random.default_rng, numpy_random.SeedSequence
+
+        def seeded_default_rng(seed: Any = None) -> Any:
+            return default_rng(seed_sequence([self.seed, next(self._draws)]) if seed is None else seed)
+
+        seeded_default_rng.__doc__ = default_rng.__doc__
+        numpy_random.default_rng = seeded_default_rng
+
+
+_entropy = _Entropy()
+
+
+def install_entropy() -> None:
+    """Replace every source of randomness by streams of the program's seed. Once per zygote, after preloading."""
+    os.urandom = random._urandom = _entropy.bytes  # type: ignore[attr-defined]
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        _entropy.hook_numpy(numpy_random)
+    else:
+        sys.meta_path.insert(0, _entropy)
 
 
 def seed_everything(seed: int) -> None:
@@ -44,37 +78,11 @@ def seed_everything(seed: int) -> None:
     A forked interpreter would otherwise continue its parent's streams: every execution would draw the same numbers. String
     hashes are the same in all of them.
     """
-    random.seed(seed)
-    os.urandom = random._urandom = _Entropy(seed).bytes  # type: ignore[attr-defined]
+    _entropy.seed = seed
+    _random.Random.seed(random._inst, seed)  # type: ignore[attr-defined]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        _seed_numpy(numpy_random, seed)
-    else:
-        sys.meta_path.insert(0, _SeedOnImport(seed))
-
-
-def _seed_numpy(numpy_random: Any, seed: int) -> None:
-    numpy_random.seed(seed % 2**32)
-    default_rng, seed_sequence = numpy_random.default_rng, numpy_random.SeedSequence
-    draws = itertools.count()
-
-    def seeded_default_rng(given: Any = None) -> Any:
-        return default_rng(seed_sequence([seed, next(draws)]) if given is None else given)
-
-    seeded_default_rng.__doc__ = default_rng.__doc__
-    numpy_random.default_rng = seeded_default_rng
-
-
-class _SeedOnImport:
-    """Seeds numpy when the program imports it; finds nothing itself."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name == "numpy":
-            sys.meta_path.remove(self)
-            _seed_numpy(importlib.import_module("numpy.random"), self._seed)
+        numpy_random.seed(seed % 2**32)
 
 
 def write_files(files: list[tuple[str, bytes]]) -> None:

@@ -53,8 +53,8 @@ def build_ruleset(*, read: Sequence[str] | None, read_write: Sequence[str] | Non
     """A close-on-exec ruleset fd that allows reading and executing below `read`, and everything but devices below `read_write`.
 
     None for both leaves files alone. `abi` is `landlock_abi()`; 0 raises ValueError. From ABI 4 on TCP bind and connect are denied unless
-    network is "loopback"; from 6 on abstract unix sockets and signals do not leave the processes restricted together. A path that does not exist
-    raises FileNotFoundError.
+    network is "loopback"; from 6 on abstract unix sockets and signals do not leave the processes restricted together. A path that does not
+    exist raises FileNotFoundError.
     """
     if network not in ("none", "loopback"):
         raise ValueError(f"network {network!r}: it must be 'none' or 'loopback'")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import signal
 import socket
@@ -235,6 +234,8 @@ def close_range(first: int) -> bool:
 
 def bring_loopback_up() -> None:
     """Set the `lo` interface of the present network namespace up. Raises OSError (EPERM outside a namespace of one's own)."""
+    import fcntl  # not at the top: every library loaded costs every fork
+
     get_flags, set_flags, interface_up = 0x8913, 0x8914, 0x1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         name, flags = struct.unpack_from("16sh", fcntl.ioctl(sock, get_flags, struct.pack("16sh22x", b"lo", 0)))

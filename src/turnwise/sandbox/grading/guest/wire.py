@@ -1,9 +1,10 @@
 """Values as JSON and back: the only things the two halves of a graded test run exchange.
 
 Copied are values of exactly these types: None, bool, int, float, complex, str, bytes, bytearray, tuple, list, dict, set,
-frozenset, range, slice, Ellipsis, NotImplemented, date, time and datetime (without time zone and fold), timedelta, Decimal, Fraction, UUID,
-paths, numpy arrays and scalars of numbers and text. Built-in types and exception classes travel by name. Everything else is a
-reference, made and resolved by the two callables that `Encoder` and `Decoder` are given; this module knows nothing about them.
+frozenset, range, slice, Ellipsis, NotImplemented, date, time and datetime (without time zone and fold), timedelta, Decimal,
+Fraction, UUID, paths, numpy arrays and scalars of numbers and text. Built-in types and exception classes travel by name.
+Everything else is a reference, made and resolved by the two callables that `Encoder` and `Decoder` are given; this module
+knows nothing about them.
 
 JSON scalars stand for themselves; everything else is `[tag, ...]`. Mutable containers are numbered in the order in which
 they are met, so that one that is met again (an alias, a cycle, an argument that is handed back) is sent as its number.
