@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run code that is not trusted, isolated.", no_args_is_help=True)
 
 LevelOption = Annotated[str, typer.Option("--level", help="auto, full, uid, process, seccomp or none.")]
+
+PROFILES = ("auto", "std", "numpy", "sympy", "pytest")
+NETWORKS = ("none", "loopback")
 
 EXIT_LIMIT = 124
 """What `run` exits with when the program hit a limit, as timeout(1) does."""
@@ -73,7 +77,10 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Run one program; its output and exit status become this command's. A limit that was hit gives 124."""
-    for name, value, known in (("profile", profile, ("auto", "std", "numpy", "sympy", "pytest")), ("network", network, ("none", "loopback"))):
+    for name, value, known in (
+        ("profile", profile, ("auto", "std", "numpy", "sympy", "pytest")),
+        ("network", network, ("none", "loopback")),
+    ):
         if value not in known:
             raise ConfigError(f"--{name} {value!r} is unknown; known are {', '.join(known)}")
     try:
@@ -147,9 +154,23 @@ def serve(
     level: LevelOption = "auto",
 ) -> None:
     """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN, made up and printed if unset."""
-    from turnwise.sandbox.serve import run_server
-
     try:
-        asyncio.run(run_server(port=port, num_slots=slots or None, level=level))
+        asyncio.run(_serve(port, slots or None, level))
     except OSError as error:
         raise SandboxError(f"the server cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error
+
+
+async def _serve(port: int, num_slots: int | None, level: str) -> None:
+    from turnwise.sandbox.serve import SandboxServer, new_token
+    from turnwise.sandbox.supervisor import LocalSandbox
+
+    given = os.environ.get("TURNWISE_SANDBOX_TOKEN")
+    token = given or new_token()
+    async with LocalSandbox(num_slots=num_slots, level=level) as sandbox:
+        server = SandboxServer(sandbox, token=token)
+        url = await server.start(port=port)
+        try:
+            print(f"{url}  level {(await sandbox.level()).name}" + ("" if given else f"\ntoken {token}"), flush=True)
+            await asyncio.Event().wait()
+        finally:
+            await server.close()

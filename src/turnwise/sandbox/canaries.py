@@ -41,7 +41,7 @@ PROPERTIES = {
 LIMITS = Limits(wall_s=10.0, memory_bytes=192 << 20, disk_bytes=4 << 20, num_files=256, num_pids=24)
 """Of the canaries: small, so that reaching them costs little."""
 
-_ATTEMPTS = r'''
+_ATTEMPTS = r"""
 import ctypes, json, os, resource, signal, socket, sys, time
 targets = json.loads(open("targets.json").read())
 broken = {}
@@ -178,9 +178,9 @@ os.wait()
 open("left-behind", "w").close()
 open(os.environ["TMPDIR"] + "/left-behind", "w").close()
 print(json.dumps(broken))
-'''
+"""
 
-_SECOND = r'''
+_SECOND = r"""
 import json, os, time
 broken = {}
 found = [p for p in ("left-behind", os.environ["TMPDIR"] + "/left-behind", "/dev/shm/left-behind", "/tmp/left-behind") if os.path.exists(p)]
@@ -190,9 +190,9 @@ time.sleep(0.08)
 if os.path.exists("alive"):
     broken["kill_tree"] = "a daemon of the program before is still writing"
 print(json.dumps(broken))
-'''
+"""
 
-_MEMORY = r'''
+_MEMORY = r"""
 import os, signal
 reader, writer = os.pipe()
 children = set()
@@ -216,7 +216,7 @@ while holding + dead < 6:
     except BlockingIOError:
         pass
 print(holding)
-'''
+"""
 
 
 class HostView(Protocol):

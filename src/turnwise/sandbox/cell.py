@@ -10,6 +10,7 @@ times, limits) is to be trusted because the program cannot signal, trace or open
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -100,17 +101,23 @@ class _Place:
     def _run(self, packet: bytes, fds: list[int], poll: select.poll) -> tuple[bytes, list[int]]:
         _, wall_s, cpu_s, flags, payload_bytes = wire.RUN.unpack_from(packet)
         started = time.monotonic()
+        deadline = started + wall_s
         pid, pidfd = syscalls.clone_process(0, pidfd=True)
         if pid == 0:
             self._become_program(fds, flags, cpu_s, payload_bytes)
-        for fd in fds:
-            os.close(fd)
+        # Straight to waiting: a page that is written while the child lives is copied, one written afterwards is not.
         poll.register(pidfd, select.POLLIN)
-        ended = self._wait(poll, pidfd, started + wall_s)
-        if ended != wire.BY_ITSELF:
-            os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        ended = wire.BY_ITSELF
+        while pidfd not in (ready := {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}):
+            if ready or time.monotonic() >= deadline:
+                ended = wire.KILLED if ready else wire.WALL
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+                break
+        if ended == wire.KILLED:
+            wire.receive_packet(self.connection)  # nothing but "kill" comes now, or the end of the stream
         poll.unregister(pidfd)
-        os.close(pidfd)
+        for fd in (pidfd, *fds):
+            os.close(fd)
         _, status, usage = os.wait4(pid, 0)
         self.kill_tree()
         elapsed_s = time.monotonic() - started
@@ -119,18 +126,6 @@ class _Place:
         found = [files.open_file(self.scratch_fd, "work/" + name) for name in outputs.decode().split("\0")] if outputs else []
         report = wire.REPORT.pack(status, ended, elapsed_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, disk_full)
         return report + bytes(fd is not None for fd in found), [fd for fd in found if fd is not None]
-
-    def _wait(self, poll: select.poll, pidfd: int, deadline: float) -> int:
-        """Wait for the program: whether it ended by itself, or must be killed for its time or because the supervisor says so."""
-        while True:
-            left = deadline - time.monotonic()
-            for fd, _ in poll.poll(left * 1000 if left > 0 else 0):
-                if fd == pidfd:
-                    return wire.BY_ITSELF
-                wire.receive_packet(self.connection)  # nothing but "kill" comes now, or the end of the stream
-                return wire.KILLED
-            if time.monotonic() >= deadline:
-                return wire.WALL
 
     def _disk_full(self) -> bool:
         room = os.fstatvfs(self.scratch_fd)
@@ -221,7 +216,7 @@ class _Place:
     def _become_live(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
         status = STARTUP_FAILED
         try:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the cell ignores it, and its children inherit that
             os.setsid()
             (live,) = fds
             os.dup2(live, 3)
@@ -248,10 +243,8 @@ class _Place:
         """Kill and reap every process that descends from this one."""
         while True:
             if self.plan.own_pids or self.plan.own_uid:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             else:
                 # Killing a child hands its children to this subreaper: they are in the list the next time round.
                 for pid in os.pread(self.children, 1 << 20, 0).split():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -10,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -128,7 +128,9 @@ class Zygote:
                 answer, received = await asyncio.wait_for(_receive(self.control), SPAWN_DEADLINE_S)
             except (TimeoutError, OSError) as error:
                 self.close()  # the answer may still come, and must not be taken for the next one's
-                raise SandboxError(f"the sandbox's {self.profile} interpreter is gone ({error}); the next request starts it anew") from error
+                raise SandboxError(
+                    f"the sandbox's {self.profile} interpreter is gone ({error}); the next request starts it anew"
+                ) from error
             except asyncio.CancelledError:
                 self.close()
                 raise
@@ -137,6 +139,14 @@ class Zygote:
                     self.close()
                 raise SandboxError(f"no cell could be started: {(answer or {}).get('error', 'the interpreter is gone')}")
             return received[0]
+
+    def processor_seconds(self) -> float:
+        """Processor time of the zygote itself, its start included."""
+        try:
+            with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+                return sum(read_processor_seconds(pid) for pid in file.read().split())
+        except OSError:
+            return 0.0
 
     @property
     def alive(self) -> bool:
@@ -252,18 +262,15 @@ class Cell:
         try:
             with open(f"/proc/self/fdinfo/{self.pidfd}") as file:
                 pid = next(line.split()[1] for line in file if line.startswith("Pid:"))
-            with open(f"/proc/{pid}/schedstat") as file:
-                return self.programs_cpu_s + int(file.read().split()[0]) / 1e9
         except (OSError, StopIteration):
             return self.programs_cpu_s
+        return self.programs_cpu_s + read_processor_seconds(pid)
 
     def kill(self) -> None:
         """End it and everything in it, now."""
         if self.pidfd != -1:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # its socket closes as well, which ends it
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass  # its socket closes below, which ends it as well
 
     def close(self) -> None:
         """Kill it and give everything back. Safe to call twice."""
@@ -298,6 +305,15 @@ def _wait_gone(pidfd: int) -> None:
     select.select([pidfd], [], [], 1.0)
 
 
+def read_processor_seconds(pid: str) -> float:
+    """Processor time of one process; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def _resolve(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
@@ -315,5 +331,3 @@ async def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, li
                 await ready
             finally:
                 loop.remove_reader(connection.fileno())
-
-

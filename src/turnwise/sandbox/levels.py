@@ -1,10 +1,10 @@
 """Which isolation this machine can give, and whether it holds: a level is chosen by trying, then canaries run inside it.
 
-    full      namespaces, a read-only root, a scratch file system, seccomp, Landlock (as root or through user namespaces)
-    uid       a user id per cell, Landlock, seccomp: containers whose root may change its user id but not make namespaces
-    process   Landlock and seccomp in the caller's own user id: restricted containers
-    seccomp   seccomp alone: files that anyone may read stay readable
-    none      nothing; refused unless asked for by name
+full      namespaces, a read-only root, a scratch file system, seccomp, Landlock (as root or through user namespaces)
+uid       a user id per cell, Landlock, seccomp: containers whose root may change its user id but not make namespaces
+process   Landlock and seccomp in the caller's own user id: restricted containers
+seccomp   seccomp alone: files that anyone may read stay readable
+none      nothing; refused unless asked for by name
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ async def verify_level(host: Host, run: RunCanary) -> Level:
     }
     failed = [f"{name} ({broken[name]})" for name in PROPERTIES if name in promised and name in broken]
     if failed and host.level != "none":
-        raise SandboxError(f"level {host.level!r} was seen to fail: {', '.join(failed)}; nothing was run. Please report this machine's kernel")
+        raise SandboxError(f"level {host.level!r} was seen to fail: {', '.join(failed)}; nothing was run. Please report the kernel version")
     return Level(name=host.level, properties=properties, reasons=dict(host.capabilities.reasons))
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
 from turnwise.sandbox.kernel.files import split_path
-from turnwise.sandbox.types import Limits, Network, Profile, Program
+from turnwise.sandbox.types import Limits, Network, Program
+
 
 class CellKey(NamedTuple):
     """What a cell is made for; programs that ask for the same can use it one after the other."""
@@ -35,12 +36,13 @@ def to_bytes(code: str | bytes) -> bytes:
     return code if isinstance(code, bytes) else code.encode("utf-8", "surrogatepass")
 
 
-def choose_profile(profile: Profile, source: bytes) -> str:
-    """The preloaded interpreter for `source`: as named, or by a scan of its import lines. Only speed depends on it."""
-    if profile != "auto":
-        return profile
+def choose_profile(program: Program) -> str:
+    """The preloaded interpreter for a program: as named, or by a scan of its import lines. Only speed depends on it."""
+    if program.profile != "auto":
+        return program.profile
+    sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
     for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
-        if pattern.search(source):
+        if any(pattern.search(source) for source in sources):
             return name
     return "std"
 

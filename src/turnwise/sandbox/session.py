@@ -305,7 +305,7 @@ class LocalSession:
 
     def memory_bytes(self) -> int | None:
         """Memory charged to the session now, kernel memory included; None without a cgroup."""
-        return self.cell.cgroup.memory_bytes() if self.cell.cgroup is not None else None
+        return None if self.cell.cgroup is None else self.cell.cgroup.memory_bytes()
 
     async def close(self) -> None:
         """End it. See `Session.close`."""

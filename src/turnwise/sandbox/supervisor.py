@@ -10,9 +10,11 @@ used from another loop once the first has ended.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Literal
 
 from turnwise.core.errors import SandboxError
@@ -20,7 +22,7 @@ from turnwise.sandbox import wire
 from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready
 from turnwise.sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise.sandbox.limits_hit import find_limit, read_plain
-from turnwise.sandbox.requests import CellKey, build_payload, build_rlimits, build_run, check_limits, choose_profile, to_bytes
+from turnwise.sandbox.requests import CellKey, build_payload, build_rlimits, build_run, check_limits, choose_profile
 from turnwise.sandbox.session import LocalSession
 from turnwise.sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
 
@@ -78,12 +80,33 @@ class LocalSandbox:
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - a frozen value
         """Run one program. See `Sandbox.run`."""
-        return (await self._run_many([program], limits))[0]
+        async with self._hold(1, limits):
+            return await self._run_one(program, limits)
 
     async def run_pair(self, worker: Program, grader: Program, limits: Limits = Limits()) -> tuple[Execution, Execution]:  # noqa: B008
-        """Run two programs at once, each holding one end of a stream socket as descriptor 4. They share nothing else."""
-        first, second = await self._run_many([worker, grader], limits)
-        return first, second
+        """Run two programs at once, each holding one end of a stream socket as descriptor 4; they share nothing else.
+
+        The worker ends with the grader: what it still does then is of no use, and it is stopped without a limit being noted.
+        """
+        ours, theirs = socket.socketpair()
+        running: list[Cell] = []
+        try:
+            async with self._hold(2, limits):
+                tasks = [asyncio.ensure_future(self._run_one(worker, limits, peer=ours, running=running))]
+                tasks.append(asyncio.ensure_future(self._run_one(grader, limits, peer=theirs)))
+                try:
+                    second = await tasks[1]
+                    if not tasks[0].done():
+                        for cell in running:
+                            _stop(cell)
+                    return await tasks[0], second
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            ours.close()
+            theirs.close()
 
     async def open(
         self,
@@ -123,8 +146,9 @@ class LocalSandbox:
             self._host.close()
 
     def processor_seconds(self) -> float:
-        """Processor time used so far by all cells and the programs that ended in them. For measurements."""
-        return self._spent_s + sum(cell.processor_seconds() for cell in self._cells)
+        """Processor time used so far by zygotes, cells and the programs that ended in them. For measurements."""
+        cells = sum(cell.processor_seconds() for cell in self._cells)
+        return self._spent_s + cells + sum(zygote.processor_seconds() for zygote in self._zygotes.values())
 
     async def __aenter__(self) -> LocalSandbox:
         await self._start()
@@ -150,6 +174,7 @@ class LocalSandbox:
             self._loop = loop
             self._places = asyncio.Semaphore(self._num_slots)
             self._starting = asyncio.Lock()
+            self._line = asyncio.Lock()
             for zygote in self._zygotes.values():
                 zygote.rebind()
             for cell in self._cells:
@@ -159,11 +184,8 @@ class LocalSandbox:
                 self._host = find_host(self._wanted, allow_unsafe=self._allow_unsafe)
             if self._level is None:
                 # The canaries run through the very path that programs take.
-                self._level = await verify_level(self._host, self._run_canary)
+                self._level = await verify_level(self._host, self._run_one)
                 check_required(self._level, self._require)
-
-    async def _run_canary(self, program: Program, limits: Limits) -> Execution:
-        return (await self._run_in_place([program], limits))[0]
 
     async def _zygote(self, profile: str) -> Zygote:
         assert self._host is not None
@@ -179,7 +201,8 @@ class LocalSandbox:
         return CellKey(profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
 
     async def _spawn(self, key: CellKey, *, live: bool) -> Cell:
-        assert self._host is not None and self._loop is not None
+        assert self._host is not None
+        assert self._loop is not None
         if key.network != "none" and self._host.level != "full":
             raise SandboxError(f"network={key.network!r} needs a network namespace of its own, which level {self._host.level!r} has not")
         zygote = await self._zygote(key.profile)
@@ -243,42 +266,41 @@ class LocalSandbox:
 
     # -------------------------------------------------------------------------------------------- running
 
-    async def _run_many(self, programs: Sequence[Program], limits: Limits) -> list[Execution]:
+    @contextlib.asynccontextmanager
+    async def _hold(self, num_places: int, limits: Limits) -> AsyncIterator[None]:
+        """Wait in line for places to run in. Raises SandboxError when there are not so many."""
         check_limits(limits)
         await self._start()
-        if len(programs) > self._num_slots:
-            raise SandboxError(f"{len(programs)} programs must run at once, but there are only {self._num_slots} slots; raise num_slots")
-        return await self._run_in_place(programs, limits)
-
-    async def _run_in_place(self, programs: Sequence[Program], limits: Limits) -> list[Execution]:
-        # All places are taken before anything starts, one caller at a time: two pairs can never wait for each other.
-        async with self._starting if len(programs) > 1 else _NOTHING:
-            for _ in programs:
-                await self._places.acquire()
-        ends: list[int] = []
+        if num_places > self._num_slots:
+            raise SandboxError(f"{num_places} programs must run at once, but there are only {self._num_slots} slots; raise num_slots")
+        held = 0
         try:
-            if len(programs) > 1:
-                import socket
-
-                ends = [end.detach() for end in socket.socketpair()]
-            tasks = [self._run_one(p, limits, [ends[i]] if ends else []) for i, p in enumerate(programs)]
-            return list(await asyncio.gather(*tasks)) if len(tasks) > 1 else [await tasks[0]]
+            # Who needs several takes them all before anybody else takes one: two pairs never wait for each other's half.
+            async with self._line:
+                while held < num_places:
+                    await self._places.acquire()
+                    held += 1
+            yield
         finally:
-            wire.close_all(ends)
-            for _ in programs:
+            for _ in range(held):
                 self._places.release()
 
-    async def _run_one(self, program: Program, limits: Limits, extra: list[int]) -> Execution:
-        profile = choose_profile(program.profile, to_bytes(program.code)) if program.language == "python" else "std"
+    async def _run_one(
+        self, program: Program, limits: Limits, *, peer: socket.socket | None = None, running: list[Cell] | None = None
+    ) -> Execution:
+        """Run in a place that is held. `peer` is passed on and closed here; `running` learns the cell."""
+        profile = choose_profile(program) if program.language == "python" else "std"
         payload, payload_bytes = build_payload(program)
         fds = [payload]
         try:
-            packet = build_run(program, limits, payload_bytes=payload_bytes, has_peer=bool(extra))
+            packet = build_run(program, limits, payload_bytes=payload_bytes, has_peer=peer is not None)
             if program.stdin:
                 fds.append(wire.to_memfd([program.stdin]))
             cell = await self._take(self._key(profile, program.network, limits))
+            if running is not None:
+                running.append(cell)
             try:
-                report, opened = await self._exchange(cell, packet, fds + extra, limits)
+                report, opened = await self._exchange(cell, packet, fds, peer, limits)
             except BaseException:
                 # Whatever the program is doing, it ends with its cell.
                 self._drop(cell)
@@ -296,7 +318,7 @@ class LocalSandbox:
         return execution
 
     async def _exchange(
-        self, cell: Cell, packet: bytes, fds: Sequence[int], limits: Limits
+        self, cell: Cell, packet: bytes, fds: Sequence[int], peer: socket.socket | None, limits: Limits
     ) -> tuple[bytes | None, list[int]]:
         """Send the program and wait for the report. The report is None when the cell ended instead."""
         cell.stdout.reset(limits.output_bytes)
@@ -306,7 +328,9 @@ class LocalSandbox:
             cell.cgroup.mark()
         answer = cell.expect()
         try:
-            wire.send_packet(cell.connection, packet, fds)
+            wire.send_packet(cell.connection, packet, [*fds, *([peer.fileno()] if peer else [])])
+            if peer is not None:
+                peer.close()  # or the other program would never see this one's end
             async with asyncio.timeout(limits.wall_s + REPORT_GRACE_S):
                 return await answer
         except (ConnectionError, BrokenPipeError):
@@ -380,16 +404,3 @@ def _read_outputs(names: Sequence[str], found: bytes, fds: list[int]) -> dict[st
     finally:
         wire.close_all(fds)
     return contents
-
-
-class _Nothing:
-    def processor_seconds(self) -> float:
-        """Processor time used so far by all cells and the programs that ended in them. For measurements."""
-        return self._spent_s + sum(cell.processor_seconds() for cell in self._cells)
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-
-_NOTHING = _Nothing()

@@ -26,17 +26,14 @@ def main() -> None:
         raise SystemExit("only root can compare itself with a process that has no privileges")
     rounds, count = int(sys.argv[1]), sys.argv[2]
     kinds = ("root", "unprivileged")
-    helpers = {
-        kind: subprocess.Popen(
-            [sys.executable, "-m", "turnwise.sandbox.unprivileged", "serve", count, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for kind in kinds
-    }
+    command = [sys.executable, "-m", "turnwise.sandbox.unprivileged", "serve", count]
+    helpers = {kind: subprocess.Popen([*command, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for kind in kinds}
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     levels = {}
     for _ in range(rounds):
         for kind, helper in helpers.items():
-            assert helper.stdin is not None and helper.stdout is not None
+            assert helper.stdin is not None
+            assert helper.stdout is not None
             helper.stdin.write("go\n")
             helper.stdin.flush()
             answer = json.loads(helper.stdout.readline())

@@ -10,6 +10,7 @@ It never reads a program, so no cell can find another's code in the memory it wa
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -24,11 +25,46 @@ from turnwise.sandbox import wire
 from turnwise.sandbox.cell import CellPlan, run_cell
 from turnwise.sandbox.guest.program import install_entropy, open_streams, warm_up
 from turnwise.sandbox.kernel import landlock, limits, root, seccomp, syscalls
+from turnwise.sandbox.types import Network
 
-STANDARD = (
-    "abc ast bisect builtins collections contextlib copy dataclasses datetime decimal enum fractions functools heapq io itertools json "
-    "linecache math numbers operator os random re statistics string sys textwrap threading time traceback types typing"
-).split()
+REAP_INTERVAL_MS = 1000
+NETWORKS: tuple[Network, ...] = ("none", "loopback")
+
+STANDARD = [
+    "abc",
+    "ast",
+    "bisect",
+    "builtins",
+    "collections",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "io",
+    "itertools",
+    "json",
+    "linecache",
+    "math",
+    "numbers",
+    "operator",
+    "os",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "sys",
+    "textwrap",
+    "threading",
+    "time",
+    "traceback",
+    "types",
+    "typing",
+]
 """What most programs import. Every shared library more costs each fork some microseconds, so what few programs use is not here."""
 
 PRELOADED: dict[str, tuple[str, ...]] = {
@@ -39,11 +75,31 @@ PRELOADED: dict[str, tuple[str, ...]] = {
 }
 
 WARM_UP: dict[str, str] = {
-    "std": "import json, re\nx = [i * i for i in range(9)]\nre.compile('a+').match('aa')\njson.dumps({'a': x})\nprint(x, end='')",
-    "numpy": "import numpy as n\na = n.arange(9.0).reshape(3, 3)\nn.linalg.solve(a + n.eye(3), n.ones(3))\nn.random.rand()\nprint(a @ a, end='')",
-    "sympy": "import sympy as s\nx = s.symbols('x')\nprint(s.integrate(x * s.sin(x), x), s.solve(x**2 - 2, x), s.factor(x**2 - 1), end='')",
-    "pytest": "import unittest\nunittest.TestLoader().loadTestsFromTestCase(type('T', (unittest.TestCase,), {'test_a': lambda s: None}))",
+    "std": """
+import json, re
+x = [i * i for i in range(9)]
+re.compile("a+").match("aa")
+json.dumps({"a": x})
+print(x, end="")
+""",
+    "numpy": """
+import numpy as np
+a = np.arange(9.0).reshape(3, 3)
+np.linalg.solve(a + np.eye(3), np.ones(3))
+np.random.rand()
+print(a @ a, end="")
+""",
+    "sympy": """
+import sympy as s
+x = s.symbols("x")
+print(s.integrate(x * s.sin(x), x), s.solve(x**2 - 2, x), s.factor(x**2 - 1), end="")
+""",
+    "pytest": """
+import unittest
+unittest.TestLoader().loadTestsFromTestCase(type("T", (unittest.TestCase,), {"test_a": lambda self: None}))
+""",
 }
+"""Our own code, run once per profile so that what programs do first is loaded, compiled and cached before the first fork."""
 
 
 def main() -> NoReturn:
@@ -79,10 +135,8 @@ def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
     poll.register(supervisor, select.POLLIN)
     poll.register(zygote, select.POLLIN)
     poll.poll()
-    try:
+    with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(zygote, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     os._exit(0)
 
 
@@ -92,6 +146,7 @@ class _Zygote:
         self.level: str = config["level"]
         self.user_namespace: bool = config["user_namespace"]
         self.landlock_abi: int = config["landlock_abi"]
+        self.seccomp: bool = config["seccomp"]
         self.uid, self.gid = uid, gid
         if self.user_namespace:
             syscalls.enter_user_namespace(uid, gid)
@@ -99,15 +154,27 @@ class _Zygote:
             root.build_root(extra_paths=config["extra_paths"])
         os.chdir("/")
         preload(config["profile"])
-        self.filters = {network: seccomp.build_filter(network=network) for network in ("none", "loopback")}
+        self.filters = {network: seccomp.build_filter(network=network) for network in NETWORKS}
         self.bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps cells; the supervisor watches them itself
+        self.rulesets: dict[Network, int] = {}
+        if self.level == "full":
+            # What is the same for all cells is done here once: each step in a fresh cell costs its page faults.
+            os.environ.update(_folders(root.SCRATCH))
+            syscalls.drop_bounding_set()
+            if self.landlock_abi:
+                self.rulesets = {network: self._build_ruleset(root.SCRATCH_PARENT, network) for network in self.filters}
         syscalls.set_dumpable(False)
 
     def serve(self) -> None:
         """Fork a cell per packet until the supervisor closes its end."""
         wire.send(self.control, {"ready": True})
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
         while True:
+            ready = poll.poll(REAP_INTERVAL_MS)
+            _reap()
+            if not ready:
+                continue
             header, fds = wire.receive(self.control)
             if header is None:
                 return
@@ -143,7 +210,6 @@ class _Zygote:
 
     def _enter(self, header: dict[str, Any], cgroup_fds: list[int]) -> CellPlan:
         """Namespaces, mounts, identity, Landlock, seccomp: in this order, since each forbids what came before."""
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for fd in cgroup_fds:
             os.write(fd, b"0")
         full = self.level == "full"
@@ -164,22 +230,39 @@ class _Zygote:
             syscalls.set_child_subreaper()
         if self.level == "uid" or (full and not self.user_namespace):
             syscalls.set_identity(uid, gid)
-        syscalls.drop_privileges()
+        syscalls.drop_privileges(bounding_set=not full)
         syscalls.set_pdeathsig()
         syscalls.set_dumpable(False)
         scope = None
         if self.landlock_abi:
-            write = [scratch, "/dev/null"]
-            read = ["/"] if full else root.interpreter_paths()
-            ruleset = landlock.build_ruleset(read=read, read_write=write, abi=self.landlock_abi, network=header["network"])
+            network = header["network"]
             if not full and self.landlock_abi >= 6:
                 scope = landlock.build_signal_scope(abi=self.landlock_abi)
-            landlock.restrict_self(ruleset)
-            os.close(ruleset)
+            landlock.restrict_self(self.rulesets[network] if full else self._build_ruleset(scratch, network))
         limits.apply_rlimits(**header["rlimits"])
-        seccomp.install_filter(self.filters[header["network"]])
-        os.environ.update(HOME=f"{scratch}/work", PWD=f"{scratch}/work", TMPDIR=f"{scratch}/tmp")
+        if self.seccomp:
+            seccomp.install_filter(self.filters[header["network"]])
+        if not full:
+            os.environ.update(_folders(scratch))
         return CellPlan(scratch=scratch, own_pids=full, own_uid=self.level == "uid", scope_program=scope, bash=self.bash)
+
+    def _build_ruleset(self, writable: str, network: Network) -> int:
+        """A Landlock ruleset: the interpreter is readable, `writable` and what is mounted below it writable."""
+        read = ["/"] if self.level == "full" else root.interpreter_paths()
+        return landlock.build_ruleset(read=read, read_write=[writable, "/dev/null"], abi=self.landlock_abi, network=network)
+
+
+def _folders(scratch: str) -> dict[str, str]:
+    return {"HOME": f"{scratch}/work", "PWD": f"{scratch}/work", "TMPDIR": f"{scratch}/tmp"}
+
+
+def _reap() -> None:
+    """Let go of cells that ended; the supervisor watches them itself."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
 
 
 def preload(profile: str) -> None:

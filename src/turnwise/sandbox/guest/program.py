@@ -145,10 +145,8 @@ def exit_status(code: object) -> int:
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    try:
+    with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{code}\n")
-    except (OSError, ValueError):
-        pass
     return 1
 
 

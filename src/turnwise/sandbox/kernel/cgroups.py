@@ -93,6 +93,12 @@ class Cgroup:
         cpu_s = now[2] - base[2] if self._layout.version == 2 else None
         return CgroupEvents(int(now[0] - base[0]), int(now[1] - base[1]), cpu_s)
 
+    def memory_bytes(self) -> int:
+        """Memory charged to the group now."""
+        name = "memory.current" if self._layout.version == 2 else "memory.usage_in_bytes"
+        with open(f"{self._folders[0]}/{name}", encoding="ascii") as file:
+            return int(file.read())
+
     def processes(self) -> list[int]:
         """Pids in the group, as this process sees them; 0 stands for one it cannot see."""
         return _members(self._folders[-1])

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Sequence
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox.kernel import syscalls
 
-SCRATCH = "/box"
+SCRATCH_PARENT = "/box"
+"""A folder, so that one Landlock rule covers what every cell mounts below it."""
+SCRATCH = f"{SCRATCH_PARENT}/own"
 """Where each cell mounts its own tmpfs. /tmp and /dev/shm are links into it, so nothing writable is shared."""
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")

@@ -238,7 +238,7 @@ def attempt(recorder: Recorder, test: str, step: Callable[[], Any]) -> Any:
         return step()
     except AssertionError as problem:
         recorder.record(test, "failed", f"AssertionError: {problem}")
-    except BaseException as problem:  # noqa: BLE001 (a test that exits or is interrupted did not pass)
+    except BaseException as problem:
         recorder.record(test, "error", f"{type(problem).__name__}: {problem}")
     return None
 

@@ -215,7 +215,7 @@ class Peer:
             name, value = "r", run(*arguments)
         except PeerLost:
             raise
-        except BaseException as error:  # noqa: BLE001 (whatever the code raises is the answer)
+        except BaseException as error:
             # pytest's own failure claims to be a built-in.
             if isinstance(error, AssertionError) or (type(error).__module__, type(error).__name__) == ("builtins", "Failed"):
                 self.escaped.append(f"{type(error).__name__} in a callback: {str(error)[:200]}")
@@ -224,7 +224,7 @@ class Peer:
             self.depth -= 1
         try:
             frame = self.pack(name, value, decoder.kept, before)
-        except Exception as problem:  # noqa: BLE001 (an outcome that cannot be sent is an error of the call)
+        except Exception as problem:
             refusal = AttributeError if message["q"] == "getattr" else ValueError
             frame = self.pack("e", refusal(str(problem)), [], [])
         self.send(frame)
@@ -364,7 +364,7 @@ def message_of(error: BaseException) -> str:
     """`str(error)`, or a stand-in where that fails."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 (a broken __str__ must not hide the exception)
+    except Exception:
         return "<no message>"
 
 

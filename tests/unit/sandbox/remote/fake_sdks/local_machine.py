@@ -1,0 +1,43 @@
+"""A machine that is a folder of this one: what the fake SDKs rent out. Remembers which machines there were."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+MACHINES: list[LocalMachine] = []
+FAIL_AT: set[str] = set()
+"""Operations that fail, as when the provider is down."""
+
+
+class LocalMachine:
+    def __init__(self, **options: object) -> None:
+        self.options = options
+        self.num_stops = 0
+        self.written: list[str] = []
+        MACHINES.append(self)
+        check("start")
+
+    def write(self, path: str, content: bytes) -> None:
+        check("write")
+        self.written.append(path)
+        Path(path).write_bytes(content)
+
+    def read(self, path: str) -> bytes:
+        check("read")
+        return Path(path).read_bytes()
+
+    async def execute(self, arguments: list[str]) -> int:
+        check("execute")
+        process = await asyncio.create_subprocess_exec(*arguments, stdout=-3, stderr=-3)
+        status = await process.wait()
+        return 128 - status if status < 0 else status
+
+    def stop(self) -> None:
+        self.num_stops += 1
+        check("stop")
+
+
+def check(operation: str) -> None:
+    if operation in FAIL_AT:
+        raise ConnectionError(f"{operation}: the provider is down")
