@@ -39,7 +39,9 @@ class RendererSection(Section):
     """Messages to token ids."""
 
     kind: Literal["tags", "chat"] = "tags"
-    """"tags": Search-R1's tags in running text. "chat": a chat model's own format through the `renderers` package."""
+    """"tags": tags in running text. "chat": a chat model's own format through the `renderers` package."""
+    format: Literal["search_r1", "retool"] = "search_r1"
+    """For "tags": Search-R1's (think, search, information, answer) or ReTool's (think, code, interpreter, boxed answer)."""
     name: str = "qwen3"
     """For "chat": the renderer's name, or "auto" to choose by `model.path`."""
     max_observation_tokens: int = Field(512, ge=8)

@@ -26,6 +26,12 @@ class Row:
     """95% Wilson interval of `success`."""
     tool_calls: float
     """Mean per trajectory."""
+    response_tokens: float
+    """Mean number of sampled tokens per trajectory, over all its turns; tool answers are not counted."""
+    errored: int
+    """Scored trajectories in which at least one tool call failed."""
+    recovered: float | None
+    """Share of the errored that succeeded in the end; None where none errored."""
     truncated: float
     """Share that a limit ended."""
     invalid: int
@@ -64,6 +70,11 @@ def is_success(trajectory: Trajectory) -> bool:
     return (reward.total if part is None else part) > 0.5
 
 
+def had_error(trajectory: Trajectory) -> bool:
+    """Whether a tool call of the trajectory failed: a traceback, malformed arguments, an unknown tool."""
+    return any(record.error is not None for turn in trajectory.turns for record in turn.tool_records)
+
+
 def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step: int) -> Summary:
     """Rows per `payload["kind"]` (one row "all" where tasks have no kind)."""
     by_kind: dict[str, list[Trajectory]] = {}
@@ -80,6 +91,7 @@ def _row(kind: str, trajectories: Sequence[Trajectory]) -> Row:
     successes = sum(is_success(t) for t in scored)
     low, high = compute_wilson_interval(successes, len(scored))
     count = max(1, len(scored))
+    errored = [t for t in scored if had_error(t)]
     return Row(
         kind=kind,
         n=len(scored),
@@ -87,6 +99,9 @@ def _row(kind: str, trajectories: Sequence[Trajectory]) -> Row:
         low=low,
         high=high,
         tool_calls=sum(t.num_tool_calls for t in scored) / count,
+        response_tokens=sum(t.num_sampled_tokens for t in scored) / count,
+        errored=len(errored),
+        recovered=sum(is_success(t) for t in errored) / len(errored) if errored else None,
         truncated=sum(t.stop.is_truncated for t in scored) / count,
         invalid=len(trajectories) - len(scored),
     )

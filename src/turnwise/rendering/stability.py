@@ -32,13 +32,14 @@ def check_prefix_stable(renderer: Renderer, decode: Decode, messages: Sequence[M
     `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the remedy.
     """
     name = tools[0].name if tools else "search"
+    argument = next(iter(tools[0].parameters.get("properties", {})), "query") if tools else "query"
     history: list[Message] = list(messages)
     built = renderer.open(history, tools)
     _compare(built, renderer.open(history, tools), decode, "opening the same conversation again")
     stops = [decode([token]) for token in renderer.stop_token_ids]
     reasoning = _find_reasoning(renderer)
     for number, answer in enumerate((_PROBE, "plain " + " ".join([*stops, *renderer.stop]))):
-        call = ToolCall(id=f"call_{number}", name=name, arguments=f'{{"query": "probe {number} é"}}')
+        call = ToolCall(id=f"call_{number}", name=name, arguments=f'{{"{argument}": "probe {number} é"}}')
         reply = Message(role="assistant", content=(), reasoning=reasoning, tool_calls=(call,))
         reply_ids, call_id = _check_reply(renderer, decode, built, reply)
         observation, harmless = (text_message("tool", text, tool_call_id=call_id, name=name) for text in (answer, "plain"))

@@ -1,4 +1,4 @@
-"""Search-R1's format: `<think>`, `<search>`, `<information>`, `<answer>` in running text, no chat template.
+"""Formats of tags in running text, no chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
 
 One conversation as tokens, where the tokenizer has each tag as one token (a closing tag then needs no space before it):
 
@@ -8,14 +8,16 @@ One conversation as tokens, where the tokenizer has each tag as one token (a clo
     <answer> Mira Tolen</answer>                 reply 2, sampled
 
 With any other tokenizer the tags are plain text, spelled and spaced as in the published format. As text, in messages, a tag
-always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a search returns or is worth.
+always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a tool returns or is worth.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from turnwise.core.errors import RenderError
@@ -25,32 +27,95 @@ from turnwise.rendering.tokenizer import encode_text
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_TAGS = tuple(f"<{slash}{name}>" for name in ("think", "search", "information", "answer") for slash in ("", "/"))
-_TAG = re.compile("(" + "|".join(_TAGS) + ")")
-_ENDS = ("</search>", "</answer>")
 
-NO_ACTION = "no <search> or <answer> found; write <search> query </search> to search or <answer> answer </answer> to answer"
-UNCLOSED = "a tag was opened and not closed; end a search with </search> and an answer with </answer>"
+@dataclass(frozen=True, kw_only=True)
+class TagFormat:
+    """A format as data. Every format also has `<think>` for reasoning and `<answer>`, which ends the episode."""
+
+    action: str
+    """Name of the tag whose content calls the tool."""
+    tool: str
+    """Name of that tool."""
+    argument: str
+    """The tool's one argument, a string: what stands in the tag."""
+    observation: str
+    """Name of the tag around the tool's answer."""
+    gaps: tuple[str, str, str, str]
+    """Where tags are plain text: what stands before and after the observation's opening tag, before and after its closing one."""
+    ends_unmarked: str | None
+    """Regular expression of a text that ends the episode without any tag; None where only `<answer>` does."""
+    no_action: str
+    """What the model is told about a reply that neither calls the tool nor answers."""
+    unclosed: str
+    """What it is told when a tag was left open."""
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag, opening before closing."""
+        return tuple(f"<{slash}{name}>" for name in ("think", self.action, self.observation, "answer") for slash in ("", "/"))
+
+    @cached_property
+    def ends(self) -> tuple[str, ...]:
+        """The tags that end a reply."""
+        return f"</{self.action}>", "</answer>"
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches one tag, captured."""
+        return re.compile("(" + "|".join(self.tags) + ")")
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """What a tokenizer trained for this format holds as one token each; the first ends a sequence."""
+        return "<|endoftext|>", "<|pad|>", *self.tags
+
+
+FORMATS: Mapping[str, TagFormat] = {
+    "search_r1": TagFormat(
+        action="search",
+        tool="search",
+        argument="query",
+        observation="information",
+        gaps=("\n\n", "", "", "\n\n"),
+        ends_unmarked=None,
+        no_action="no <search> or <answer> found; write <search> query </search> to search or <answer> answer </answer> to answer",
+        unclosed="a tag was opened and not closed; end a search with </search> and an answer with </answer>",
+    ),
+    "retool": TagFormat(
+        action="code",
+        tool="python",
+        argument="code",
+        observation="interpreter",
+        gaps=("\n", "\n", "\n", "\n\n"),
+        ends_unmarked=r"(?s)\\boxed\s*\{.*\}",
+        no_action="no <code> and no answer found; write <code> program </code> to run a program or \\boxed{answer} to answer",
+        unclosed="a tag was opened and not closed; end a program with </code> and an answer with </answer>",
+    ),
+}
+"""The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""
 
 _Piece = tuple[bool, str]
 """Whether it is a tag, and its text. Text that only looks like a tag, written in plain tokens, is none."""
 
 
 class TagRenderer:
-    """Implements `core.protocols.Renderer`. Tools other than `search` cannot be called in this format."""
+    """Implements `core.protocols.Renderer`. Tools other than the format's one cannot be called."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_observation_tokens: int | None = None) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, tag_format: TagFormat = FORMATS["search_r1"], *, max_observation_tokens: int | None = None
+    ) -> None:
         """`max_observation_tokens` cuts what one observation appends, the closing tag always kept; None never cuts."""
         self._tokenizer = tokenizer
+        self._format = tag_format
         self._max_observation_tokens = max_observation_tokens
         added = tokenizer.get_added_vocab()
-        self._tag_ids: dict[str, int] = {tag: added[tag] for tag in _TAGS} if all(tag in added for tag in _TAGS) else {}
+        self._tag_ids: dict[str, int] = {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
         """Empty where tags are plain text."""
         self._tag_of = {token: tag for tag, token in self._tag_ids.items()}
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._eos: list[int] = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self.stop_token_ids: tuple[int, ...] = (*self._eos, *(self._tag_ids[tag] for tag in _ENDS if self._tag_ids))
-        self.stop: tuple[str, ...] = () if self._tag_ids else _ENDS
+        self.stop_token_ids: tuple[int, ...] = (*self._eos, *(self._tag_ids[tag] for tag in tag_format.ends if self._tag_ids))
+        self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
         """The texts of the messages, a blank line between two. Tags in them (the published instruction has some) are plain text.
@@ -65,30 +130,31 @@ class TagRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """Search results inside `<information>`; anything else as plain text. Text from outside never becomes a tag token."""
+        """A tool's answer inside the observation's tag; anything else as plain text. Text from outside never becomes a tag token."""
         return to_ids([token for message in observations for token in self._observation(message)])
 
     def _observation(self, message: Message) -> list[int]:
         body = message.text.strip()
         answers_call = message.role == "tool" and message.tool_call_id is not None
-        opening, closing = ("<information>", "</information>") if answers_call else ("", "")
+        name = self._format.observation
+        opening, closing = (f"<{name}>", f"</{name}>") if answers_call else ("", "")
         if self._tag_ids:
-            head, tail = ([self._tag_ids[tag] for tag in (opening, closing) if tag[:2] == side] for side in ("<i", "</"))
+            head, tail = ([self._tag_ids[tag]] if tag else [] for tag in (opening, closing))
             ids = encode_text(self._tokenizer, f" {body}" if body else "")
         else:
-            gap = "\n\n" if answers_call else "\n"
-            head, tail = (encode_text(self._tokenizer, text) for text in (gap + opening, closing + gap))
-            # In text a tag is a tag whoever wrote it, so those in a search result lose their brackets.
-            ids = encode_text(self._tokenizer, _TAG.sub(lambda match: match[0][1:-1], body) if answers_call else body)
+            gaps = self._format.gaps if answers_call else ("\n", "", "", "\n")
+            head, tail = (encode_text(self._tokenizer, text) for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3]))
+            # In text a tag is a tag whoever wrote it, so those in a tool's answer lose their brackets.
+            ids = encode_text(self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body)
         if self._max_observation_tokens is not None:
             ids = ids[: max(0, self._max_observation_tokens - len(head) - len(tail))]
         return [*head, *ids, *tail]
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. The first complete `<search>` or `<answer>` wins; an answer stays in the content, tags and all.
+        """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and all.
 
-        Closed `<think>` spans become `reasoning`. A reply with neither search nor answer has one tool error, `unclosed` when
-        a tag was left open, else `no_action`.
+        Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag counts where there is no
+        complete action or answer. A reply with none of these has one tool error, `unclosed` when a tag was left open, else `no_action`.
         """
         pieces = self._split(completion_ids)
         raw = _join(pieces)
@@ -96,18 +162,19 @@ class TagRenderer:
         while span := _find(pieces, "think"):
             thoughts.append(_join(pieces[span[0] + 1 : span[1]]))
             del pieces[span[0] : span[1] + 1]
-        search, answer = _find(pieces, "search"), _find(pieces, "answer")
+        form = self._format
+        action, answer = _find(pieces, form.action), _find(pieces, "answer")
         calls: tuple[ToolCall, ...] = ()
         errors: tuple[ToolCallError, ...] = ()
-        if search and not (answer and answer < search):
-            query = _join(pieces[search[0] + 1 : search[1]])
-            calls = (ToolCall(id=f"call_{len(prompt_ids)}", name="search", arguments=json.dumps({"query": query}, ensure_ascii=False)),)
-            pieces = pieces[: search[0]]
-        elif not answer:
-            unclosed = any(piece in pieces for piece in ((True, "<search>"), (True, "<answer>"), (True, "<think>")))
-            kind: Literal["unclosed", "no_action"] = "unclosed" if unclosed else "no_action"
-            errors = (ToolCallError(kind=kind, raw=raw, message=UNCLOSED if unclosed else NO_ACTION),)
+        if action and not (answer and answer < action):
+            arguments = json.dumps({form.argument: _join(pieces[action[0] + 1 : action[1]])}, ensure_ascii=False)
+            calls = (ToolCall(id=f"call_{len(prompt_ids)}", name=form.tool, arguments=arguments),)
+            pieces = pieces[: action[0]]
         content = _join(pieces)
+        if not calls and not answer and not (form.ends_unmarked and re.search(form.ends_unmarked, content)):
+            unclosed = any((True, f"<{name}>") in pieces for name in (form.action, "answer", "think"))
+            kind: Literal["unclosed", "no_action"] = "unclosed" if unclosed else "no_action"
+            errors = (ToolCallError(kind=kind, raw=raw, message=form.unclosed if unclosed else form.no_action),)
         return Message(
             role="assistant",
             content=(TextPart(text=content),) if content else (),
@@ -121,7 +188,7 @@ class TagRenderer:
         tokens = [token for token in completion_ids.tolist() if token >= 0 and (token in self._tag_of or token not in self._special_ids)]
         if not self._tag_ids:
             text = self._decode(tokens)
-            return [(bool(_TAG.fullmatch(piece)), piece) for piece in _TAG.split(text) if piece]
+            return self._split_text(text)
         pieces: list[_Piece] = []
         run: list[int] = []
         for token in [*tokens, None]:
@@ -136,22 +203,26 @@ class TagRenderer:
                 run.append(token)
         return pieces
 
+    def _split_text(self, text: str) -> list[_Piece]:
+        return [(bool(self._format.pattern.fullmatch(piece)), piece) for piece in self._format.pattern.split(text) if piece]
+
     def _decode(self, tokens: list[int]) -> str:
         return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: thinking, then content, then the search. Ends with a closing tag or the end of sequence.
+        """See `Renderer.encode_reply`: thinking, then content, then the call. Ends with a closing tag or the end of sequence.
 
-        Tags written out in the content are tags; in the thinking and in the query they are plain text.
-        Raises RenderError for what the format cannot say: two calls, another tool than `search`, a query that is not a string.
+        Tags written out in the content are tags; in the thinking and in the call they are plain text.
+        Raises RenderError for what the format cannot say: two calls, another tool, an argument that is not a string.
         """
         pieces: list[_Piece] = []
         if message.reasoning is not None:
             pieces += [(True, "<think>"), (False, message.reasoning), (True, "</think>")]
-        pieces += [(bool(_TAG.fullmatch(piece)), piece) for piece in _TAG.split(message.text) if piece.strip()]
+        pieces += [piece for piece in self._split_text(message.text) if piece[1].strip()]
         if message.tool_calls:
-            pieces += [(True, "<search>"), (False, _read_query(message.tool_calls)), (True, "</search>")]
-        ended = bool(pieces) and pieces[-1][0] and pieces[-1][1] in _ENDS
+            argument = _read_argument(message.tool_calls, self._format)
+            pieces += [(True, f"<{self._format.action}>"), (False, argument), (True, f"</{self._format.action}>")]
+        ended = bool(pieces) and pieces[-1][0] and pieces[-1][1] in self._format.ends
         body = self._encode_tokens(pieces) if self._tag_ids else self._encode_plain(pieces)
         return to_ids(body if ended else body + self._eos)
 
@@ -166,8 +237,8 @@ class TagRenderer:
         return ids
 
     def _encode_plain(self, pieces: Sequence[_Piece]) -> list[int]:
-        if any(_TAG.search(text) for is_tag, text in pieces if not is_tag):
-            raise RenderError("a tag inside the thinking or the query cannot be written where tags are plain text; remove it")
+        if any(self._format.pattern.search(text) for is_tag, text in pieces if not is_tag):
+            raise RenderError("a tag inside the thinking or the call cannot be written where tags are plain text; remove it")
         return encode_text(self._tokenizer, _join(pieces))
 
 
@@ -186,13 +257,14 @@ def _join(pieces: Sequence[_Piece]) -> str:
     return " ".join(text for _, piece in pieces if (text := piece.strip()))
 
 
-def _read_query(calls: Sequence[ToolCall]) -> str:
+def _read_argument(calls: Sequence[ToolCall], form: TagFormat) -> str:
     try:
         (call,) = calls
-        query = json.loads(call.arguments)["query"]
+        argument = json.loads(call.arguments)[form.argument]
     except (ValueError, KeyError, TypeError, RecursionError):
-        query = None
-    if not isinstance(query, str) or calls[0].name != "search":
+        argument = None
+    if not isinstance(argument, str) or calls[0].name != form.tool:
         shown = ", ".join(f"{call.name}({call.arguments})" for call in calls)[:200]
-        raise RenderError(f'tags can write one call search({{"query": "..."}}) per reply, not {shown}; use renderer.kind="chat"')
-    return query
+        expected = f'{form.tool}({{"{form.argument}": "..."}})'
+        raise RenderError(f'tags can write one call {expected} per reply, not {shown}; use renderer.kind="chat"')
+    return argument

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from turnwise.reporting.summaries import format_success, kinds_of, row_of
+from turnwise.reporting.summaries import describe_behaviour, format_success, kinds_of, row_of
 
 PLAIN_INTERVAL_S = 2.0
 """Without a terminal, at most one line per step, and no more often than this."""
@@ -152,6 +152,7 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
             cells += ["-", "-"] if row is None else [format_success(row).replace("[", "\\["), f"{row['tool_calls']:.2f}"]
         count = max((row["n"] for row in rows if row is not None), default=0)
         table.add_row(kind.replace("[", "\\["), str(count), *cells, style="bold" if kind == "all" else None)
+    table.caption = "\n".join(text.replace("[", "\\[") for text in map(describe_behaviour, summaries) if text) or None
     return table
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise.reporting.charts import Series, draw_chart
 from turnwise.reporting.console import format_seconds
-from turnwise.reporting.summaries import Summary, format_success, is_control, kinds_of, row_of
+from turnwise.reporting.summaries import Summary, describe_behaviour, format_success, is_control, kinds_of, row_of
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -108,7 +108,7 @@ def draw_results(summaries: Sequence[Summary]) -> str:
     return (
         f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
         '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. Questions that could not be scored '
-        "are not part of n.</p>"
+        "are not part of n.</p>" + "".join(f"<p>{escape(text)}.</p>" for text in map(describe_behaviour, summaries) if text)
     )
 
 

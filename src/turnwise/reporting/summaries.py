@@ -47,6 +47,18 @@ def row_of(summary: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     return next((row for row in summary["rows"] if row["kind"] == kind), None)
 
 
+def describe_behaviour(summary: Mapping[str, Any]) -> str:
+    """How long the replies of an evaluation were and how many trajectories got over a failed tool call, in words.
+
+    Empty for a summary without these numbers (of an older run) or without any row.
+    """
+    row = row_of(summary, "all")
+    if row is None or "response_tokens" not in row:
+        return ""
+    text = f"{summary['label']}: {row['response_tokens']:.1f} sampled tokens per question"
+    if row["recovered"] is None:
+        return f"{text}, no tool call failed"
+    return f"{text}, {100 * row['recovered']:.1f}% of the {row['errored']} trajectories with a failed tool call recovered"
 
 
 def format_success(row: Mapping[str, Any]) -> str:

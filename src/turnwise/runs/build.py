@@ -23,12 +23,17 @@ from turnwise.core.types import ToolSpec
 from turnwise.engines.local import LocalEngine
 from turnwise.models.build import build_model, load_model
 from turnwise.rendering.stability import check_prefix_stable
-from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, TAG_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
+from turnwise.rendering.tags import FORMATS, TagRenderer
+from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
 from turnwise.rollout.group import FailurePolicy, RolloutWorker
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Sampling
 
-FAMILIES = {"search_qa": "turnwise.environments.search_qa.family:SearchQA"}
+FAMILIES = {
+    "math_code": "turnwise.environments.math_code.family:MathCode",
+    "search_qa": "turnwise.environments.search_qa.family:SearchQA",
+    "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
+}
 """Built-in environment families by name; any other `environment.name` is an import path."""
 
 
@@ -65,16 +70,14 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedT
     path = config.tokenizer.path or config.model.path
     if path:
         return load_tokenizer(Path(path))
-    specials = TAG_SPECIAL_TOKENS if config.renderer.kind == "tags" else QWEN3_SPECIAL_TOKENS
+    specials = FORMATS[config.renderer.format].special_tokens if config.renderer.kind == "tags" else QWEN3_SPECIAL_TOKENS
     return train_tokenizer(family.texts(config.tokenizer.num_texts), vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
 
 
 def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
     """The recipe's renderer."""
     if config.renderer.kind == "tags":
-        from turnwise.rendering.tags import TagRenderer
-
-        return TagRenderer(tokenizer, max_observation_tokens=config.renderer.max_observation_tokens)
+        return TagRenderer(tokenizer, FORMATS[config.renderer.format], max_observation_tokens=config.renderer.max_observation_tokens)
     from turnwise.rendering.chat import ChatRenderer
 
     return ChatRenderer(tokenizer, name=config.renderer.name)

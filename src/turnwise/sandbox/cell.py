@@ -1,7 +1,7 @@
 """A cell: the first process of its own namespaces, which forks one program after the other and leaves nothing of them behind.
 
 A *slot* cell runs programs one at a time: fork, wait with a deadline, kill everything that is left, reap it, wipe the scratch
-folder, report. A *host* cell starts one live process (a Python interpreter or a shell), reaps orphans and opens files for the
+folder, report. A cell that runs *once* becomes its only program itself, and its zygote reports. A *host* cell starts one live process (a Python interpreter or a shell), reaps orphans and opens files for the
 supervisor. Both end when the supervisor's end of their socket closes, and are ended by the kernel when their zygote dies.
 
 The cell itself never reads a program's code, and runs with the same rights as the program: none. What it reports (wait status,
@@ -19,12 +19,14 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from turnwise.sandbox import wire
 from turnwise.sandbox.guest.live import LiveInterpreter
 from turnwise.sandbox.guest.program import run_python, seed_everything, write_files
 from turnwise.sandbox.kernel import files, landlock, limits, syscalls
+
+CellKind = Literal["slot", "once", "host"]
 
 PAIR_FD = 4
 """Where a program finds its end of the socket to the program it is paired with."""
@@ -50,7 +52,7 @@ class CellPlan:
     bash: str
 
 
-def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan, *, live: bool) -> NoReturn:
+def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan, kind: CellKind) -> NoReturn:
     """Serve requests until the socket closes. Never returns."""
     os.chdir(os.path.join(plan.scratch, "work"))
     devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -59,10 +61,7 @@ def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan
     wire.close_all([devnull, stdout, stderr])
     place = _Place(connection, plan)
     try:
-        if live:
-            place.host()
-        else:
-            place.serve_slot()
+        {"slot": place.serve_slot, "once": place.run_once, "host": place.host}[kind]()
     finally:
         os._exit(0)
 
@@ -71,6 +70,9 @@ class _Place:
     def __init__(self, connection: socket.socket, plan: CellPlan) -> None:
         self.connection = connection
         self.plan = plan
+
+    def _open_folders(self) -> None:
+        plan = self.plan
         self.scratch_fd = os.open(plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.folders = {name: files.open_folder(self.scratch_fd, name) for name in ("work", "tmp")}
         self.children = -1
@@ -79,7 +81,14 @@ class _Place:
 
     # -------------------------------------------------------------------------------------------- one-shot programs
 
+    def run_once(self) -> None:
+        packet, fds = wire.receive_packet(self.connection)
+        if packet:
+            _, _, cpu_s, flags, payload_bytes = wire.RUN.unpack_from(packet)
+            self._become_program(fds, flags, cpu_s, payload_bytes)
+
     def serve_slot(self) -> None:
+        self._open_folders()
         wire.send(self.connection, {"ready": True})
         connection, wipe = self.connection, self._wipe
         poll = select.poll()
@@ -179,6 +188,7 @@ class _Place:
 
     def host(self) -> None:
         """Start one live process and serve the supervisor's wishes about it."""
+        self._open_folders()
         header, fds = wire.receive(self.connection)
         if header is None:
             return

@@ -16,6 +16,7 @@ from typing import Any
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
+from turnwise.sandbox.cell import CellKind
 from turnwise.sandbox.kernel.cgroups import Cgroup
 
 START_DEADLINE_S = 60.0
@@ -168,12 +169,12 @@ class Zygote:
 class Cell:
     """One running cell: its socket, its output pipes, its pidfd. Readers belong to one event loop at a time."""
 
-    def __init__(self, key: Any, cgroup: Cgroup | None, scratch: str | None, index: int, *, live: bool) -> None:
+    def __init__(self, key: Any, cgroup: Cgroup | None, scratch: str | None, index: int, kind: CellKind) -> None:
         self.key = key
         self.cgroup = cgroup
         self.scratch = scratch
         self.index = index
-        self.live = live
+        self.kind = kind
         self.num_runs = 0
         self.programs_cpu_s = 0.0
         self.pidfd = -1

@@ -20,6 +20,7 @@ from typing import Any
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox.canaries import PROPERTIES, run_canaries
+from turnwise.sandbox.cell import CellKind
 from turnwise.sandbox.handles import Cell
 from turnwise.sandbox.kernel.cgroups import CgroupPool
 from turnwise.sandbox.kernel.probe import Capabilities, best_level, probe
@@ -116,7 +117,7 @@ class Host:
             "extra_paths": [],
         }
 
-    def build_cell(self, key: CellKey, *, live: bool) -> Cell:
+    def build_cell(self, key: CellKey, kind: CellKind) -> Cell:
         """A cell's descriptors, cgroup and folder; the process comes later."""
         index = next(_cell_numbers)
         # The cell itself counts as a process, as does the one between forks.
@@ -131,7 +132,7 @@ class Host:
                 for path in (place, place / "work", place / "tmp"):
                     os.chown(path, self.capabilities.cell_uid(index), self.capabilities.cell_uid(index))
             scratch = str(place)
-        return Cell(key, cgroup, scratch, index, live=live)
+        return Cell(key, cgroup, scratch, index, kind)
 
     def uid_of(self, cell: Cell) -> int:
         """The user id the cell runs under where it can be chosen: its own, so that limits and signals stop at it."""

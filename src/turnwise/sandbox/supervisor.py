@@ -14,11 +14,13 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Literal
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
+from turnwise.sandbox.cell import CellKind
 from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready
 from turnwise.sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise.sandbox.limits_hit import find_limit, read_plain
@@ -122,7 +124,7 @@ class LocalSandbox:
         await self._start()
         if len(self._sessions) >= self._max_sessions:
             raise SandboxError(f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some or raise max_sessions")
-        cell = await self._spawn(self._key("std" if profile == "auto" else profile, network, limits), live=True)
+        cell = await self._spawn(self._key("std" if profile == "auto" else profile, network, limits), "host")
         session = LocalSession(cell, language=language, limits=limits, seed=seed, level=self._name, on_close=self._forget_session)
         self._sessions.add(session)
         try:
@@ -200,17 +202,17 @@ class LocalSandbox:
     def _key(self, profile: str, network: Network, limits: Limits) -> CellKey:
         return CellKey(profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
 
-    async def _spawn(self, key: CellKey, *, live: bool) -> Cell:
+    async def _spawn(self, key: CellKey, kind: CellKind) -> Cell:
         assert self._host is not None
         assert self._loop is not None
         if key.network != "none" and self._host.level != "full":
             raise SandboxError(f"network={key.network!r} needs a network namespace of its own, which level {self._host.level!r} has not")
         zygote = await self._zygote(key.profile)
-        cell = self._host.build_cell(key, live=live)
+        cell = self._host.build_cell(key, kind)
         self._cells.add(cell)
         try:
             header = {
-                "live": live,
+                "kind": kind,
                 "uid": self._host.uid_of(cell),
                 "scratch": cell.scratch,
                 "network": key.network,
@@ -221,7 +223,7 @@ class LocalSandbox:
             cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
             cell.passed()
             cell.attach(self._loop)
-            if not live:
+            if kind == "slot":
                 answer, _ = await asyncio.wait_for(cell.expect(), SPAWN_DEADLINE_S)
                 check_ready(answer, "a cell")
         except BaseException as error:
@@ -243,7 +245,7 @@ class LocalSandbox:
             oldest = others[0]
             self._idle[oldest.key].remove(oldest)
             self._drop(oldest)
-        return await self._spawn(key, live=False)
+        return await self._spawn(key, "slot")
 
     def _give_back(self, cell: Cell) -> None:
         cell.num_runs += 1
@@ -296,7 +298,10 @@ class LocalSandbox:
             packet = build_run(program, limits, payload_bytes=payload_bytes, has_peer=peer is not None)
             if program.stdin:
                 fds.append(wire.to_memfd([program.stdin]))
-            cell = await self._take(self._key(profile, program.network, limits))
+            key = self._key(profile, program.network, limits)
+            # Output files are read by a cell that outlives its program.
+            once = self._mode == "strict" and self._name == "full" and not program.outputs
+            cell = await (self._spawn(key, "once") if once else self._take(key))
             if running is not None:
                 running.append(cell)
             try:
@@ -324,6 +329,7 @@ class LocalSandbox:
         cell.stdout.reset(limits.output_bytes)
         cell.stderr.reset(limits.output_bytes)
         cell.on_overflow = lambda: _stop(cell)
+        timer = None
         if cell.cgroup is not None:
             cell.cgroup.mark()
         answer = cell.expect()
@@ -331,14 +337,23 @@ class LocalSandbox:
             wire.send_packet(cell.connection, packet, [*fds, *([peer.fileno()] if peer else [])])
             if peer is not None:
                 peer.close()  # or the other program would never see this one's end
+            if cell.kind == "once":
+                assert self._loop is not None
+                started = time.monotonic()
+                timer = self._loop.call_later(limits.wall_s, _stop, cell)
             async with asyncio.timeout(limits.wall_s + REPORT_GRACE_S):
-                return await answer
+                report, opened = await answer
+            if timer is not None:
+                report = _complete(report, time.monotonic() - started, limits)
+            return report, opened
         except (ConnectionError, BrokenPipeError):
             return None, []
         except TimeoutError as error:
             raise SandboxError(f"a cell did not report within {REPORT_GRACE_S} s of its program's deadline; it was killed") from error
         finally:
             cell.on_overflow = None
+            if timer is not None:
+                timer.cancel()
 
     def _lost(self, cell: Cell, limits: Limits) -> Execution:
         """The cell died under its program. Only the kernel's memory killer does that by rule."""
@@ -388,7 +403,18 @@ class LocalSandbox:
         )
 
 
+def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:
+    """Add what only the supervisor knows of a cell that was its own program: the time, and who killed it."""
+    status, ended, _, *rest = wire.REPORT.unpack(report)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        ended = wire.WALL if elapsed_s >= limits.wall_s else wire.KILLED
+    return wire.REPORT.pack(status, ended, elapsed_s, *rest)
+
+
 def _stop(cell: Cell) -> None:
+    if cell.kind == "once":
+        cell.kill()
+        return
     try:
         wire.send_packet(cell.connection, wire.KILL)
     except OSError:

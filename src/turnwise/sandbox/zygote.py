@@ -156,6 +156,7 @@ class _Zygote:
         preload(config["profile"])
         self.filters = {network: seccomp.build_filter(network=network) for network in NETWORKS}
         self.bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
+        self.once: dict[int, tuple[int, socket.socket]] = {}
         self.rulesets: dict[Network, int] = {}
         if self.level == "full":
             # What is the same for all cells is done here once: each step in a fresh cell costs its page faults.
@@ -171,9 +172,12 @@ class _Zygote:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         while True:
-            ready = poll.poll(REAP_INTERVAL_MS)
+            ready = {fd for fd, _ in poll.poll(REAP_INTERVAL_MS)}
+            for pidfd in ready & self.once.keys():
+                poll.unregister(pidfd)
+                self._report(pidfd)
             _reap()
-            if not ready:
+            if self.control.fileno() not in ready:
                 continue
             header, fds = wire.receive(self.control)
             if header is None:
@@ -193,9 +197,22 @@ class _Zygote:
                 continue
             if pid == 0:
                 self._become_cell(header, fds)
-            wire.close_all(fds)
             wire.send(self.control, {"cell": True}, [pidfd])
-            os.close(pidfd)
+            if header["kind"] == "once":
+                self.once[pidfd] = pid, socket.socket(fileno=fds.pop(0))
+                poll.register(pidfd, select.POLLIN)
+            else:
+                os.close(pidfd)
+            wire.close_all(fds)
+
+    def _report(self, pidfd: int) -> None:
+        """Tell the supervisor how a cell ended that was its own program."""
+        pid, connection = self.once.pop(pidfd)
+        os.close(pidfd)
+        with connection, contextlib.suppress(ChildProcessError, OSError):
+            _, status, usage = os.wait4(pid, 0)
+            cpu_s = usage.ru_utime + usage.ru_stime
+            wire.send_packet(connection, wire.REPORT.pack(status, wire.BY_ITSELF, 0.0, cpu_s, usage.ru_maxrss * 1024, False))
 
     def _become_cell(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
         connection = socket.socket(fileno=fds[0])
@@ -206,7 +223,7 @@ class _Zygote:
         except OSError as error:
             wire.send(connection, {"error": f"{type(error).__name__}: {error}"})
             os._exit(1)
-        run_cell(connection, fds[1], fds[2], plan, live=header["live"])
+        run_cell(connection, fds[1], fds[2], plan, header["kind"])
 
     def _enter(self, header: dict[str, Any], cgroup_fds: list[int]) -> CellPlan:
         """Namespaces, mounts, identity, Landlock, seccomp: in this order, since each forbids what came before."""

@@ -2,7 +2,23 @@
 
 import pytest
 
-from turnwise.core.types import Invalid, RewardPart, Scored, StopReason, Task, Trajectory, TrajectoryGroup, text_message
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Invalid,
+    RewardPart,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolRecord,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+    text_message,
+    to_floats,
+    to_ids,
+)
 from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.evaluation.summary import summarise
 
@@ -47,3 +63,42 @@ def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:
 
 def test_tasks_without_a_kind_give_one_row() -> None:
     assert [r.kind for r in summarise([group(None, Scored(total=1.0))], name="n", label="l", step=0).rows] == ["all"]
+
+
+def attempt(*turns: tuple[int, str | None], reward: object) -> TrajectoryGroup:
+    """One trajectory of turns `(sampled tokens, error of the turn's call)`."""
+    task = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
+    made = [
+        Turn(
+            parent=index - 1 if index else None,
+            context_ids=to_ids([1, 2, 3]),
+            completion=Completion(
+                token_ids=to_ids([5] * count),
+                logprobs=to_floats([0.0] * count),
+                finish_reason=FinishReason.STOP,
+                version_first=0,
+                version_last=0,
+            ),
+            message=text_message("assistant", "r"),
+            tool_records=(ToolRecord(call=ToolCall(id="c", name="t", arguments="{}"), observation="o", error=error, seconds=0.0),),
+        )
+        for index, (count, error) in enumerate(turns)
+    ]
+    trajectory = Trajectory(task_id=task.id, group_id="g", member=0, turns=tuple(made), stop=StopReason.DONE, reward=reward)  # type: ignore[arg-type]
+    return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
+
+
+def test_recovery_counts_only_trajectories_with_a_failed_call() -> None:
+    right, wrong = (Scored(total=total, parts=(RewardPart(name="success", value=value),)) for total, value in ((1.0, 1.0), (-1.0, 0.0)))
+    groups = [
+        attempt((4, None), (2, None), reward=right),  # never failed
+        attempt((4, "NameError"), (5, None), (2, None), reward=right),  # recovered
+        attempt((4, "NameError"), (2, None), reward=wrong),
+        attempt((4, "NameError"), (5, "ValueError"), (2, None), reward=wrong),  # two failures are one trajectory
+        attempt((9, "NameError"), reward=Invalid(reason="crash", retryable=False)),
+    ]
+    row = summarise(groups, name="n", label="l", step=0).row("all")
+    assert (row.n, row.errored) == (4, 3)
+    assert row.recovered == pytest.approx(1 / 3)
+    assert row.response_tokens == pytest.approx((6 + 11 + 6 + 11) / 4)  # observations do not count
+    assert summarise(groups[:1], name="n", label="l", step=0).row("all").recovered is None

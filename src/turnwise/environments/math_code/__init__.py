@@ -1,0 +1,1 @@
+"""Mathematics with a Python interpreter (ReTool): generated problems, reasoning-gym, and published data sets."""

@@ -1,0 +1,134 @@
+r"""One episode of a problem: the prompt, the interpreter, the boxed answer, the score.
+
+A reply thinks and either runs a program, whose output or traceback comes back, or gives the final `\boxed{}`. The environment does not
+know how code is isolated or how answers are compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, StopReason, Task, ToolCall, ToolRecord, text_message
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.rewards.guard import score_guarded
+from turnwise.rewards.math_answer import RewardRule, compute_retool_reward, final_boxed
+from turnwise.sandbox.types import Execution, Limits, Program
+
+NO_INTERPRETER = "there is no interpreter\n"
+NO_CALLS_LEFT = "no more code can be run; the answer is due\n"
+NO_OUTPUT = "no output; print the result\n"
+INVALID_REPLY = (
+    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I write \\boxed{answer}. I try again.\n"
+)
+
+_FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
+
+
+class CodeRunner(Protocol):
+    """Runs a program somewhere safe."""
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        """See `Sandbox.run`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an episode allows and how it is paid."""
+
+    code: bool
+    """Whether there is an interpreter. False is a control that must fail: every program is answered with `NO_INTERPRETER`."""
+    max_calls: int
+    """Programs per episode; further ones are answered with `NO_CALLS_LEFT`."""
+    limits: Limits
+    """Of one program."""
+    traceback_lines: int
+    """How many of the last lines of standard error a failed program shows."""
+    reward: RewardRule
+    tool_timeout_s: float
+    reward_timeout_s: float
+    max_observation_chars: int
+
+
+class MathEnvironment(ToolEnvironment):
+    """A problem, an interpreter, an answer. Single use."""
+
+    def __init__(self, *, runner: CodeRunner, judge: Callable[[Task, str], bool], rules: Rules) -> None:
+        """`judge` says whether an answer is right; it may block, and raises RewardError when it cannot say."""
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        self._runner = runner
+        self._judge = judge
+        self._rules = rules
+        self._task: Task | None = None
+        self._seed = 0
+        self._failed = False
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The prompt and the interpreter."""
+        self._task, self._seed = task, seed
+        return task.prompt, (self.python,)
+
+    async def python(self, code: str) -> str:
+        """Run a Python program and see what it prints.
+
+        Args:
+            code: The program. It starts from nothing each time; print what you want to see.
+        """
+        if not self._rules.code:
+            return NO_INTERPRETER
+        number = len(self.tool_records)
+        if number >= self._rules.max_calls:
+            return NO_CALLS_LEFT
+        program = Program(code=strip_fence(code), seed=derive_seed(self._seed, "program", number))
+        execution = await self._runner.run(program, self._rules.limits)
+        self._failed = not execution.ok
+        return describe_execution(execution, self._rules)
+
+    async def _call(self, call: ToolCall) -> ToolRecord:
+        """A program that failed is a call with an error, told to the model in the interpreter's own words."""
+        self._failed = False
+        record = await super()._call(call)
+        return replace(record, error=record.observation) if self._failed else record
+
+    def invalid_reply(self, message: Message) -> Message:
+        """A fixed text for a reply that neither runs code nor answers; what was wrong with the call otherwise."""
+        if all(error.kind == "no_action" for error in message.tool_errors):
+            return text_message("tool", INVALID_REPLY)
+        return super().invalid_reply(message)
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`. Invalid when judging fails."""
+        task, answer = self._task, final_boxed(replies)
+        correct: Reward = Scored(total=0.0)
+        if task is not None and answer is not None:
+            correct = await score_guarded(lambda: float(self._judge(task, answer)), self._rules.reward_timeout_s)
+        if isinstance(correct, Invalid):
+            return correct
+        total = compute_retool_reward(correct=bool(correct.total), num_replies=max(1, len(replies)), rule=self._rules.reward)
+        return Scored(total=total, parts=(RewardPart(name="success", value=correct.total),))
+
+
+def strip_fence(code: str) -> str:
+    """The program inside a Markdown fence, where the whole text is one; else the text itself."""
+    match = _FENCE.match(code)
+    return match[1] if match else code
+
+
+def describe_execution(execution: Execution, rules: Rules) -> str:
+    """What the model sees of an execution: the output, then why it stopped: a limit, or the last lines of the traceback."""
+    output = execution.stdout.decode("utf-8", "replace")
+    if execution.stdout_dropped:
+        output += f"\n[{execution.stdout_dropped} bytes of output dropped]\n"
+    if execution.ok:
+        return output if output.strip() else NO_OUTPUT
+    if output and not output.endswith("\n"):
+        output += "\n"
+    if execution.limit is not None:
+        return f"{output}LimitError: the program hit its {execution.limit} limit\n"
+    lines = execution.stderr.decode("utf-8", "replace").strip().splitlines()
+    how = f"signal {execution.signal}" if execution.signal is not None else f"status {execution.exit_code}"
+    return output + "\n".join(lines[-rules.traceback_lines :] or [f"the program ended with {how}"]) + "\n"

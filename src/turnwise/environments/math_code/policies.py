@@ -1,0 +1,92 @@
+"""Policies written by hand for problems with code: an oracle, a random baseline and the naive demonstrator.
+
+Oracle and demonstrator take the program from the problem and the answer from what the interpreter printed. Only where a task has no
+program (reasoning-gym, files) does the oracle read the gold answer; nobody demonstrates there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from random import Random
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.environments.math_code.problems import Problem
+from turnwise.rewards.math_answer import parse_integer
+
+_ERROR = re.compile(r"^\w*(?:Error|Exception|Interrupt|Iteration): ", re.MULTILINE)
+
+
+def code_message(code: str, number: int) -> Message:
+    """A reply that runs a program; `number` counts the replies so far and keeps call ids apart."""
+    call = ToolCall(id=f"call_{number}", name="python", arguments=json.dumps({"code": code}, ensure_ascii=False))
+    return Message(role="assistant", content=(), tool_calls=(call,))
+
+
+def answer_message(answer: str | int) -> Message:
+    r"""A reply that answers: `\boxed{ 7 }`, the number between spaces as in questions and outputs."""
+    return text_message("assistant", f"\\boxed{{ {answer} }}")
+
+
+def problem_of(task: Task) -> Problem | None:
+    """The generated problem of a task; None for other tasks."""
+    parts = task.payload.get("parts")
+    return None if parts is None else Problem(kind=task.payload["kind"], parts=tuple(parts))
+
+
+def _outputs(messages: Sequence[Message]) -> list[str]:
+    return [message.text.strip() for message in messages if message.role == "tool"]
+
+
+class OraclePolicy:
+    """Runs the program that always works and answers with what it printed; with "0" where it printed no number."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The program, or the answer."""
+        problem, outputs = problem_of(task), _outputs(messages)
+        if problem is None:
+            return answer_message(task.payload["answers"][0])
+        if not outputs:
+            return code_message(problem.solution, 0)
+        number = parse_integer(outputs[-1])
+        return answer_message(0 if number is None else number)
+
+
+class RandomPolicy:
+    """Multiplies two random numbers every other time, then answers with a random number."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """A program without sense, or a guess."""
+        if not _outputs(messages) and rng.random() < 0.5:
+            return code_message(f"print( {rng.randrange(10, 100)} * {rng.randrange(10, 100)} )", 0)
+        return answer_message(rng.randrange(100))
+
+
+class NaivePolicy:
+    """The demonstrator: it shows how programs are run, but rarely how one gets over an error.
+
+    Its first program is the one that comes to mind, with the kind's slip in it with probability `bug_rate`. When the interpreter prints a
+    number, it answers with that. After an error it writes the right program with probability `fix_rate`; else it gives up and guesses.
+    """
+
+    def __init__(self, bug_rate: float, fix_rate: float) -> None:
+        """Both are probabilities."""
+        self._bug_rate = bug_rate
+        self._fix_rate = fix_rate
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The first program, the answer, a second program, or a guess. Raises ConfigError for a task that was not generated."""
+        problem, outputs = problem_of(task), _outputs(messages)
+        if problem is None:
+            raise ConfigError("the naive policy demonstrates generated problems only; use environment.args.mode='generated' or sft.steps=0")
+        if not outputs:
+            slips = problem.slip is not None and rng.random() < self._bug_rate
+            return code_message(problem.slip if slips and problem.slip is not None else problem.attempt, 0)
+        number = parse_integer(outputs[-1])
+        if number is not None:
+            return answer_message(number)
+        if len(outputs) == 1 and _ERROR.search(outputs[0]) and rng.random() < self._fix_rate:
+            return code_message(problem.solution, 1)
+        return answer_message(rng.randrange(100))

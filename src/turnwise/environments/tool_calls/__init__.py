@@ -1,0 +1,1 @@
+"""API calls from schemas with opaque names."""

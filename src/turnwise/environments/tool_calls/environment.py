@@ -1,0 +1,147 @@
+"""One episode of an API: what is shown, one reply, ToolRL's reward (arXiv 2504.13958).
+
+Single step: the reply's calls are checked against the schemas and recorded, and the episode is over. The gold calls are read only to
+score; success is decided by the recorded calls, whatever format the model wrote them in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from turnwise.core.protocols import StepResult
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, StopReason, Task, ToolCall, text_message
+from turnwise.environments.tool_calls.problems import Api
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.rewards.tool_rl import Call, Granularity, compute_correctness, compute_tool_rl_reward
+from turnwise.tools.tool import Tool
+
+Prompt = Literal["short", "chat"]
+SchemaSwitch = Literal["on", "shuffled", "blanked"]
+
+PROMPTS: Mapping[Prompt, str] = {
+    "short": "{apis}Request : {request} .\n",
+    "chat": (
+        "Use the tools for the request below: make every call it takes, all in one reply, with the values the request gives. "
+        "When a value that a call needs is missing, make no call and ask for it. When no tool fits, make no call and say so.\n\n"
+        "Request : {request} .\n"
+    ),
+}
+"""The first message. "short" writes the API out, one tool per line; "chat" is for models whose template shows the tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an episode shows and how it is paid."""
+
+    prompt: Prompt
+    schema: SchemaSwitch
+    """"on", or a control that must fail: "shuffled" gives the names of an API to each other, "blanked" replaces them all."""
+    granularity: Granularity
+    scale: float
+    """Correctness lies in [-scale, scale]."""
+    tool_timeout_s: float
+    max_observation_chars: int
+
+
+def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Message, ...]:
+    """What the model is told first."""
+    text = PROMPTS[prompt].format(apis="".join(f"{api.text}\n" for api in apis), request=request)
+    return (text_message("user", text),)
+
+
+def read_apis(task: Task) -> tuple[Api, ...]:
+    """The API of a task."""
+    return tuple(
+        Api(name=api["name"], capability=api["capability"], parameters=tuple((name, slot) for name, slot in api["parameters"]))
+        for api in task.payload["apis"]
+    )
+
+
+def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Api, ...]:
+    """The API as the switch shows it: no tool and no parameter keeps its own name unless the switch is "on"."""
+    if schema == "on":
+        return tuple(apis)
+    names = [[api.name for api in apis], [name for api in apis for name, _ in api.parameters]]
+    shown: dict[str, str] = {}
+    for group in names:
+        # A rotation of distinct names: none stays where it was.
+        shift = rng(seed, "shuffled").randrange(1, len(group))
+        others = group[shift:] + group[:shift]
+        shown |= {name: others[i] if schema == "shuffled" else f"blank{len(shown) + i}" for i, name in enumerate(group)}
+    return tuple(
+        replace(api, name=shown[api.name], parameters=tuple((shown[name], slot) for name, slot in api.parameters)) for api in apis
+    )
+
+
+async def _accept(**arguments: object) -> str:
+    """What every API does: nobody reads its answer, the calls are the result."""
+    return "accepted"
+
+
+class ToolCallsEnvironment(ToolEnvironment):
+    """An API, a request, one reply. Single use."""
+
+    def __init__(self, rules: Rules) -> None:
+        """See `Rules`."""
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        self._rules = rules
+        self._task_id = ""
+        self._gold: list[Call] = []
+        self._reply: Message | None = None
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The prompt; the tools are the API's schemas, not functions."""
+        self._task_id = task.id
+        self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
+        apis = hide_names(read_apis(task), self._rules.schema, seed)
+        self._tools = {api.name: Tool(spec=api.to_spec(), function=_accept) for api in apis}
+        return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
+
+    async def step(self, message: Message) -> StepResult:
+        """See `Environment.step`. The first reply ends the episode; its calls are recorded with what the schemas say about them."""
+        result = await super().step(message)
+        self._stage = "over"
+        self._reply = message
+        return replace(result, observations=(), done=True)
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """Parts `format`, `correctness` (their sum is the total) and `success`.
+
+        Well formed is a reply of calls alone where calls are wanted, of words alone where none is. Success: well formed and the calls
+        are exactly the gold ones in any order. A reply that a limit cut off counts as malformed, without calls.
+        """
+        reply = self._reply
+        well_formed = False
+        predicted: list[Call] | None = None
+        if reply is not None and not reply.tool_errors:
+            predicted = read_calls(reply.tool_calls)
+            well_formed = predicted is not None and bool(predicted) == bool(self._gold) and bool(reply.text.strip()) != bool(self._gold)
+        reward = compute_tool_rl_reward(
+            predicted or None, self._gold, well_formed=well_formed, granularity=self._rules.granularity, scale=self._rules.scale
+        )
+        exact = compute_correctness(predicted, self._gold, granularity="coarse", scale=1.0) == 1.0 if self._gold else True
+        return replace(reward, parts=(*reward.parts, RewardPart(name="success", value=float(well_formed and exact))))
+
+    def state_hash(self) -> str:
+        """16 hexadecimal digits of the episode's state: the task and the calls made. Equal states have equal hashes."""
+        made = [(record.call.name, record.call.arguments) for record in self.tool_records]
+        return hashlib.sha256(json.dumps([self._task_id, made]).encode()).hexdigest()[:16]
+
+
+def read_calls(calls: Sequence[ToolCall]) -> list[Call] | None:
+    """The calls with their arguments read; None when the arguments of one are no JSON object."""
+    read: list[Call] = []
+    for call in calls:
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(arguments, dict):
+            return None
+        read.append((call.name, arguments))
+    return read

@@ -1,0 +1,159 @@
+"""Policies written by hand for API requests: an oracle, a random baseline and the naive demonstrator.
+
+All read what the model reads, the API's lines and the request; only where the prompt leaves the API to a chat template do they take it
+from the task. None reads the gold calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.environments.tool_calls.environment import read_apis
+from turnwise.environments.tool_calls.problems import Api, Wish
+from turnwise.rewards.tool_rl import Call
+
+DECLINE = "no tool fits"
+
+_API = re.compile(r"^(\w+) : (\w+) \( (.+) \)$", re.MULTILINE)
+_REQUEST = re.compile(r"^Request : (.+) \.$", re.MULTILINE)
+
+
+def calls_message(calls: Sequence[Call]) -> Message:
+    """A reply that makes calls, and nothing else."""
+    made = [
+        ToolCall(id=f"call_{number}", name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    return Message(role="assistant", content=(), tool_calls=tuple(made))
+
+
+def words_message(words: str) -> Message:
+    """A reply without a call."""
+    return text_message("assistant", f"<answer> {words} </answer>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a policy understands of what it is shown."""
+
+    apis: tuple[Api, ...]
+    wishes: tuple[Wish, ...]
+
+    @staticmethod
+    def of(task: Task, messages: Sequence[Message]) -> Reading:
+        """Read the first message; the task's API where it shows none."""
+        text = messages[0].text
+        apis = [
+            Api(name=name, capability=capability, parameters=tuple(_pair(pair, " : ") for pair in parameters.split(" , ")))
+            for capability, name, parameters in _API.findall(text)
+        ]
+        request = _REQUEST.search(text)
+        wishes = [_read_wish(wish) for wish in (request[1] if request else "").split(" then ")]
+        return Reading(apis=tuple(apis) or read_apis(task), wishes=tuple(wishes))
+
+    def api_for(self, wish: Wish) -> Api | None:
+        """The tool that a wish is about; None when there is none."""
+        return next((api for api in self.apis if api.capability == wish.capability), None)
+
+    @property
+    def values(self) -> list[str]:
+        """Every value of the request."""
+        return [value for wish in self.wishes for _, value in wish.values]
+
+
+def _pair(text: str, separator: str) -> tuple[str, str]:
+    left, _, right = text.partition(separator)
+    return left, right
+
+
+def _read_wish(text: str) -> Wish:
+    capability, _, given = text.partition(" with ")
+    return Wish(capability=capability, values=tuple(_pair(pair, " ") for pair in given.split(" and ") if pair))
+
+
+def find_missing(api: Api, wish: Wish) -> str | None:
+    """The first thing a tool needs to know that a wish does not say; None when it says everything."""
+    given = dict(wish.values)
+    return next((slot for _, slot in api.parameters if slot not in given), None)
+
+
+def to_call(api: Api, wish: Wish) -> Call:
+    """The call that fulfils a wish, without the arguments that the wish does not give."""
+    given = dict(wish.values)
+    return api.name, {name: given[slot] for name, slot in api.parameters if slot in given}
+
+
+class OraclePolicy:
+    """Makes every call the request takes; asks back where a value is missing; declines where no tool fits."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The calls, or words."""
+        reading = Reading.of(task, messages)
+        calls: list[Call] = []
+        for wish in reading.wishes:
+            api = reading.api_for(wish)
+            if api is None:
+                return words_message(DECLINE)
+            missing = find_missing(api, wish)
+            if missing is not None:
+                return words_message(f"which {missing}")
+            calls.append(to_call(api, wish))
+        return calls_message(calls)
+
+
+class RandomPolicy:
+    """Calls a random tool with random values of the request; every tenth time it makes no call."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """A call without sense, or none."""
+        reading = Reading.of(task, messages)
+        if rng.random() < 0.1:
+            return words_message(DECLINE)
+        api = rng.choice(reading.apis)
+        return calls_message([(api.name, {name: rng.choice(reading.values or [slot]) for name, slot in api.parameters})])
+
+
+class NaivePolicy:
+    """The demonstrator: it shows how a call is written and where its words come from, and always calls something.
+
+    With probability `skill` it does what the oracle does where that takes more than one right call. Else it stops after the first of
+    several calls, makes up a missing value, and calls some tool when none fits. With probability `slip` a call has one wrong value, one
+    argument under another name, or one argument left out.
+    """
+
+    def __init__(self, skill: float, slip: float) -> None:
+        """Both are probabilities."""
+        self._skill = skill
+        self._slip = slip
+        self._oracle = OraclePolicy()
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The right reply, or one with the mistakes of the class."""
+        reading = Reading.of(task, messages)
+        known = [(api, wish) for wish in reading.wishes if (api := reading.api_for(wish)) is not None]
+        complete = len(known) == len(reading.wishes) and not any(find_missing(api, wish) for api, wish in known)
+        skilled = rng.random() < self._skill
+        if skilled and not complete:
+            return self._oracle.reply(task, messages, rng)
+        if not known:
+            known = [(rng.choice(reading.apis), reading.wishes[0])]
+        chosen = known if skilled else known[: rng.randint(1, max(1, len(known) - 1))]
+        return calls_message([self._call(api, wish, reading, rng) for api, wish in chosen])
+
+    def _call(self, api: Api, wish: Wish, reading: Reading, rng: Random) -> Call:
+        given = dict(wish.values)
+        arguments = {name: given.get(slot) or rng.choice(reading.values or [slot]) for name, slot in api.parameters}
+        if rng.random() < self._slip:
+            wrong = rng.choice(list(arguments))
+            mistake = rng.choice(("value", "name", "left out"))
+            value = arguments.pop(wrong)
+            if mistake == "value":
+                arguments[wrong] = rng.choice([other for other in reading.values if other != value] or [wish.capability])
+            elif mistake == "name":
+                arguments[rng.choice([name for other in reading.apis for name, _ in other.parameters if name != wrong])] = value
+        return api.name, arguments

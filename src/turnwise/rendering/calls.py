@@ -1,0 +1,183 @@
+"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and `</tool_call>`.
+
+    <tool_call> babak ( denmip = Aldor , kizun = 7 )
+     fiflor ( ) </tool_call>
+
+A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that learn the format
+from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models have `rendering.chat`. Tags and
+tokens are `rendering.tags`' business; this module knows only what stands inside the block.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from turnwise.core.errors import RenderError
+from turnwise.core.types import IntArray, Message, ToolCall, ToolCallError, ToolSpec
+from turnwise.rendering.tags import TagFormat, TagRenderer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+CALLS_FORMAT = TagFormat(
+    action="tool_call",
+    tool="calls",
+    argument="text",
+    observation="tool_response",
+    gaps=("\n", "", "", "\n"),
+    ends_unmarked=None,
+    no_action="no <tool_call> or <answer> found; write <tool_call> name ( argument = value ) </tool_call> or <answer> text </answer>",
+    unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
+)
+"""The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls"; nobody else sees that."""
+
+_NAME = re.compile(r'[^\s(),="]+')
+_SPACE = re.compile(r"\s*")
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class CallsRenderer:
+    """Implements `core.protocols.Renderer`. The tools on offer are not rendered: the prompt shows them."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_observation_tokens: int | None = None) -> None:
+        """`max_observation_tokens` cuts what one observation appends, as in `TagRenderer`."""
+        self._tags = TagRenderer(tokenizer, CALLS_FORMAT, max_observation_tokens=max_observation_tokens)
+        self.stop_token_ids = self._tags.stop_token_ids
+        self.stop = self._tags.stop
+
+    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
+        """See `TagRenderer.open`."""
+        return self._tags.open(messages, tools)
+
+    def extend(
+        self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> IntArray:
+        """See `TagRenderer.extend`; every tool's answer stands in a `<tool_response>` of its own."""
+        return self._tags.extend(prompt_ids, completion_ids, observations, tools)
+
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+        """See `Renderer.parse` and `parse_calls`. The first complete block or `<answer>` wins."""
+        message = self._tags.parse(prompt_ids, completion_ids)
+        if not message.tool_calls:
+            return message
+        (block,) = message.tool_calls
+        calls, errors = parse_calls(json.loads(block.arguments)[CALLS_FORMAT.argument], id_prefix=block.id)
+        return replace(message, tool_calls=calls, tool_errors=errors)
+
+    def encode_reply(self, message: Message) -> IntArray:
+        """See `Renderer.encode_reply`. Raises RenderError for a name with spaces or any of `(),="`, or arguments that are no object."""
+        if not message.tool_calls:
+            return self._tags.encode_reply(message)
+        text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
+        block = ToolCall(id=message.tool_calls[0].id, name=CALLS_FORMAT.tool, arguments=text)
+        return self._tags.encode_reply(replace(message, tool_calls=(block,)))
+
+
+def format_calls(calls: Sequence[ToolCall]) -> str:
+    """One line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot say."""
+    return "\n ".join(map(_format_call, calls))
+
+
+def _format_call(call: ToolCall) -> str:
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict) or not all(_NAME.fullmatch(name) for name in (call.name, *arguments)):
+        raise RenderError(
+            f"this call cannot be written as name ( argument = value ): {call.name}({call.arguments})"[:300]
+            + '; give plain names and a JSON object of arguments, or use renderer.kind="chat"'
+        )
+    written = " , ".join(f"{key} = {_format_value(value)}" for key, value in arguments.items())
+    return " ".join(part for part in (call.name, "(", written, ")") if part)
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, str) and _NAME.fullmatch(value) and _read_word(value) == value and value[0] not in "[{":
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
+    """The calls of a block, one per line, and an error for each line that is none. An empty block is one error. Total.
+
+    Ids are `<id_prefix>_0`, `<id_prefix>_1`, ...
+    """
+    calls: list[ToolCall] = []
+    errors: list[ToolCallError] = []
+    for line in text.split("\n"):
+        try:
+            name, arguments = _parse_line(line.strip())
+        except ValueError as cause:
+            errors.append(ToolCallError(kind="bad_call", raw=line, message=f"a call must be name ( argument = value , ... ): {cause}"))
+        else:
+            written = json.dumps(arguments, ensure_ascii=False)
+            calls.append(ToolCall(id=f"{id_prefix}_{len(calls)}", name=name, arguments=written))
+    return tuple(calls), tuple(errors)
+
+
+def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
+    """Name and arguments. Raises ValueError saying what was expected."""
+    name, at = _read_name(line, 0)
+    at = _expect(line, at, "(")
+    arguments: dict[str, Any] = {}
+    while line[at : at + 1] != ")":
+        if arguments:
+            at = _expect(line, at, ",")
+        key, at = _read_name(line, at)
+        at = _expect(line, at, "=")
+        if key in arguments:
+            raise ValueError(f"argument {key[:50]!r} is given twice")
+        arguments[key], at = _read_value(line, at)
+    if line[at + 1 :]:
+        raise ValueError("one call per line, nothing after ')'")
+    return name, arguments
+
+
+def _read_name(line: str, at: int) -> tuple[str, int]:
+    match = _NAME.match(line, at)
+    if match is None:
+        raise ValueError("a name was expected")
+    return match[0], _skip(line, match.end())
+
+
+def _read_value(line: str, at: int) -> tuple[Any, int]:
+    if line[at : at + 1] in ('"', "[", "{"):
+        try:
+            value, end = _DECODER.raw_decode(line, at)
+        except (ValueError, RecursionError):
+            raise ValueError("a value is not valid JSON") from None
+        return value, _skip(line, end)
+    word, at = _read_name(line, at)
+    return _read_word(word), at
+
+
+def _read_word(word: str) -> Any:
+    """A finite JSON number, true, false or null; any other word is a string."""
+    try:
+        value = _DECODER.decode(word)
+    except ValueError:
+        return word
+    return word if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _expect(line: str, at: int, character: str) -> int:
+    if line[at : at + 1] != character:
+        raise ValueError(f"{character!r} was expected")
+    return _skip(line, at + 1)
+
+
+def _skip(line: str, at: int) -> int:
+    match = _SPACE.match(line, at)
+    return match.end() if match else at

@@ -1,0 +1,72 @@
+"""One sandbox over many event loops: opened once, usable from each, closed with its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+import stand_in_sandbox
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.math_code.interpreter import SharedSandbox, _Home, load_sandbox
+from turnwise.sandbox.types import Execution, Limits, Program
+
+STAND_IN = "stand_in_sandbox:SubprocessSandbox"
+
+
+@pytest.fixture(autouse=True)
+def no_events() -> None:
+    """Sandboxes that other tests left to the collector are closed first."""
+    gc.collect()
+    stand_in_sandbox.EVENTS.clear()
+
+
+async def run_many(shared: SharedSandbox, count: int) -> list[bytes]:
+    executions: list[Execution] = await asyncio.gather(*(shared.run(Program(code=f"print({n})"), Limits()) for n in range(count)))
+    return [execution.stdout for execution in executions]
+
+
+def test_one_sandbox_serves_loop_after_loop_and_is_closed_in_the_end() -> None:
+    shared = SharedSandbox(load_sandbox(STAND_IN, {}))
+    assert stand_in_sandbox.EVENTS == []  # nothing is opened before it is used
+    for _ in range(2):
+        # Four at a time wait at the stand-in's semaphore, which refuses a second event loop.
+        assert asyncio.run(run_many(shared, 4)) == [b"0\n", b"1\n", b"2\n", b"3\n"]
+    del shared
+    gc.collect()
+    assert stand_in_sandbox.EVENTS == ["open", "close"]
+
+
+def test_closing_on_the_sandboxs_own_thread_does_not_wait_for_itself() -> None:
+    home = _Home(load_sandbox(STAND_IN, {}))
+    # The collector may run anywhere, also here.
+    home._loop.call_soon_threadsafe(home.close)
+    home._thread.join(5.0)
+    assert not home._thread.is_alive()
+    assert stand_in_sandbox.EVENTS == ["open", "close"]
+
+
+def test_giving_up_ends_the_program() -> None:
+    shared = SharedSandbox(load_sandbox(STAND_IN, {}))
+
+    async def run() -> bytes:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(shared.run(Program(code="import time; time.sleep(60)"), Limits(wall_s=60.0)), 0.3)
+        return (await shared.run(Program(code="print(1)"), Limits())).stdout
+
+    assert asyncio.run(run()) == b"1\n"
+    assert stand_in_sandbox.EVENTS == ["open", "kill"]
+
+
+def test_a_sandbox_that_cannot_be_opened_says_why_each_time() -> None:
+    shared = SharedSandbox(load_sandbox(STAND_IN, {"refuse": True}))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot isolate anything"):
+            asyncio.run(run_many(shared, 1))
+
+
+@pytest.mark.parametrize("name", ["docker", "no_such_module:Sandbox", "stand_in_sandbox:Other"])
+def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"sandbox='{name}'"):
+        load_sandbox(name, {})

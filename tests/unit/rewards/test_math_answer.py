@@ -1,0 +1,182 @@
+"""Boxed answers: what is extracted, which whole numbers agree, ReTool's two rules, and comparisons that hang."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.core.errors import RewardError
+from turnwise.core.types import Message, ToolCall, text_message
+from turnwise.rewards.math_answer import compute_retool_reward, extract_boxed, final_boxed, parse_integer
+from turnwise.rewards.math_verifier import MathVerifier
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{ 7 }.", "7"),
+        (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\boxed{2}}", r"\boxed{2}"),
+        (r"\boxed {3}", "3"),
+        (r"\fbox{4}", "4"),
+        (r"\boxed{a \} b}", r"a \} b"),
+        (r"\boxed{5} and \boxed{6", "5"),
+        (r"\boxed{ \boxed{8}", "8"),
+        (r"\boxed{}", ""),
+        ("boxed{9}", None),
+        (r"\boxed 9", None),
+        ("", None),
+        ("\\", None),
+    ],
+)
+def test_the_last_balanced_box(text: str, answer: str | None) -> None:
+    assert extract_boxed(text) == answer
+
+
+@given(
+    before=st.text(st.characters(exclude_characters="\\")), answer=st.text(st.characters(exclude_characters="\\{}")), after=st.text("ab {}")
+)
+def test_a_box_comes_back_from_any_text(before: str, answer: str, after: str) -> None:
+    assert extract_boxed(f"{before}\\boxed{{{answer}}}{after}") == answer.strip()
+
+
+def test_many_open_boxes_take_no_time_that_matters() -> None:
+    assert extract_boxed("\\boxed{" * 100_000) is None
+
+
+def test_only_the_last_reply_answers_and_only_without_a_call() -> None:
+    call = ToolCall(id="c", name="python", arguments="{}")
+    boxed = text_message("assistant", r"\boxed{1}")
+    calling = Message(role="assistant", content=boxed.content, tool_calls=(call,))
+    thinking = Message(role="assistant", content=(), reasoning=r"\boxed{1}")
+    assert final_boxed([calling, boxed]) == "1"
+    assert [final_boxed(replies) for replies in ([], [calling], [boxed, calling], [thinking], [boxed, text_message("assistant", "1")])] == [
+        None
+    ] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("72", 72),
+        (" 72 ", 72),
+        ("+072", 72),
+        ("-5", -5),
+        ("$1,234$", 1234),
+        (r"1\,234", 1234),
+        ("1,234,567", 1234567),
+        ("12,34", None),
+        ("1,2", None),
+        ("3.0", None),
+        ("", None),
+        ("-", None),
+        ("٧", None),
+        ("²", None),
+        ("1_000", None),
+        ("9" * 1000, int("9" * 1000)),
+        ("9" * 1001, None),
+    ],
+)
+def test_plain_whole_numbers(text: str, number: int | None) -> None:
+    assert parse_integer(text) == number
+
+
+@given(st.integers())
+def test_a_number_comes_back_however_it_is_grouped(number: int) -> None:
+    assert parse_integer(f"{number:,}") == parse_integer(f" ${number}$ ") == number
+
+
+def test_retools_rules_by_hand() -> None:
+    def wrong(num_replies: int) -> float:
+        return compute_retool_reward(correct=False, num_replies=num_replies, rule="verl")
+
+    # Messages: 2, 4, 6, 8, 10, 12 -> -1 + 0.05 * (0, 2, 4, 6, 8, 10), never above -0.6.
+    assert [wrong(count) for count in (1, 2, 3, 4, 5, 6)] == pytest.approx([-1.0, -0.9, -0.8, -0.7, -0.6, -0.6])
+    assert compute_retool_reward(correct=False, num_replies=4, rule="sign") == -1.0
+    assert (
+        compute_retool_reward(correct=True, num_replies=4, rule="sign")
+        == compute_retool_reward(correct=True, num_replies=9, rule="verl")
+        == 1.0
+    )
+    with pytest.raises(ValueError, match="num_replies=0"):
+        wrong(0)
+
+
+# ------------------------------------------------------------------------------------------------ comparing
+
+
+def children() -> set[int]:
+    """Process ids of this process's children."""
+
+    def read() -> Iterator[int]:
+        for path in Path("/proc/self/task").glob("*/children"):
+            yield from map(int, path.read_text().split())
+
+    return set(read())
+
+
+def test_whole_numbers_need_no_process() -> None:
+    before = children()
+    verifier = MathVerifier()
+    assert verifier.verify("1,250", ["7", "1250"])
+    assert not verifier.verify("1251", ["7", "1250"])
+    assert not verifier.verify("", ["1250"])
+    assert not verifier.verify("1" * 5000 + "x", ["1250"])  # longer than any answer
+    assert children() == before
+
+
+def test_a_worker_that_cannot_live_is_an_error_not_a_verdict() -> None:
+    before = children()
+    verifier = MathVerifier(memory_bytes=1 << 20)
+    with pytest.raises(RewardError):
+        verifier.verify("x+1", ["1+x"])
+    del verifier
+    gc.collect()
+    assert children() == before
+
+
+@pytest.fixture(scope="module")
+def verifier() -> MathVerifier:
+    pytest.importorskip("math_verify")
+    return MathVerifier(num_workers=1, timeout_s=3.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "agree"),
+    [
+        ("0.5", r"\frac{1}{2}", True),
+        (r"\frac12", "0.5", True),
+        ("x^2+2x+1", "(x+1)^2", True),
+        ("(1,2)", "(1, 2)", True),
+        (r"\{2,1\}", r"\{1,2\}", True),
+        ("3.0", "3", True),
+        ("3.1", "3", False),
+        ("{", "3", False),
+        ("print(3)", "4", False),
+        (r"\text{east}", r"\text{east}", True),
+    ],
+)
+def test_what_math_verify_finds_equal(verifier: MathVerifier, answer: str, gold: str, agree: bool) -> None:
+    assert verifier.verify(answer, [gold]) is agree
+
+
+def test_the_check_at_start_passes_and_any_gold_counts(verifier: MathVerifier) -> None:
+    verifier.check()
+    assert verifier.verify("0.25", ["7", r"\frac{1}{4}"])
+    with pytest.raises(RewardError, match=r"gold answer '\$\$' is nothing math-verify can read"):
+        verifier.verify("x", ["$$"])
+
+
+def test_a_comparison_that_hangs_is_ended_and_the_next_one_works(verifier: MathVerifier) -> None:
+    before = children()
+    with pytest.raises(RewardError, match=r"'9\^\{9\^\{9\^9\}\}' took longer than 3 s"):
+        verifier.verify("9^{9^{9^9}}", ["3"])
+    assert verifier.verify("0.5", [r"\frac{1}{2}"])
+    assert len(children() - {os.getpid()}) <= max(1, len(before))  # the one that hung is gone
