@@ -1,8 +1,9 @@
 """A cell: the first process of its own namespaces, which forks one program after the other and leaves nothing of them behind.
 
 A *slot* cell runs programs one at a time: fork, wait with a deadline, kill everything that is left, reap it, wipe the scratch
-folder, report. A cell that runs *once* becomes its only program itself, and its zygote reports. A *host* cell starts one live process (a Python interpreter or a shell), reaps orphans and opens files for the
-supervisor. Both end when the supervisor's end of their socket closes, and are ended by the kernel when their zygote dies.
+folder, report. A cell that runs *once* becomes its only program itself, and its zygote reports. A *host* cell starts one live
+process (a Python interpreter or a shell), reaps orphans and opens files for the supervisor. Both end when the supervisor's end
+of their socket closes, and are ended by the kernel when their zygote dies.
 
 The cell itself never reads a program's code, and runs with the same rights as the program: none. What it reports (wait status,
 times, limits) is to be trusted because the program cannot signal, trace or open it.
@@ -45,11 +46,11 @@ class CellPlan:
     """Folder of its own, holding `work` and `tmp`."""
     own_pids: bool
     """It is the first process of a pid namespace, so that signalling -1 reaches exactly its descendants."""
-    own_uid: bool
-    """No other process runs under its user id."""
     scope_program: int | None
     """Landlock ruleset each program adds so that it cannot signal the cell; None where namespaces do that."""
     bash: str
+    children: int | None
+    """Descriptor of the list of this process's children, opened before Landlock closed /proc; None where signalling -1 will do."""
 
 
 def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan, kind: CellKind) -> NoReturn:
@@ -75,9 +76,6 @@ class _Place:
         plan = self.plan
         self.scratch_fd = os.open(plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.folders = {name: files.open_folder(self.scratch_fd, name) for name in ("work", "tmp")}
-        self.children = -1
-        if not (plan.own_pids or plan.own_uid):
-            self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
     # -------------------------------------------------------------------------------------------- one-shot programs
 
@@ -149,6 +147,8 @@ class _Place:
         status = STARTUP_FAILED
         try:
             os.setsid()  # a signal to process group 0 would cross pid namespaces
+            if self.plan.scope_program is not None:
+                landlock.restrict_self(self.plan.scope_program)
             data = os.pread(fds[0], payload_bytes, 0)
             if flags & wire.HAS_STDIN:
                 os.dup2(fds[1], 0)
@@ -159,8 +159,6 @@ class _Place:
                 os.close(3)
             else:
                 os.closerange(3, MAX_FD)
-            if self.plan.scope_program is not None:
-                landlock.restrict_self(self.plan.scope_program)
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
             syscalls.set_dumpable(True)  # /proc/self is its own again
             bash, seed, num_files, size = wire.PAYLOAD.unpack_from(data)
@@ -228,13 +226,13 @@ class _Place:
         try:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the cell ignores it, and its children inherit that
             os.setsid()
+            if self.plan.scope_program is not None:
+                landlock.restrict_self(self.plan.scope_program)
             (live,) = fds
             os.dup2(live, 3)
             if header["language"] == "bash":
                 os.dup2(live, 0)
             os.closerange(4, MAX_FD)
-            if self.plan.scope_program is not None:
-                landlock.restrict_self(self.plan.scope_program)
             syscalls.set_dumpable(True)
             limits.apply_rlimits(cpu_s=header["cpu_s"])
             if header["language"] == "bash":
@@ -252,12 +250,12 @@ class _Place:
     def kill_tree(self) -> None:
         """Kill and reap every process that descends from this one."""
         while True:
-            if self.plan.own_pids or self.plan.own_uid:
+            if self.plan.children is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
             else:
                 # Killing a child hands its children to this subreaper: they are in the list the next time round.
-                for pid in os.pread(self.children, 1 << 20, 0).split():
+                for pid in os.pread(self.plan.children, 1 << 20, 0).split():
                     os.kill(int(pid), signal.SIGKILL)
             try:
                 if os.waitpid(-1, 0) == (0, 0):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import SandboxError
@@ -23,6 +24,10 @@ START_DEADLINE_S = 60.0
 """For a zygote to import its libraries, on a loaded machine."""
 SPAWN_DEADLINE_S = 20.0
 """For a cell to be forked and to say that it is ready."""
+
+SOURCE = str(Path(__file__).parents[2])
+START = "import sys; sys.path.insert(0, sys.argv[2]); from turnwise.sandbox.zygote import main; main()"
+"""Isolated mode reads no PYTHONPATH, and the package need not be installed."""
 
 ENVIRONMENT = {
     "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
@@ -36,6 +41,7 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "HOME": "/",
     "USER": "sandbox",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }
 """All that sandboxed code sees of the environment."""
 
@@ -91,7 +97,7 @@ class Zygote:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "turnwise.sandbox.zygote", json.dumps({**config, "control": theirs.fileno()})],
+                [sys.executable, "-I", "-c", START, json.dumps({**config, "control": theirs.fileno()}), SOURCE],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from turnwise.sandbox.canaries import PROPERTIES, run_canaries
 from turnwise.sandbox.cell import CellKind
 from turnwise.sandbox.handles import Cell
 from turnwise.sandbox.kernel.cgroups import CgroupPool
-from turnwise.sandbox.kernel.probe import Capabilities, best_level, probe
+from turnwise.sandbox.kernel.probe import Capabilities, probe
 from turnwise.sandbox.requests import CellKey
 from turnwise.sandbox.types import Execution, Limits, Program
 
@@ -72,24 +73,36 @@ def check_required(level: Level, required: Iterable[str]) -> None:
 def find_host(wanted: str, *, allow_unsafe: bool) -> Host:
     """The host at the wanted level, or at the best one for "auto". Raises SandboxError rather than step down."""
     found = probe()
-    best = best_level(found)
+    reasons = dict(found.reasons)
+    if not is_shared(sys.executable):
+        reasons.setdefault("uid", f"{os.path.realpath(sys.executable)} lies in a folder that other users may not enter")
+    best = next(level for level in LEVELS if level not in reasons)
     level = best if wanted == "auto" else wanted
     if level not in LEVELS:
         raise SandboxError(f"there is no sandbox level {level!r}; known are {', '.join(LEVELS)}, and auto")
     if LEVELS.index(level) < LEVELS.index(best):
-        raise SandboxError(f"level {level!r} cannot be had here ({found.reasons.get(level, 'unknown reason')}); the best is {best!r}")
+        raise SandboxError(f"level {level!r} cannot be had here ({reasons.get(level, 'unknown reason')}); the best is {best!r}")
     if level == "none" and not allow_unsafe:
         raise SandboxError(
-            "nothing on this machine can isolate code (" + "; ".join(f"{k}: {v}" for k, v in found.reasons.items()) + "); "
+            "nothing on this machine can isolate code (" + "; ".join(f"{k}: {v}" for k, v in reasons.items()) + "); "
             "use a remote backend, or allow_unsafe=True if the code may do whatever your user may"
         )
-    return Host(level, found)
+    if level in reasons:
+        raise SandboxError(f"level {level!r} cannot be had here: {reasons[level]}")
+    return Host(level, found, reasons)
+
+
+def is_shared(executable: str) -> bool:
+    """Whether every user may run this interpreter: another user id could otherwise import nothing."""
+    return all(folder.stat().st_mode & 0o001 for folder in Path(os.path.realpath(executable)).parents)
 
 
 class Host:
     """What this machine lends to cells: cgroups, user ids, folders. Made once per sandbox; `close` gives all of it back."""
 
-    def __init__(self, level: str, capabilities: Capabilities) -> None:
+    def __init__(self, level: str, capabilities: Capabilities, reasons: Mapping[str, str]) -> None:
+        """`reasons` says why other levels cannot be had."""
+        self.reasons = reasons
         self.level = level
         self.capabilities = capabilities
         self.user_namespace = level == "full" and not capabilities.direct_namespaces
@@ -134,9 +147,10 @@ class Host:
             scratch = str(place)
         return Cell(key, cgroup, scratch, index, kind)
 
-    def uid_of(self, cell: Cell) -> int:
-        """The user id the cell runs under where it can be chosen: its own, so that limits and signals stop at it."""
-        return self.capabilities.cell_uid(cell.index)
+    def uid_of(self, cell: Cell) -> int | None:
+        """The user id the cell runs under where it can be chosen: its own, so that limits and signals stop at it. Else None."""
+        chosen = self.level == "uid" or (self.level == "full" and not self.user_namespace)
+        return self.capabilities.cell_uid(cell.index) if chosen else None
 
     def free_cell(self, cell: Cell) -> None:
         """Give back what `build_cell` took. The cell is closed."""
@@ -177,7 +191,7 @@ async def verify_level(host: Host, run: RunCanary) -> Level:
     failed = [f"{name} ({broken[name]})" for name in PROPERTIES if name in promised and name in broken]
     if failed and host.level != "none":
         raise SandboxError(f"level {host.level!r} was seen to fail: {', '.join(failed)}; nothing was run. Please report the kernel version")
-    return Level(name=host.level, properties=properties, reasons=dict(host.capabilities.reasons))
+    return Level(name=host.level, properties=properties, reasons=dict(host.reasons))
 
 
 def enforced_properties(host: Host) -> dict[str, str]:

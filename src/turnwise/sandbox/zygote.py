@@ -1,4 +1,4 @@
-"""The zygote: an interpreter with its libraries loaded, from which every cell is forked. Run as `python -I -m turnwise.sandbox.zygote`.
+"""The zygote: an interpreter with its libraries loaded, from which every cell is forked. Started by `handles.Zygote`.
 
     supervisor (the user's process)
       └── launcher        ends the zygote when the supervisor is gone
@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from typing import Any, NoReturn
 
 from turnwise.sandbox import wire
@@ -125,6 +126,9 @@ def main() -> NoReturn:
     try:
         _Zygote(config, control, uid, gid).serve()
     finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()  # to the log that the supervisor quotes
+            sys.stderr.flush()
         os._exit(1)
 
 
@@ -230,9 +234,9 @@ class _Zygote:
         for fd in cgroup_fds:
             os.write(fd, b"0")
         full = self.level == "full"
-        uid, gid = header["uid"], header["uid"]
+        own_uid: int | None = header["uid"]
+        uid, gid = (self.uid, self.gid) if own_uid is None else (own_uid, own_uid)
         if self.user_namespace:
-            uid, gid = self.uid, self.gid
             syscalls.enter_user_namespace(uid, gid)
         scratch = root.SCRATCH if full else header["scratch"]
         if full:
@@ -245,11 +249,14 @@ class _Zygote:
             os.makedirs(os.path.join(scratch, "tmp"), exist_ok=True)
         if not full:
             syscalls.set_child_subreaper()
-        if self.level == "uid" or (full and not self.user_namespace):
+        if own_uid is not None:
             syscalls.set_identity(uid, gid)
         syscalls.drop_privileges(bounding_set=not full)
         syscalls.set_pdeathsig()
         syscalls.set_dumpable(False)
+        children = None
+        if self.level not in ("full", "uid"):
+            children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         scope = None
         if self.landlock_abi:
             network = header["network"]
@@ -261,7 +268,7 @@ class _Zygote:
             seccomp.install_filter(self.filters[header["network"]])
         if not full:
             os.environ.update(_folders(scratch))
-        return CellPlan(scratch=scratch, own_pids=full, own_uid=self.level == "uid", scope_program=scope, bash=self.bash)
+        return CellPlan(scratch=scratch, own_pids=full, scope_program=scope, bash=self.bash, children=children)
 
     def _build_ruleset(self, writable: str, network: Network) -> int:
         """A Landlock ruleset: the interpreter is readable, `writable` and what is mounted below it writable."""
@@ -300,7 +307,3 @@ def preload(profile: str) -> None:
     gc.collect()
     gc.freeze()
     syscalls.collapse_heap()
-
-
-if __name__ == "__main__":
-    main()

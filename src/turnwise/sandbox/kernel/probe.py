@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core.errors import SandboxError
@@ -73,7 +74,8 @@ class Capabilities:
 
 def probe() -> Capabilities:
     """Try everything in a fresh interpreter (some 100 ms). Raises SandboxError when that interpreter itself fails."""
-    command = [sys.executable, "-I", "-m", "turnwise.sandbox.kernel.probe"]
+    start = "import sys; sys.path.insert(0, sys.argv[1]); from turnwise.sandbox.kernel.probe import main; main()"
+    command = [sys.executable, "-I", "-c", start, str(Path(__file__).parents[3])]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, stdin=subprocess.DEVNULL, check=True)
         return Capabilities(**json.loads(done.stdout))
@@ -82,6 +84,11 @@ def probe() -> Capabilities:
         raise SandboxError(f"the interpreter that tries what the sandbox may do failed ({error.returncode}): {last}") from error
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         raise SandboxError(f"the interpreter that tries what the sandbox may do failed: {error}") from error
+
+
+def main() -> None:
+    """Print what works as JSON: in the fresh interpreter."""
+    sys.stdout.write(json.dumps(_capabilities()))
 
 
 def best_level(capabilities: Capabilities) -> LevelName:
@@ -195,7 +202,3 @@ def _refuse_a_socket() -> None:
     except OSError:
         return
     raise SandboxError("seccomp let an internet socket be made")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_capabilities()))
