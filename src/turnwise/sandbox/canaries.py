@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import socket
+import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
@@ -20,10 +21,12 @@ from turnwise.sandbox.types import Execution, Limits, Program
 
 PROPERTIES = {
     "fs_read": "files of the host cannot be read",
-    "fs_write": "nothing can be written outside the scratch folder",
+    "fs_write": "no file outside the scratch folder can be written, made, renamed or removed",
+    "fs_meta": "the permissions and times of files outside cannot be changed",
     "net": "no network of the host can be reached",
     "vsock": "the hypervisor's socket family is closed",
     "abstract_unix": "abstract sockets of the host cannot be reached",
+    "unix_path": "sockets in the host's file system cannot be reached",
     "signals": "no process outside can be signalled",
     "ptrace": "no other process can be traced or read",
     "ipc": "no System V memory, queues or kernel keys outlive the program",
@@ -73,6 +76,11 @@ def _():
             pass
         return "wrote " + path
 
+@attempt("fs_meta")
+def _():
+    os.chmod(targets["secret_path"], 0o644)  # as it is
+    return "changed the mode of " + targets["secret_path"]
+
 @attempt("net")
 def _():
     with socket.create_connection(("127.0.0.1", targets["tcp_port"]), timeout=0.5):
@@ -96,15 +104,17 @@ def _():
         s.connect("\0" + targets["abstract"])
         return "connected"
 
+@attempt("unix_path")
+def _():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(0.5)
+        s.connect(targets["secret_path"] + ".socket")
+        return "connected"
+
 @attempt("signals")
 def _():
-    os.kill(targets["pid"], 0)
-    same = True
-    try:
-        same = open("/proc/%d/comm" % targets["pid"]).read() == targets["comm"]
-    except OSError:
-        pass
-    return same and "signalled pid %d" % targets["pid"]
+    if targets["victim"] not in (os.getpid(), os.getppid()):  # in a pid namespace the number may be one's own
+        os.kill(targets["victim"], signal.SIGTERM)  # the host looks whether it died
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -232,7 +242,7 @@ Run = Callable[[Program, Limits], Awaitable[Execution]]
 async def run_canaries(run: Run, host: HostView) -> dict[str, str]:
     """Broken property to what was reached. Raises SandboxError when the canaries themselves cannot run."""
     broken: dict[str, str] = {}
-    with _targets() as (targets, udp):
+    with _targets() as (targets, udp, victim):
         files = {"targets.json": json.dumps(targets).encode()}
         for source in (_ATTEMPTS, _SECOND):
             execution = await run(Program(code=source, files=files, profile="std"), LIMITS)
@@ -243,6 +253,8 @@ async def run_canaries(run: Run, host: HostView) -> dict[str, str]:
         with contextlib.suppress(BlockingIOError):
             udp.recv(16)
             broken["net"] = "a datagram reached the host"
+        if victim.poll() is not None:
+            broken["signals"] = f"terminated pid {victim.pid}"
     if host.has_cgroups:
         execution = await run(Program(code=_MEMORY, profile="std"), LIMITS)
         if execution.stdout.strip() == b"6":
@@ -251,7 +263,7 @@ async def run_canaries(run: Run, host: HostView) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _targets() -> Iterator[tuple[dict[str, Any], socket.socket]]:
+def _targets() -> Iterator[tuple[dict[str, Any], socket.socket, subprocess.Popen[bytes]]]:
     """Things on the host that a program must not reach."""
     with contextlib.ExitStack() as stack:
         secret = secrets.token_hex(16)
@@ -269,8 +281,13 @@ def _targets() -> Iterator[tuple[dict[str, Any], socket.socket]]:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind("\0" + abstract)
         listener.listen()
-        with open(f"/proc/{os.getpid()}/comm") as file:
-            comm = file.read()
+        named = stack.enter_context(socket.socket(socket.AF_UNIX))
+        named.bind(path + ".socket")
+        os.chmod(path + ".socket", 0o777)
+        named.listen()
+        # Its death shows what a number cannot: inside, the same number may be another process.
+        victim = stack.enter_context(subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL))
+        stack.callback(victim.kill)
         targets = {
             "secret": secret,
             "secret_path": path,
@@ -278,10 +295,9 @@ def _targets() -> Iterator[tuple[dict[str, Any], socket.socket]]:
             "udp_port": udp.getsockname()[1],
             "abstract": abstract,
             "abstract_own": abstract + "-own",
-            "pid": os.getpid(),
-            "comm": comm,
+            "victim": victim.pid,
             "disk_bytes": LIMITS.disk_bytes,
             "memory_bytes": LIMITS.memory_bytes,
             "num_pids": LIMITS.num_pids,
         }
-        yield targets, udp
+        yield targets, udp, victim

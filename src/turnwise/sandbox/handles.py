@@ -298,10 +298,10 @@ class Cell:
 
 
 def check_ready(packet: bytes, what: str) -> dict[str, Any]:
-    """A cell's JSON answer. Raises SandboxError with the reason it gives for not being ready."""
+    """A cell's JSON answer. Raises SandboxError with the reason it gives for not doing what was asked."""
     answer: dict[str, Any] = json.loads(packet)
     if "error" in answer:
-        raise SandboxError(f"{what} could not be set up: {answer['error']}")
+        raise SandboxError(f"{what}: {answer['error']}")
     return answer
 
 

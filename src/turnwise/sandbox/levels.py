@@ -215,19 +215,22 @@ def enforced_properties(host: Host) -> dict[str, str]:
         found |= {
             "fs_read": "a root of its own",
             "fs_write": "read-only root",
+            "fs_meta": "read-only root",
             "disk_total": "tmpfs of limited size",
             "kill_tree": "pid namespace",
             "signals": "pid namespace",
             "cross_exec": "namespaces per cell, wiped between programs",
             "abstract_unix": "network namespace",
+            "unix_path": "a root of its own",
         }
-        found.setdefault("pids", "RLIMIT_NPROC of a user id or user namespace of its own")
+        if not (host.user_namespace and os.geteuid() == 0):  # which never binds user id 0, mapped into a namespace or not
+            found.setdefault("pids", "RLIMIT_NPROC of a user id or user namespace of its own")
     if level in ("uid", "process") and abi:
         found |= {"fs_read": "Landlock", "fs_write": "Landlock", "cross_exec": "Landlock, wiped between programs"}
         if abi >= 6:
             found |= {"abstract_unix": "Landlock scope", "signals": "Landlock scope"}
     if level == "uid":
-        found |= {"kill_tree": "a user id of its own", "signals": "a user id of its own"}
+        found |= dict.fromkeys(("kill_tree", "signals", "fs_meta"), "a user id of its own")
         found.setdefault("pids", "RLIMIT_NPROC of a user id of its own")
     if level in ("process", "seccomp") and host.capabilities.has_children_file:
         found["kill_tree"] = "child subreaper"

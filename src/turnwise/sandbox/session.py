@@ -81,7 +81,7 @@ class LocalSession:
             try:
                 wire.send(cell.connection, header, [theirs.fileno()])
                 reply, _ = await asyncio.wait_for(answer, SPAWN_DEADLINE_S)
-                check_ready(reply, "the session")
+                check_ready(reply, "the session did not start")
                 if self._language == "python":
                     await asyncio.wait_for(hello, SPAWN_DEADLINE_S)
             except (TimeoutError, ConnectionError, BrokenPipeError) as error:
@@ -295,7 +295,7 @@ class LocalSession:
             answer = self.cell.expect()
             wire.send(self.cell.connection, header)
             reply, fds = await asyncio.wait_for(answer, SPAWN_DEADLINE_S)
-            check_ready(reply, path)
+            check_ready(reply, f"{path} could not be opened")
         except (TimeoutError, ConnectionError, OSError) as error:
             self._end("its cell is gone")
             raise SandboxError(f"{path} could not be opened: the session is over") from error

@@ -139,13 +139,18 @@ class LocalSandbox:
         self._closed = True
         for session in list(self._sessions):
             await session.close()
+        self._release()
+
+    def _release(self) -> None:
+        """End every process and give back what the host lent: where start-up is refused nobody calls `close`."""
         for cell in list(self._cells):
             self._drop(cell)
         for zygote in self._zygotes.values():
             zygote.close()
-        self._zygotes = {}
+        self._zygotes, self._idle = {}, {}
         if self._host is not None:
             self._host.close()
+            self._host = None
 
     def processor_seconds(self) -> float:
         """Processor time used so far by zygotes, cells and the programs that ended in them. For measurements."""
@@ -185,9 +190,14 @@ class LocalSandbox:
             if self._host is None:
                 self._host = find_host(self._wanted, allow_unsafe=self._allow_unsafe)
             if self._level is None:
-                # The canaries run through the very path that programs take.
-                self._level = await verify_level(self._host, self._run_one)
-                check_required(self._level, self._require)
+                try:
+                    # The canaries run through the very path that programs take.
+                    level = await verify_level(self._host, self._run_one)
+                    check_required(level, self._require)
+                except BaseException:
+                    self._release()
+                    raise
+                self._level = level
 
     async def _zygote(self, profile: str) -> Zygote:
         assert self._host is not None
@@ -225,7 +235,7 @@ class LocalSandbox:
             cell.attach(self._loop)
             if kind == "slot":
                 answer, _ = await asyncio.wait_for(cell.expect(), SPAWN_DEADLINE_S)
-                check_ready(answer, "a cell")
+                check_ready(answer, "a cell could not be set up")
         except BaseException as error:
             self._drop(cell)
             if isinstance(error, TimeoutError | ConnectionError):
