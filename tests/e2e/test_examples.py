@@ -32,6 +32,7 @@ def test_examples_are_short_and_named_in_the_document(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("own_sandbox_tools.py", "variables are kept"),
         ("own_tool.py", "42.165 km"),  # 26.2 * 1.609344 = 42.1648...
         ("own_reward.py", "passes its own cases"),
         ("own_algorithm.py", "[1.0, -0.333"),
