@@ -286,7 +286,7 @@ def _targets() -> Iterator[tuple[dict[str, Any], socket.socket, subprocess.Popen
         os.chmod(path + ".socket", 0o777)
         named.listen()
         # Its death shows what a number cannot: inside, the same number may be another process.
-        victim = stack.enter_context(subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL))
+        victim = stack.enter_context(subprocess.Popen(["cat"], stdin=subprocess.PIPE))  # ends with this process
         stack.callback(victim.kill)
         targets = {
             "secret": secret,

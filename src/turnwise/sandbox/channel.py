@@ -58,7 +58,7 @@ class Channel:
         assert self._loop is not None
         self._answer = self._loop.create_future()
         if self._ended:
-            self._answer.set_exception(ConnectionError("the process ended"))
+            self._fail()
         return self._answer
 
     def signal(self, number: int) -> None:
@@ -114,8 +114,12 @@ class Channel:
         self._ended = True
         if self._loop is not None:
             self._loop.remove_reader(self.connection.fileno())
+        self._fail()
+
+    def _fail(self) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the process ended"))
+            self._answer.exception()  # seen: whoever asked may have failed to send, and not wait for an answer
 
     def _on_output(self, pipe: int, capture: Capture) -> None:
         if not capture.read(pipe) and self._loop is not None:
@@ -125,6 +129,8 @@ class Channel:
 
     def drain(self) -> None:
         """Read what is left in the pipes, without waiting for more."""
+        if self.closed:
+            return
         for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=True):
             capture.drain(pipe)
 
@@ -136,7 +142,7 @@ class Channel:
         if self._loop is not None and not self._loop.is_closed():
             for fd in (self.connection.fileno(), *self._pipes):
                 self._loop.remove_reader(fd)
-        if self._answer is not None and not self._answer.done():
-            self._answer.cancel()
+        self._fail()
         self.connection.close()
         wire.close_all([*self._pipes, *([self._pidfd] if self._pidfd != -1 else [])])
+        self._pidfd = -1  # the number is soon somebody else's

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -228,8 +229,13 @@ class Cell:
         assert self._loop is not None
         self._report = self._loop.create_future()
         if self.dead:
-            self._report.set_exception(ConnectionError("the cell ended"))
+            self._fail()
         return self._report
+
+    def _fail(self) -> None:
+        if self._report is not None and not self._report.done():
+            self._report.set_exception(ConnectionError("the cell ended"))
+            self._report.exception()  # seen: whoever asked may have failed to send, and not wait for an answer
 
     def _on_packet(self) -> None:
         try:
@@ -249,8 +255,7 @@ class Cell:
         self.dead = True
         if self._loop is not None and self.connection.fileno() != -1:
             self._loop.remove_reader(self.connection.fileno())
-        if self._report is not None and not self._report.done():
-            self._report.set_exception(ConnectionError("the cell ended"))
+        self._fail()
 
     def _on_output(self, pipe: int, capture: Capture) -> None:
         if not capture.read(pipe) and self._loop is not None:
@@ -275,6 +280,14 @@ class Cell:
 
     def kill(self) -> None:
         """End it and everything in it, now."""
+        if self.scratch is not None:
+            # No pid namespace ends its programs with it: it sees the end of its socket, and does that itself.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+        else:
+            self._kill_process()
+
+    def _kill_process(self) -> None:
         if self.pidfd != -1:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # its socket closes as well, which ends it
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -291,8 +304,10 @@ class Cell:
         self.connection.close()
         self._theirs.close()
         wire.close_all([*self._pipes, *self._ends])
+        self._pipes, self._ends = [], []  # their numbers are soon somebody else's
         if self.pidfd != -1:
-            _wait_gone(self.pidfd)
+            if not _is_gone(self.pidfd):
+                self._kill_process()
             os.close(self.pidfd)
             self.pidfd = -1
 
@@ -305,11 +320,11 @@ def check_ready(packet: bytes, what: str) -> dict[str, Any]:
     return answer
 
 
-def _wait_gone(pidfd: int) -> None:
-    """A cgroup can be given to the next cell only when this one's processes are out of it."""
-    import select
-
-    select.select([pidfd], [], [], 1.0)
+def _is_gone(pidfd: int) -> bool:
+    """Wait for the end of a cell: only then can its cgroup be given to the next. False when it takes more than a second."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(1000))
 
 
 def read_processor_seconds(pid: str) -> float:

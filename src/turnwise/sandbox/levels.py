@@ -25,7 +25,7 @@ from turnwise.sandbox.cell import CellKind
 from turnwise.sandbox.handles import Cell
 from turnwise.sandbox.kernel.cgroups import CgroupPool
 from turnwise.sandbox.kernel.probe import Capabilities, probe
-from turnwise.sandbox.requests import CellKey
+from turnwise.sandbox.requests import CELL_PIDS, CellKey
 from turnwise.sandbox.types import Execution, Limits, Program
 
 LEVELS = ("full", "uid", "process", "seccomp", "none")
@@ -127,14 +127,17 @@ class Host:
             "user_namespace": self.user_namespace,
             "landlock_abi": self.landlock_abi,
             "seccomp": self.level != "none",
+            "children_file": self.capabilities.has_children_file,
             "extra_paths": [],
         }
 
     def build_cell(self, key: CellKey, kind: CellKind) -> Cell:
         """A cell's descriptors, cgroup and folder; the process comes later."""
         index = next(_cell_numbers)
-        # The cell itself counts as a process, as does the one between forks.
-        cgroup = self._cgroups.take(key.memory_bytes, key.num_pids + 2) if self._cgroups is not None else None
+        try:
+            cgroup = self._cgroups.take(key.memory_bytes, key.num_pids + CELL_PIDS) if self._cgroups is not None else None
+        except OSError as error:
+            raise SandboxError(f"no control group with the program's limits could be made: {error}") from error
         scratch = None
         if self._folder is not None:
             place = self._folder / f"cell{index}"

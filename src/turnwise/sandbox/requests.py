@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -23,8 +25,22 @@ class CellKey(NamedTuple):
     num_pids: int
 
 
+CELL_PIDS = 2
+"""The cell itself counts as a process, as does the one between forks."""
+
 MAX_CODE_BYTES = 64 << 20
 MAX_PATH_CHARS = 512
+
+_BOUNDS: dict[str, tuple[int, int]] = {
+    "wall_s": (0, 1_000_000),
+    "cpu_s": (1, 1_000_000),
+    "memory_bytes": (16 << 20, 1 << 50),  # an interpreter starts with less, and does nothing useful
+    "output_bytes": (0, 1 << 40),
+    "num_pids": (1, 1 << 20),
+    "disk_bytes": (0, 1 << 50),
+    "num_files": (0, 1 << 40),
+}
+"""Least and most of each limit; 0 itself is never enough."""
 
 _SYMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:sympy|mpmath)\b", re.MULTILINE)
 _NUMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*numpy\b", re.MULTILINE)
@@ -37,14 +53,20 @@ def to_bytes(code: str | bytes) -> bytes:
 
 
 def choose_profile(program: Program) -> str:
-    """The preloaded interpreter for a program: as named, or by a scan of its import lines. Only speed depends on it."""
+    """The preloaded interpreter for a program: as named, or by a scan of its import lines for what is installed. Only speed depends
+    on it."""
     if program.profile != "auto":
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
     for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
-        if any(pattern.search(source) for source in sources):
+        if any(pattern.search(source) for source in sources) and _is_installed(name):
             return name
     return "std"
+
+
+@functools.cache
+def _is_installed(library: str) -> bool:
+    return importlib.util.find_spec(library) is not None
 
 
 def check_path(path: str) -> str:
@@ -53,20 +75,18 @@ def check_path(path: str) -> str:
     try:
         if len(path) > MAX_PATH_CHARS:
             raise ValueError
-        split_path(str(pure))
+        split_path(path.encode().decode() and str(pure))  # lone surrogates are no name that can be sent
     except ValueError:
         raise SandboxError(f"{path[:80]!r} is not a path inside the sandbox's folder; give a relative one without '..'") from None
     return str(pure)
 
 
 def check_limits(limits: Limits) -> None:
-    """Raises SandboxError naming the limit that makes no sense."""
-    for name in ("wall_s", "memory_bytes", "output_bytes", "num_pids", "disk_bytes", "num_files"):
+    """Raises SandboxError naming the limit that makes no sense, or that no kernel could set."""
+    for name, (least, most) in _BOUNDS.items():
         value = getattr(limits, name)
-        if not value > 0 or value != value or value == float("inf"):
-            raise SandboxError(f"limit {name} is {value}; it must be positive and finite")
-    if limits.cpu_s is not None and limits.cpu_s < 1:
-        raise SandboxError(f"limit cpu_s is {limits.cpu_s}; it must be at least 1 second, or None")
+        if not (value is None and name == "cpu_s") and not (value > 0 and least <= value <= most):
+            raise SandboxError(f"limit {name} is {value}; it must be {f'at least {least}' if least else 'positive'} and at most {most}")
 
 
 def build_payload(program: Program) -> tuple[int, int]:
@@ -85,7 +105,7 @@ def build_rlimits(key: CellKey, *, has_cgroup: bool) -> dict[str, int]:
     process only turns a hopeless allocation into a MemoryError; RLIMIT_AS would also count what is merely reserved."""
     return {
         "data_bytes": key.memory_bytes * (2 if has_cgroup else 1),
-        "num_pids": key.num_pids,
+        "num_pids": key.num_pids + CELL_PIDS,
         "file_bytes": key.disk_bytes,
         "open_files": 1024,
     }

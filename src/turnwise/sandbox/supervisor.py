@@ -292,6 +292,8 @@ class LocalSandbox:
                 while held < num_places:
                     await self._places.acquire()
                     held += 1
+            if self._closed:
+                raise SandboxError("this sandbox was closed while the program waited in line")
             yield
         finally:
             for _ in range(held):
@@ -309,27 +311,50 @@ class LocalSandbox:
             if program.stdin:
                 fds.append(wire.to_memfd([program.stdin]))
             key = self._key(profile, program.network, limits)
-            # Output files are read by a cell that outlives its program.
-            once = self._mode == "strict" and self._name == "full" and not program.outputs
-            cell = await (self._spawn(key, "once") if once else self._take(key))
-            if running is not None:
-                running.append(cell)
-            try:
-                report, opened = await self._exchange(cell, packet, fds, peer, limits)
-            except BaseException:
-                # Whatever the program is doing, it ends with its cell.
-                self._drop(cell)
-                raise
+            execution = await self._attempt(key, program, limits, packet, fds, peer, running)
+            if execution is None and peer is None and not self._closed:
+                # A cell that is killed from outside takes its program along. Nothing is left of it, so it can begin anew.
+                for fd in fds:
+                    os.lseek(fd, 0, os.SEEK_SET)
+                execution = await self._attempt(key, program, limits, packet, fds, None, running)
         finally:
             wire.close_all(fds)
-        if report is None:
-            execution = self._lost(cell, limits)
+        if execution is None:
+            raise SandboxError("the cell was killed from outside while its program ran; the request can be repeated")
+        return execution
+
+    async def _attempt(
+        self,
+        key: CellKey,
+        program: Program,
+        limits: Limits,
+        packet: bytes,
+        fds: Sequence[int],
+        peer: socket.socket | None,
+        running: list[Cell] | None,
+    ) -> Execution | None:
+        """Run in one cell. None when that was killed from outside."""
+        # Output files are read by a cell that outlives its program.
+        once = self._mode == "strict" and self._name == "full" and not program.outputs
+        cell = await (self._spawn(key, "once") if once else self._take(key))
+        if running is not None:
+            running.append(cell)
+        try:
+            report, opened = await self._exchange(cell, packet, fds, peer, limits)
+            cell.drain()
+            if report is None:
+                execution = self._lost(cell)
+            else:
+                execution = self._to_execution(cell, report, _read_outputs(program.outputs, report[wire.REPORT.size :], opened))
+                cell.programs_cpu_s += execution.cpu_s
+        except BaseException:
+            # Whatever the program is doing, it ends with its cell.
             self._drop(cell)
-            return execution
-        cell.drain()
-        execution = self._to_execution(cell, report, _read_outputs(program.outputs, report[wire.REPORT.size :], opened))
-        cell.programs_cpu_s += execution.cpu_s
-        self._give_back(cell)
+            raise
+        if report is None:
+            self._drop(cell)
+        else:
+            self._give_back(cell)
         return execution
 
     async def _exchange(
@@ -365,12 +390,11 @@ class LocalSandbox:
             if timer is not None:
                 timer.cancel()
 
-    def _lost(self, cell: Cell, limits: Limits) -> Execution:
-        """The cell died under its program. Only the kernel's memory killer does that by rule."""
-        cell.drain()
+    def _lost(self, cell: Cell) -> Execution | None:
+        """The cell died under its program. Only the kernel's memory killer does that by rule; else None."""
         events = cell.cgroup.events() if cell.cgroup is not None else None
         if events is None or not events.num_oom_kills:
-            raise SandboxError("the cell was killed from outside while its program ran; the request can be repeated")
+            return None
         return Execution(
             stdout=bytes(cell.stdout.data),
             stderr=bytes(cell.stderr.data),

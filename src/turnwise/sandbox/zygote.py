@@ -29,6 +29,7 @@ from turnwise.sandbox.kernel import landlock, limits, root, seccomp, syscalls
 from turnwise.sandbox.types import Network
 
 REAP_INTERVAL_MS = 1000
+SWEEP_INTERVAL_MS = 100
 NETWORKS: tuple[Network, ...] = ("none", "loopback")
 
 STANDARD = [
@@ -161,6 +162,8 @@ class _Zygote:
         self.filters = {network: seccomp.build_filter(network=network) for network in NETWORKS}
         self.bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
         self.once: dict[int, tuple[int, socket.socket]] = {}
+        self.cells: set[int] = set()
+        self.children = -1
         self.rulesets: dict[Network, int] = {}
         if self.level == "full":
             # What is the same for all cells is done here once: each step in a fresh cell costs its page faults.
@@ -168,6 +171,9 @@ class _Zygote:
             syscalls.drop_bounding_set()
             if self.landlock_abi:
                 self.rulesets = {network: self._build_ruleset(root.SCRATCH_PARENT, network) for network in self.filters}
+        elif config["children_file"]:
+            syscalls.set_child_subreaper()
+            self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         syscalls.set_dumpable(False)
 
     def serve(self) -> None:
@@ -176,11 +182,11 @@ class _Zygote:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll(REAP_INTERVAL_MS)}
+            ready = {fd for fd, _ in poll.poll(REAP_INTERVAL_MS if self.children == -1 else SWEEP_INTERVAL_MS)}
             for pidfd in ready & self.once.keys():
                 poll.unregister(pidfd)
                 self._report(pidfd)
-            _reap()
+            self._reap()
             if self.control.fileno() not in ready:
                 continue
             header, fds = wire.receive(self.control)
@@ -201,6 +207,7 @@ class _Zygote:
                 continue
             if pid == 0:
                 self._become_cell(header, fds)
+            self.cells.add(pid)
             wire.send(self.control, {"cell": True}, [pidfd])
             if header["kind"] == "once":
                 self.once[pidfd] = pid, socket.socket(fileno=fds.pop(0))
@@ -217,6 +224,22 @@ class _Zygote:
             _, status, usage = os.wait4(pid, 0)
             cpu_s = usage.ru_utime + usage.ru_stime
             wire.send_packet(connection, wire.REPORT.pack(status, wire.BY_ITSELF, 0.0, cpu_s, usage.ru_maxrss * 1024, False))
+
+    def _reap(self) -> None:
+        """Let go of cells that ended; the supervisor watches them itself. Where no pid namespace ends what a killed cell leaves, that
+        is now a child of this process, and killed."""
+        try:
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self.cells.discard(pid)
+        except ChildProcessError:
+            return
+        while self.children != -1:
+            strays = set(map(int, os.pread(self.children, 1 << 20, 0).split())) - self.cells
+            if not strays:
+                return
+            for pid in strays:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
     def _become_cell(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
         connection = socket.socket(fileno=fds[0])
@@ -252,7 +275,8 @@ class _Zygote:
         if own_uid is not None:
             syscalls.set_identity(uid, gid)
         syscalls.drop_privileges(bounding_set=not full)
-        syscalls.set_pdeathsig()
+        if full:
+            syscalls.set_pdeathsig()  # elsewhere it must live to kill its programs, and ends with its socket
         syscalls.set_dumpable(False)
         children = None
         if self.level not in ("full", "uid"):
@@ -278,15 +302,6 @@ class _Zygote:
 
 def _folders(scratch: str) -> dict[str, str]:
     return {"HOME": f"{scratch}/work", "PWD": f"{scratch}/work", "TMPDIR": f"{scratch}/tmp"}
-
-
-def _reap() -> None:
-    """Let go of cells that ended; the supervisor watches them itself."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
 
 
 def preload(profile: str) -> None:

@@ -67,6 +67,7 @@ _ARMS = (
     Arm(name="rae", credit="rae", supplied="one role for all trajectories"),
     Arm(name="vspo", credit="vspo", supplied=""),
     Arm(name="gae", credit="gae", supplied="a learned table critic", signal=Critic),
+    Arm(name="gae, lambda 0.96", credit="gae", supplied="a learned table critic", options={"gae_lambda": 0.96}, signal=Critic),
     Arm(name="turn_gae", credit="turn_gae", supplied="a learned table critic", signal=Critic),
     Arm(name="bilevel_gae", credit="bilevel_gae", supplied="a learned table critic", signal=Critic),
     Arm(name="turn_discount", credit="turn_discount", supplied=""),

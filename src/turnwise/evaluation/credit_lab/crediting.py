@@ -9,6 +9,7 @@ import numpy as np
 
 from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_table import build_credit
+from turnwise.algorithms.turns.igpo import PRIOR_PART
 from turnwise.evaluation.credit_lab.arms import NUM_GROUPS, Arm
 from turnwise.evaluation.credit_lab.paths import Paths
 from turnwise.evaluation.credit_lab.policy import TOKENS_PER_TURN
@@ -71,12 +72,15 @@ def to_trajectories(paths: Paths, measured: Measured, turns: Sequence[CreditTurn
                 CreditTurn(num_tokens=turn.num_tokens, state=turn.state, **dict(zip(columns, row, strict=True)))
                 for turn, row in zip(bare, rows, strict=True)
             ]
+        parts = {"outcome": outcomes[index]}
+        if measured.prior_answer_probabilities is not None:
+            parts[PRIOR_PART] = float(measured.prior_answer_probabilities[index])
         trajectories.append(
             CreditTrajectory(
                 group=str(group),
                 reward=outcomes[index],
                 turns=tuple(bare),
-                parts={"outcome": outcomes[index]},
+                parts=parts,
                 greedy_reward=None if measured.greedy_rewards is None else float(measured.greedy_rewards[index]),
                 role="agent",
                 tree=str(tree),

@@ -37,7 +37,7 @@ class Paths:
     @property
     def outcomes(self) -> FloatArray:
         """`[N]`: 1.0 for success, else 0.0."""
-        return (self.next_states == self.world.success).any(axis=1).astype(np.float64)
+        return np.asarray((self.next_states == self.world.success).any(axis=1), dtype=np.float64)
 
     @property
     def truncated(self) -> np.ndarray:

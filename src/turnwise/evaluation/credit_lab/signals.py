@@ -25,6 +25,8 @@ class Measured:
     """Fields of `CreditTurn` by name: `[N, T]`, or `[N, T, 3]` where there is one number per token. NaN stands for None."""
     greedy_rewards: FloatArray | None = None
     """`[N]`."""
+    prior_answer_probabilities: FloatArray | None = None
+    """`[N]`: before the first turn."""
     num_turns: int = 0
     """Turns sampled for it."""
 
@@ -97,9 +99,7 @@ class ForkedValues(NoSignal):
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`state_value`."""
         rows, turns = np.nonzero(paths.taken)
-        ends = sample_paths(
-            self.world, tokens, np.repeat(paths.states[rows, turns], self.NUM_FORKS), np.repeat(turns, self.NUM_FORKS), rng
-        )
+        ends = sample_paths(self.world, tokens, np.repeat(paths.states[rows, turns], self.NUM_FORKS), np.repeat(turns, self.NUM_FORKS), rng)
         values = np.zeros(paths.states.shape)
         values[rows, turns] = ends.outcomes.reshape(-1, self.NUM_FORKS).mean(axis=1)
         return Measured(fields={"state_value": values}, num_turns=int(ends.taken.sum()))
@@ -172,10 +172,11 @@ class PlanProbability(NoSignal):
     """The analogue of the gold answer's probability: of a gold plan from the state reached, teacher-forced, per remaining turn."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`answer_probability`; computed from the policy, nothing is sampled."""
+        """`answer_probability` and its prior; computed from the policy, nothing is sampled."""
         best = compute_values(self.world, None)
         table = np.clip(compute_plan_probability(self.world, tokens[:, DECIDING], best), 0.0, 1.0)
-        return Measured(fields={"answer_probability": table[np.arange(1, self.world.max_turns + 1), paths.next_states]})
+        after = table[np.arange(1, self.world.max_turns + 1), paths.next_states]
+        return Measured(fields={"answer_probability": after}, prior_answer_probabilities=table[0, paths.states[:, 0]])
 
 
 class ProgressRegression(NoSignal):

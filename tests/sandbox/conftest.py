@@ -1,0 +1,99 @@
+"""One sandbox for all tests of a process, and what the tests look at on the host."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import turnwise
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox.kernel.cgroups import Cgroup, CgroupPool
+from turnwise.sandbox.supervisor import LocalSandbox
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[LocalSandbox]:
+    """The best level this machine has; two programs at a time."""
+    shared = LocalSandbox(num_slots=2)
+    try:
+        asyncio.run(shared.level())
+    except SandboxError as error:
+        pytest.skip(f"nothing isolates code here: {error}")
+    yield shared
+    asyncio.run(shared.close())
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[[Awaitable[T]], T]:
+    """An event loop that gives up after two minutes: a test that hangs fails."""
+
+    def run_it(work: Awaitable[T]) -> T:
+        async def limited() -> T:
+            return await asyncio.wait_for(work, 120)
+
+        return asyncio.run(limited())
+
+    return run_it
+
+
+@pytest.fixture
+def full_level(sandbox: LocalSandbox, run: Callable[..., object]) -> None:
+    level = run(sandbox.level())
+    if level.name != "full":
+        pytest.skip(f"takes level full: {level.reasons}")
+
+
+@pytest.fixture(scope="session")
+def cage() -> Iterator[Cgroup | None]:
+    """A group of bounded memory and processes for what runs without isolation; None where there are no groups."""
+    pool = CgroupPool.probe()
+    group = pool.take(3 << 30, 800) if pool else None
+    yield group
+    if pool:
+        pool.close()
+
+
+@pytest.fixture(scope="session")
+def plain_python() -> Iterator[str]:
+    """An interpreter that any user of the machine may start, with this package; skips where the system has none that is new enough."""
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
+        if not os.path.exists(path):
+            continue
+        version = subprocess.run([path, "-c", "import sys; sys.stdout.write(str(sys.version_info >= (3, 11)))"], capture_output=True)
+        if version.stdout != b"True":
+            continue
+        folder = tempfile.mkdtemp(prefix="turnwise-plain-python-")
+        os.chmod(folder, 0o755)
+        subprocess.run([path, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True)
+        package = Path(turnwise.__file__).parent
+        for part in ("sandbox", "core"):
+            shutil.copytree(package / part, f"{folder}/turnwise/{part}", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(package / "__init__.py", f"{folder}/turnwise/__init__.py")
+        shutil.copytree(Path(__file__).parent, f"{folder}/tests", ignore=shutil.ignore_patterns("__pycache__"))
+        for site in Path(folder, "venv/lib").glob("python3*/site-packages"):
+            (site / "turnwise.pth").write_text(folder)
+        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+        yield f"{folder}/venv/bin/python"
+        shutil.rmtree(folder)
+        return
+    pytest.skip("no system Python of at least 3.11 that other users may start")
+
+
+@pytest.fixture
+def as_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("takes root, to make the worlds that the probes run in")
+
+
+@pytest.fixture
+def python() -> str:
+    return sys.executable

@@ -1,0 +1,34 @@
+"""A process with a busy sandbox, to be killed: `python supervised.py LEVEL` prints "ready" and runs programs and sessions until then."""
+
+import asyncio
+import sys
+
+from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise.sandbox.types import Limits, Program
+
+PROGRAMS = [
+    "print(1)",
+    "import time\ntime.sleep(0.05)",
+    "import os\nfor _ in range(5):\n  if os.fork() == 0:\n    os.setsid()\n    import time; time.sleep(30)",
+    "x = 0\nwhile x < 10**6: x += 1",
+    "import subprocess\nsubprocess.run(['sleep', '0.02'])",
+    "open('f', 'wb').write(bytes(1 << 20))",
+]
+
+
+async def main() -> None:
+    async with LocalSandbox(num_slots=2, level=sys.argv[1]) as sandbox:
+        session = await sandbox.open()
+        await session.run("import subprocess\nchild = subprocess.Popen(['sleep', '60'])")
+        branch = await session.fork()
+        await branch.run("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()")
+        shell = await sandbox.open("bash")
+        await shell.run("sleep 60 &")
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            await asyncio.gather(*(sandbox.run(Program(code=code), Limits(wall_s=1)) for code in PROGRAMS))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

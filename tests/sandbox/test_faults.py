@@ -1,0 +1,441 @@
+"""Every process of the sandbox killed at random points: nothing is left, and the next request works."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from processes import by_role, descendants, group_folders, open_descriptors, temp_folders, wait_until
+
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox.kernel import syscalls
+from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise.sandbox.types import Execution, Limits, Program
+
+GONE_S = 0.5
+SLOWED_S = 2.0
+"""What half a second may become while other tests use the processors."""
+
+
+@pytest.fixture
+def reaper():
+    """Orphans of what a test starts become children of this process, where they can be seen."""
+    syscalls.set_child_subreaper()
+    before = descendants(os.getpid())
+    yield lambda: descendants(os.getpid()) - before
+    for pid in descendants(os.getpid()) - before:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    syscalls.set_child_subreaper(False)
+
+
+# ------------------------------------------------------------------------------------------------ the supervisor
+
+
+def kill_supervisors(reaper, level, num_kills, seed):
+    draw = random.Random(seed)
+    for _ in range(num_kills):
+        with subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("supervised.py")), level],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            if process.stdout.readline() != "ready\n":
+                pytest.skip(f"level {level} cannot be had here: {process.stderr.read().strip().splitlines()[-1]}")
+            time.sleep(draw.random() * 0.15)
+            started = reaper()
+            process.kill()
+        assert len(started) > 8  # supervisor, launcher, zygote, cells, a session with its child, branch and thread, a shell with its child
+        left = wait_until(lambda: not reaper(), SLOWED_S)
+        assert left, reaper()
+        yield process.pid
+
+
+@pytest.mark.parametrize("level", ["full", "process"])
+def test_nothing_is_left_of_a_killed_supervisor(reaper, level, run):
+    pids = list(kill_supervisors(reaper, level, 2, seed=level))
+
+    async def start_another():
+        async with LocalSandbox(num_slots=1, level=level) as sandbox:
+            return await sandbox.run(Program(code="print(1)"))
+
+    assert run(start_another()).stdout == b"1\n"
+    # What only a file system remembers goes with the next start.
+    for pid in pids:
+        assert group_folders(pid) == []
+        assert temp_folders(pid) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["full", "process", "seccomp"])
+def test_nothing_is_left_of_many_killed_supervisors(reaper, level):
+    assert len(list(kill_supervisors(reaper, level, 25, seed=level))) == 25
+
+
+def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper):
+    draw = random.Random(3)
+    for _ in range(4):
+        with subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("supervised.py")), "auto"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            time.sleep(0.2 + draw.random() * 0.6)
+            process.kill()
+        assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+# ------------------------------------------------------------------------------------------------ launcher, zygote, cell
+
+
+async def killing(sandbox, num_kills, seed):
+    """Kill one process after the other while programs run; each program succeeds or fails with SandboxError, the next always works."""
+    draw = random.Random(seed)
+    num_failed = 0
+    code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(60)\ntime.sleep(0.02)\nprint(6 * 7)"
+    for _ in range(num_kills):
+        programs = [asyncio.create_task(sandbox.run(Program(code=code), Limits(wall_s=5))) for _ in range(3)]
+        await asyncio.sleep(draw.random() * 0.04)
+        roles = by_role(os.getpid())
+        role = draw.choice(["launcher", "zygote", "cell", "cell", "program"])
+        for pid in draw.sample(roles[role], min(1, len(roles[role]))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for answer in await asyncio.gather(*programs, return_exceptions=True):
+            if isinstance(answer, SandboxError):
+                num_failed += 1
+            else:
+                assert not isinstance(answer, BaseException), repr(answer)
+                assert answer.stdout == b"42\n" or answer.signal == signal.SIGKILL
+        after = await sandbox.run(Program(code="print('next')"), Limits(wall_s=5))
+        assert after.stdout == b"next\n"
+    return num_failed
+
+
+@pytest.mark.parametrize(
+    ("level", "num_kills"),
+    [
+        ("auto", 20),
+        ("process", 10),
+        pytest.param("auto", 200, marks=pytest.mark.slow),
+        pytest.param("process", 100, marks=pytest.mark.slow),
+    ],
+)
+def test_any_process_may_be_killed_at_any_point(reaper, run, level, num_kills):
+    async def work():
+        async with LocalSandbox(num_slots=2, level=level) as sandbox:
+            await sandbox.run(Program(code=""))
+            before = open_descriptors()
+            num_failed = await killing(sandbox, num_kills, seed=num_kills)
+            assert num_failed > 0  # otherwise nothing was hit
+            assert open_descriptors() <= before + 16  # a second cell, at most, with its groups
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert group_folders(os.getpid()) == [] or not os.access("/sys/fs/cgroup", os.W_OK)
+
+
+@pytest.mark.parametrize("role", ["launcher", "zygote", "cell"])
+def test_a_session_whose_place_is_killed_says_so(reaper, run, role):
+    async def work():
+        async with LocalSandbox(num_slots=1) as sandbox:
+            session = await sandbox.open()
+            waiting = asyncio.create_task(session.run("import time\ntime.sleep(30)"))
+            await asyncio.sleep(0.1)
+            for pid in by_role(os.getpid())[role]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            started = time.monotonic()
+            ended = await waiting
+            assert time.monotonic() - started < SLOWED_S
+            assert ended.exit_code is None
+            for attempt in (session.run("1"), session.fork(), session.read_file("x"), session.write_file("x", b"")):
+                with pytest.raises(SandboxError, match="over"):
+                    await attempt
+            await session.close()
+            again = await sandbox.open()
+            assert (await again.run("1 + 1")).value == "2"
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
+    async def work():
+        async with LocalSandbox(num_slots=1) as sandbox:
+            session = await sandbox.open()
+            for role in ("cell", "zygote", "launcher"):
+                await sandbox.run(Program(code=""))
+                for pid in by_role(os.getpid())[role]:
+                    os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(0.05)
+                assert (await sandbox.run(Program(code="print(1)"))).stdout == b"1\n"
+            with pytest.raises(SandboxError, match="over"):
+                await session.run("1")
+                await session.run("1")
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+# ------------------------------------------------------------------------------------------------ cancelling, queues, several at once
+
+
+@pytest.mark.parametrize("num_tasks", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_cancelling_at_any_point_leaves_nothing(reaper, run, num_tasks):
+    async def work():
+        draw = random.Random(num_tasks)
+        async with LocalSandbox(num_slots=2) as sandbox:
+            await sandbox.run(Program(code=""))
+            before = open_descriptors()
+            for _ in range(num_tasks):
+                if draw.random() < 0.3:
+                    task = asyncio.create_task(sandbox.open())
+                elif draw.random() < 0.5:
+                    task = asyncio.create_task(
+                        sandbox.run_pair(Program(code="import os\nos.read(4, 1)"), Program(code="import time\ntime.sleep(9)"))
+                    )
+                else:
+                    task = asyncio.create_task(sandbox.run(Program(code="import os, time\nos.fork()\ntime.sleep(9)", stdin=b"x")))
+                await asyncio.sleep(draw.random() * 0.02)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    opened = await task
+                    if not isinstance(opened, Execution | tuple):
+                        await opened.close()
+            assert (await sandbox.run(Program(code="print(1)"))).stdout == b"1\n"
+            assert open_descriptors() <= before + 16
+            assert not by_role(os.getpid())["program"]
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+def test_a_thousand_requests_in_line(sandbox, run):
+    async def work():
+        before = open_descriptors()
+        most = 0
+
+        async def one(number):
+            nonlocal most
+            execution = await sandbox.run(Program(code=f"print({number})"), Limits(wall_s=30))
+            most = max(most, open_descriptors())
+            return int(execution.stdout)
+
+        assert await asyncio.gather(*(one(number) for number in range(1000))) == list(range(1000))
+        assert most < before + 64  # who waits holds nothing
+
+    run(work())
+
+
+def test_two_supervisors_at_once_leave_each_other_alone(reaper, run):
+    async def work():
+        first, second = LocalSandbox(num_slots=1), LocalSandbox(num_slots=1)
+        session = await first.open()
+        await session.run("x = 1")
+        assert (await second.run(Program(code="print(1)"))).stdout == b"1\n"
+        other = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", "import asyncio\nfrom turnwise.sandbox.supervisor import LocalSandbox\nfrom turnwise.sandbox.types import Program\n"
+             "async def main():\n async with LocalSandbox() as s: return (await s.run(Program(code='print(1)'))).stdout\n"
+             "import sys; sys.stdout.write(repr(asyncio.run(main())))"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert other.stdout == repr(b"1\n"), other.stderr
+        await second.close()
+        assert (await session.run("x")).value == "1"
+        assert (await first.run(Program(code="print(2)"))).stdout == b"2\n"
+        await first.close()
+        await first.close()
+        with pytest.raises(SandboxError, match="closed"):
+            await first.run(Program(code=""))
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+def test_closing_while_programs_run_ends_them(reaper, run):
+    async def work():
+        sandbox = LocalSandbox(num_slots=2)
+        session = await sandbox.open()
+        tasks = [asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(30)"), Limits(wall_s=60))) for _ in range(4)]
+        tasks.append(asyncio.create_task(session.run("import time\ntime.sleep(30)", timeout_s=60)))
+        await asyncio.sleep(0.2)
+        started = time.monotonic()
+        await sandbox.close()
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        assert time.monotonic() - started < SLOWED_S
+        for answer in answers[:4]:
+            assert isinstance(answer, SandboxError), repr(answer)
+        assert isinstance(answers[4], SandboxError | asyncio.CancelledError) or answers[4].exit_code is None
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+def test_a_refused_start_leaves_nothing(reaper, run):
+    async def work():
+        before = open_descriptors()
+        for _ in range(3):
+            with pytest.raises(SandboxError):
+                async with LocalSandbox(require=("nonsense",)):
+                    pass
+        assert open_descriptors() <= before + 2
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+
+
+def test_running_out_of_descriptors_is_an_error_of_the_sandbox_and_passes(run):
+    async def work():
+        async with LocalSandbox(num_slots=1) as sandbox:
+            await sandbox.run(Program(code=""))
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 40, hard))
+            sessions = []
+            try:
+                with pytest.raises(SandboxError):
+                    for _ in range(40):
+                        sessions.append(await sandbox.open())  # noqa: PERF401 - those before the error count
+                assert len(sessions) > 1
+                assert (await sessions[0].run("1 + 1")).value == "2"
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                for session in sessions:
+                    await session.close()
+            assert (await sandbox.run(Program(code="print(1)"))).stdout == b"1\n"
+            assert (await (await sandbox.open()).run("1 + 1")).value == "2"
+
+    run(work())
+
+
+# ------------------------------------------------------------------------------------------------ wiping
+
+MESS = {
+    "chmod 000": "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)\nos.chmod('..', 0)",
+    "deep tree": "import os\nfor _ in range(900):\n  os.mkdir('d' * 200)\n  os.chdir('d' * 200)",
+    "many files": "import os\nfor i in range(900): open(str(i), 'w').close()",
+    "odd names": "import os\nfor n in (b'\\xff\\xfe', b'\\n', b'-rf', b'...', b' '): open(n, 'w').close()",
+    "special files": "import os, socket\nos.mkfifo('p')\nsocket.socket(socket.AF_UNIX).bind('s')\nos.symlink('/', 'l')\nos.symlink('l', 'm')",
+    "work renamed": "import os\nos.rename('../work', '../gone')",
+    "work replaced": "import os\nos.rename('../work', '../gone')\nos.mkdir('../work')\nopen('../work/planted', 'w').close()",
+    "work is a link": "import os\nos.rename('../work', '../gone')\nos.symlink('/', '../work')",
+    "work is a file": "import os\nos.rmdir('../work')\nopen('../work', 'w').close()",
+    "tmp renamed": "import os\nos.rename('../tmp', '../tmp2')",
+    "swapped": "import os\nos.rename('../work', '../x')\nos.rename('../tmp', '../work')\nos.rename('../x', '../tmp')",
+    "beside": "import os\nopen('../beside', 'w').write('x')\nos.mkdir('../folder')",
+    "removed": "import os\nos.rmdir('../tmp')\nos.rmdir('../work')",
+    "full": "f = open('f', 'wb')\ntry:\n  while True: f.write(bytes(1 << 20))\nexcept OSError: pass",
+    "open elsewhere": "import os, time\nif os.fork() == 0:\n  f = open('f', 'w')\n  time.sleep(30)",
+    "hard links": "import os\nopen('a', 'w').close()\nfor i in range(300): os.link('a', str(i))",
+}
+
+
+@pytest.mark.parametrize("name", MESS)
+def test_a_place_is_clean_for_the_next_program_or_is_replaced(sandbox, run, name):
+    look = (
+        "import os\nprint(os.path.basename(os.getcwd()), os.listdir('.'), sorted(os.listdir('..')), os.listdir(os.environ['TMPDIR']))\n"
+        "open('new', 'w').close()\nopen(os.environ['TMPDIR'] + '/new', 'w').close()"
+    )
+    limits = Limits(wall_s=20, disk_bytes=4 << 20, num_files=1000)
+
+    async def work():
+        await sandbox.run(Program(code=MESS[name]), limits)
+        for _ in range(2):
+            after = await sandbox.run(Program(code=look), limits)
+            assert after.text() == "work [] ['tmp', 'work'] []\n"
+
+    run(work())
+
+
+# ------------------------------------------------------------------------------------------------ preloading
+
+
+def test_an_interpreter_with_a_second_thread_is_refused():
+    code = (
+        "import threading, time\nfrom turnwise.sandbox.zygote import preload\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\npreload('std')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "RuntimeError: profile std left 1 threads running; it cannot be forked" in done.stderr
+
+
+def test_a_profile_that_is_not_installed_says_what_is_missing(plain_python):
+    """Named, it is an error of the sandbox; chosen by looking at the code, only of the program that imports it."""
+    code = """
+import asyncio, sys
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise.sandbox.types import Program
+async def main():
+    async with LocalSandbox(num_slots=1) as sandbox:
+        try:
+            await sandbox.run(Program(code="print(1)", profile="sympy"))
+        except SandboxError as error:
+            sys.stdout.write(f"{error}\\n")
+        execution = await sandbox.run(Program(code="print(1)"))
+        sys.stdout.write(execution.text())
+        execution = await sandbox.run(Program(code="import sympy"))
+        sys.stdout.write(execution.text())
+asyncio.run(main())
+"""
+    done = subprocess.run([plain_python, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    lines = done.stdout.splitlines()
+    assert "the sandbox's sympy interpreter did not start: ModuleNotFoundError: No module named 'sympy'" in lines[0]
+    assert lines[1] == "1"
+    assert lines[-1] == "ModuleNotFoundError: No module named 'sympy'", done.stderr[-1000:]
+
+
+def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os, sys; sys.stdout.write(str(os.getpid()))"], capture_output=True, text=True, check=True
+    )
+    stale = Path(f"/tmp/turnwise-sandbox-{dead.stdout}-stale")
+    used = Path(f"/tmp/turnwise-sandbox-{os.getpid()}-used")
+    for folder in (stale, used):
+        (folder / "cell0" / "work").mkdir(parents=True)
+        (folder / "cell0").chmod(0)
+
+    async def start():
+        async with LocalSandbox(num_slots=1, level="process") as sandbox:
+            await sandbox.run(Program(code=""))
+
+    try:
+        try:
+            run(start())
+        except SandboxError as error:
+            pytest.skip(f"level process cannot be had here: {error}")
+        assert not stale.exists()
+        assert used.exists()
+    finally:
+        used.joinpath("cell0").chmod(0o700)
+        shutil.rmtree(used)
+
+
+# ------------------------------------------------------------------------------------------------ soak
+
+
+def test_mixed_executions_leave_nothing(reaper):
+    """The benchmark's own program, short."""
+    script = Path(__file__).parents[2] / "benchmarks" / "sandbox_soak.py"
+    done = subprocess.run([sys.executable, str(script), "--executions", "300"], capture_output=True, text=True, timeout=300, check=False)
+    found = json.loads(done.stdout)
+    assert found["leaks"] == {}, found
+    assert found["executions"] == 300
+    assert max(found["memory_growth"].values()) <= 0.05, found
+    assert found["ok"]
+    assert done.returncode == 0
+    assert wait_until(lambda: not reaper(), SLOWED_S)

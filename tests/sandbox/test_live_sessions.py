@@ -1,0 +1,445 @@
+"""Live sessions: what they keep through interrupts, branches and bad input, and how they end."""
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from turnwise.core.errors import SandboxError
+from turnwise.sandbox.types import Limits
+
+LIMITS = Limits(wall_s=10.0, memory_bytes=256 << 20, disk_bytes=4 << 20, num_files=256, num_pids=32)
+LATE_S = 1.0
+
+
+@pytest.fixture
+def with_session(sandbox, run):
+    """Run an async function with a live session that is closed afterwards."""
+
+    def with_it(work, language="python", limits=LIMITS, **options):
+        async def go():
+            session = await sandbox.open(language, limits=limits, **options)
+            try:
+                return await work(session)
+            finally:
+                await session.close()
+
+        return run(go())
+
+    return with_it
+
+
+# ------------------------------------------------------------------------------------------------ Python
+
+
+def test_variables_values_and_errors(with_session):
+    async def work(session):
+        assert (await session.run("x = 20\ndef f(): return x * 2 + y")).value is None
+        assert (await session.run("y = 2\nf()")).value == "42"
+        assert (await session.run("_ + 1")).value == "43"
+        failed = await session.run("print('before')\nz")
+        assert (failed.stdout, failed.exit_code) == (b"before\n", 1)
+        assert failed.error == "NameError: name 'z' is not defined"
+        assert b'File "<cell 4>", line 2' in failed.stderr
+        assert b"z" in failed.stderr
+        assert (await session.run("x")).value == "20"
+        assert "SyntaxError" in ((await session.run("def (")).error or "")
+        assert (await session.run("'\udc80'.isascii()")).exit_code in (0, 1)
+        assert (await session.run("f()")).value == "42"
+
+    with_session(work)
+
+
+BLOCKED = {
+    "tight loop": "while True: pass",
+    "sleep": "import time\ntime.sleep(60)",
+    "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    "read": "import os\nr, w = os.pipe()\nos.read(r, 1)",
+    "child": "import subprocess\nsubprocess.run(['sleep', '60'])",
+    "join": "import threading, time\nt = threading.Thread(target=time.sleep, args=(60,), daemon=True)\nt.start()\nt.join()",
+}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_an_interrupt_keeps_the_state(with_session, name):
+    async def work(session):
+        await session.run("x = [1]")
+        started = time.monotonic()
+        stopped = await session.run("x.append(2)\n" + BLOCKED[name], timeout_s=0.2)
+        assert time.monotonic() - started < 0.2 + LATE_S
+        assert (stopped.limit, stopped.exit_code) == ("wall", 1)
+        assert stopped.error == "KeyboardInterrupt"
+        after = await session.run("x")
+        assert (after.value, after.error, after.limit) == ("[1, 2]", None, None)
+
+    with_session(work)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+        "import time\nwhile True:\n  try: time.sleep(1)\n  except BaseException: pass",
+        "import os\nos.kill(os.getpid(), 19)",
+        "sum(range(10**12))",  # one long call that never looks at signals
+    ],
+)
+def test_code_that_ignores_the_interrupt_ends_the_session(with_session, code):
+    async def work(session):
+        started = time.monotonic()
+        stopped = await session.run(code, timeout_s=0.2)
+        assert time.monotonic() - started < 0.2 + LATE_S
+        assert (stopped.limit, stopped.exit_code) == ("wall", None)
+        with pytest.raises(SandboxError, match="the session is over"):
+            await session.run("1")
+        with pytest.raises(SandboxError, match="over"):
+            await session.read_file("x")
+
+    with_session(work)
+
+
+@pytest.mark.parametrize(
+    "code", ["import os\nos._exit(3)", "import sys\nsys.exit(3)", "import ctypes\nctypes.string_at(0)", "import os\nos.close(3)"]
+)
+def test_a_session_that_ends_itself_says_so(with_session, code):
+    async def work(session):
+        ended = await session.run(code)
+        assert ended.exit_code is None
+        assert "ended" in (ended.error or "")
+        with pytest.raises(SandboxError, match="the session is over"):
+            await session.run("1")
+
+    with_session(work)
+
+
+GARBAGE = {
+    "no JSON": "os.write(3, b'garbage')",
+    "half a frame": "os.write(3, b'{\"value\": ')",
+    "large": "os.write(3, b'x' * 60000)",
+    "nested": "os.write(3, b'[' * 60000)",
+    "wrong types": "os.write(3, b'[1]')\nos.write(3, b'null')\nos.write(3, b'7')",
+    "many": "for _ in range(500):\n  os.write(3, b'{')",
+    "invalid UTF-8": "os.write(3, bytes(range(128, 256)))",
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_in_the_sessions_socket_is_ignored(with_session, name):
+    async def work(session):
+        answer = await session.run(f"import os\nx = 1\n{GARBAGE[name]}\nx + 1")
+        assert (answer.value, answer.error) == ("2", None)
+        assert (await session.run("x")).value == "1"
+
+    with_session(work)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '{"value": "forged"}',
+        '{"value": 7, "error": {}}',
+        '{"status": "x"}',
+        '{"status": 1e99, "value": null}',
+        '{"folder": "/etc"}',
+        '{"error": [1]}',
+    ],
+)
+def test_a_forged_answer_harms_only_its_own_session(sandbox, run, forged):
+    async def work():
+        session, other = await sandbox.open(limits=LIMITS), await sandbox.open(limits=LIMITS)
+        try:
+            await other.run("x = 1")
+            await session.run(f"import os, time\nos.write(3, {forged.encode()!r})\ntime.sleep(0.05)")
+            for _ in range(3):  # out of step, perhaps; never a hang or an error of another kind
+                try:
+                    answer = await session.run("1 + 1", timeout_s=2)
+                    assert answer.value is None or isinstance(answer.value, str)
+                except SandboxError:
+                    break
+            assert (await other.run("x")).value == "1"
+        finally:
+            await session.close()
+            await other.close()
+
+    run(work())
+
+
+def test_an_early_answer_does_not_shift_the_next(with_session):
+    """Code that answers for itself must not make every later answer that of the call before."""
+
+    async def work(session):
+        await session.run("import os, time\nos.write(3, b'{\"value\": \"forged\"}')\ntime.sleep(0.1)\n'late'")
+        await asyncio.sleep(0.3)
+        assert (await session.run("1 + 1")).value == "2"
+
+    with_session(work)
+
+
+def test_descriptors_sent_through_the_socket_are_not_kept(with_session):
+    async def work(session):
+        before = len(os.listdir("/proc/self/fd"))
+        code = """
+import array, os, socket
+s = socket.socket(fileno=os.dup(3))
+fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(200)]
+for _ in range(100):
+    try: s.sendmsg([b"{"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+    except OSError: break  # so many may be on their way at a time, and no more
+"""
+        answer = await session.run(code)
+        assert answer.error is None
+        await session.run("1")
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+    with_session(work)
+
+
+@pytest.mark.parametrize("fd", [1, 2])
+def test_output_is_cut_and_the_state_is_kept(with_session, fd):
+    async def work(session):
+        stopped = await session.run(f"import os\nx = 1\nwhile True: os.write({fd}, b'x' * 65536)")
+        assert stopped.limit == "output"
+        assert len(stopped.stdout + stopped.stderr) >= 1 << 20
+        assert (stopped.stdout_dropped if fd == 1 else stopped.stderr_dropped) > 0
+        assert (await session.run("x")).value == "1"
+        assert (await session.run("print('x')")).stdout == b"x\n"  # what was left in the pipe is gone
+
+    with_session(work)
+
+
+def test_a_background_thread_and_process_outlive_the_call_but_not_the_session(with_session, sandbox):
+    async def work(session):
+        await session.run("import threading, time\nn = 0\ndef count():\n  global n\n  while True: n += 1; time.sleep(0.001)")
+        await session.run("threading.Thread(target=count, daemon=True).start()")
+        await asyncio.sleep(0.1)
+        assert int((await session.run("n")).value or 0) > 3
+
+    with_session(work)
+
+
+def test_one_call_at_a_time_and_cancelling_ends_it(with_session):
+    async def work(session):
+        task = asyncio.create_task(session.run("import time\ntime.sleep(30)"))
+        await asyncio.sleep(0.05)
+        with pytest.raises(SandboxError, match="running something else"):
+            await session.run("1")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(SandboxError, match="cancelled"):
+            await session.run("1")
+
+    with_session(work)
+
+
+def test_memory_of_a_session_is_bounded(with_session):
+    async def work(session):
+        full = await session.run("x = []\nwhile True: x.append(bytearray(1 << 20))")
+        assert full.limit == "memory"
+
+    with_session(work)
+
+
+# ------------------------------------------------------------------------------------------------ files and branches
+
+
+def test_files_go_in_and_out(with_session):
+    async def work(session):
+        await session.write_file("a/b.txt", b"\x00\xff")
+        assert (await session.run("open('a/b.txt', 'rb').read()")).value == repr(b"\x00\xff")
+        await session.run(
+            "import os\nopen('c', 'w').write('x' * 10)\nos.symlink('/etc/hosts', 'link')\nos.mkfifo('pipe')\nos.symlink('/etc', 'd')"
+        )
+        assert await session.read_file("c") == b"x" * 10
+        for path in ("link", "pipe", "missing", "a", "d/hosts"):
+            with pytest.raises(SandboxError, match=path):
+                await session.read_file(path)
+        for path in ("../x", "/etc/x", "", "a/../../x"):
+            with pytest.raises(SandboxError, match="is not a path inside"):
+                await session.write_file(path, b"x")
+        for path in ("link", "d/new", "pipe", "a"):
+            with pytest.raises(SandboxError, match=path):
+                await session.write_file(path, b"x")
+        with pytest.raises(SandboxError, match="at most 5"):
+            await session.read_file("c", max_bytes=5)
+        assert (await session.run("1 + 1")).value == "2"
+
+    with_session(work)
+
+
+def test_the_quota_holds_for_files_from_outside_too(with_session, full_level):
+    async def work(session):
+        with pytest.raises(SandboxError, match="could not be written"):
+            await session.write_file("large", bytes(8 << 20))
+        full = await session.run("import os\nos.unlink('large')\nopen('f', 'wb').write(bytes(8 << 20))")
+        assert full.limit == "disk"
+        await session.run("import os\nos.unlink('f')")
+        await session.write_file("small", b"x")
+        assert await session.read_file("small") == b"x"
+
+    with_session(work)
+
+
+def test_branches_go_on_independently(with_session):
+    async def work(session):
+        await session.run("x = [1]\nopen('f', 'w').write('root')")
+        branches = [await session.fork() for _ in range(3)]
+        for number, branch in enumerate(branches):
+            await branch.run(f"x.append({number})\nopen('f', 'w').write('{number}')")
+            await branch.write_file("own", str(number).encode())
+        await session.run("x.append('root')")
+        assert (await session.run("x, open('f').read()")).value == "([1, 'root'], 'root')"
+        for number, branch in enumerate(branches):
+            assert (await branch.run("x, open('f').read()")).value == f"([1, {number}], '{number}')"
+            assert await branch.read_file("own") == str(number).encode()
+        twig = await branches[0].fork()
+        await branches[0].close()
+        assert (await twig.run("x")).value == "[1, 0]"
+        await session.close()
+        assert (await twig.run("import os\nos.path.exists('own')")).value == "True"
+        with pytest.raises(SandboxError, match="over"):
+            await session.run("1")
+        for branch in (*branches[1:], twig):
+            await branch.close()
+
+    with_session(work)
+
+
+def test_a_branch_that_dies_takes_nobody_along(with_session):
+    async def work(session):
+        await session.run("x = 1")
+        branch = await session.fork()
+        assert (await branch.run("import os\nos._exit(1)")).exit_code is None
+        assert (await session.run("x")).value == "1"
+        await branch.close()
+        other = await session.fork()
+        stopped = await other.run("import signal\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass", timeout_s=0.2)
+        assert stopped.limit == "wall"
+        assert (await session.run("x")).value == "1"
+        await other.close()
+
+    with_session(work)
+
+
+def test_a_branch_draws_other_numbers_only_where_it_goes_on_differently(with_session):
+    async def work(session):
+        await session.run("import random\nrandom.seed(1)")
+        branch = await session.fork()
+        assert (await session.run("random.random()")).value == (await branch.run("random.random()")).value  # a copy is a copy
+        await branch.close()
+
+    with_session(work)
+
+
+def test_twenty_sessions_at_once(sandbox, run):
+    async def work():
+        sessions = await asyncio.gather(*(sandbox.open(limits=LIMITS) for _ in range(20)))
+        try:
+            await asyncio.gather(*(session.run(f"x = {number}\nopen('f', 'w').write(str(x))") for number, session in enumerate(sessions)))
+            for _ in range(3):
+                answers = await asyncio.gather(*(session.run("x += 100\nx, open('f').read()") for session in sessions))
+            assert [answer.value for answer in answers] == [f"({number + 300}, '{number}')" for number in range(20)]
+        finally:
+            for session in sessions:
+                await session.close()
+
+    run(work())
+
+
+def test_too_many_sessions_are_refused(run):
+    from turnwise.sandbox.supervisor import LocalSandbox
+
+    async def work():
+        async with LocalSandbox(num_slots=1, max_sessions=1) as small:
+            session = await small.open()
+            with pytest.raises(SandboxError, match="raise max_sessions"):
+                await small.open()
+            await session.close()
+            await (await small.open()).close()
+
+    run(work())
+
+
+# ------------------------------------------------------------------------------------------------ bash
+
+
+def test_a_shell_keeps_its_state(with_session):
+    async def work(shell):
+        await shell.run('mkdir -p d && cd d; x=7; f() { echo "f $1 $x"; }; export Y=8; set -o pipefail')
+        answer = await shell.run("pwd | grep -o \"[^/]*$\"; f a; bash -c 'echo $Y'; echo err >&2")
+        assert answer.stdout == b"d\nf a 7\n8\n"
+        assert answer.stderr == b"err\n"
+        assert (await shell.run("false")).exit_code == 1
+        assert (await shell.run("(exit 42)")).exit_code == 42
+        assert (await shell.run("echo a | false | cat")).exit_code == 1
+        assert (await shell.run("kill -9 $BASHPID & wait $!")).exit_code == 137
+        await shell.run("sleep 30 &")
+        assert (await shell.run("jobs | grep -c sleep")).stdout == b"1\n"
+        assert (await shell.run("cat")).stdout == b""  # nothing to read: no command hangs on the shell's own input
+        assert (await shell.run('read -r z; echo "[$z]"')).stdout == b"[]\n"
+
+    with_session(work, "bash")
+
+
+@pytest.mark.parametrize(
+    "code", ["if true; then", "echo 'open", "done", "f( {", "\\", "cat <<X\ntext", "$((1 +))", "}", "exec 3>&-", "set -e; false"]
+)
+def test_a_shell_survives_what_is_no_shell_code(with_session, code):
+    async def work(shell):
+        await shell.run("x=1")
+        started = time.monotonic()
+        try:
+            await shell.run(code, timeout_s=2)
+            answer = await shell.run("echo $x", timeout_s=2)
+            assert answer.stdout == b"1\n"
+        except SandboxError as error:
+            assert "over" in str(error)  # noqa: PT017 - it may end, it may not hang
+        assert time.monotonic() - started < 4 + LATE_S
+
+    with_session(work, "bash")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while :; do :; done",
+        "sleep 60",
+        "sleep 60 | cat",
+        "f() { while true; do sleep 1; done; }; f",
+        "python3 -c 'while True: pass'",
+        "wait_for() { sleep 60; }; wait_for",
+    ],
+)
+def test_an_interrupt_keeps_the_shell(with_session, code):
+    async def work(shell):
+        await shell.run("x=1; cd /")
+        started = time.monotonic()
+        stopped = await shell.run(code, timeout_s=0.3)
+        assert time.monotonic() - started < 0.3 + LATE_S
+        assert stopped.limit == "wall"
+        answer = await shell.run("echo $x $PWD")
+        assert (answer.stdout, answer.limit) == (b"1 /\n", None)
+
+    with_session(work, "bash")
+
+
+@pytest.mark.parametrize("code", ["exit 3", "exec true", "kill -9 $$", "trap '' INT; while :; do :; done"])
+def test_a_shell_that_ends_says_so(with_session, code):
+    async def work(shell):
+        ended = await shell.run(code, timeout_s=0.5)
+        assert ended.exit_code is None
+        with pytest.raises(SandboxError, match="over"):
+            await shell.run("echo 1")
+
+    with_session(work, "bash")
+
+
+def test_a_shell_prints_a_lot(with_session):
+    async def work(shell):
+        stopped = await shell.run("yes | head -c 20000000")
+        assert stopped.limit == "output"
+        assert (await shell.run("echo ok")).stdout == b"ok\n"
+
+    with_session(work, "bash", replace(LIMITS, wall_s=20.0))

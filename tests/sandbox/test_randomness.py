@@ -1,0 +1,84 @@
+"""The same program with the same seed gives the same; two seeds, and two draws, differ."""
+
+import asyncio
+
+import pytest
+
+from turnwise.sandbox.types import Limits, Program
+
+LIMITS = Limits(wall_s=30.0)
+SOURCES = {
+    "random": "import random\nprint(random.random(), random.sample(range(99), 5))",
+    "unseeded generator of its own": "import random\nprint(random.Random().random())",
+    "numpy legacy": "import numpy as np\nprint(np.random.rand(3), np.random.randint(1 << 30))",
+    "numpy generator": "import numpy as np\nprint(np.random.default_rng().random(3), np.random.default_rng().integers(1 << 30))",
+    "numpy imported late": "import importlib\nnp = importlib.import_module('num' + 'py')\nprint(np.random.rand(), np.random.default_rng().random())",
+    "uuid": "import uuid\nprint(uuid.uuid4())",
+    "os": "import os\nprint(os.urandom(16))",
+    "secrets": "import secrets\nprint(secrets.token_hex(8), secrets.randbelow(1 << 40), secrets.choice(range(1 << 30)))",
+    "system random": "import random\nprint(random.SystemRandom().random())",
+    "shuffled": "import random\nx = list(range(50))\nrandom.shuffle(x)\nprint(x)",
+}
+SAME_FOR_ALL = {
+    "hash": "print(hash('a'), hash(b'b'), [x for x in {'a', 'b', 'c', 'd', 'e'}])",
+    "seeded by hand": "import random\nrandom.seed(3)\nprint(random.random())",
+    "seeded generator": "import numpy as np\nprint(np.random.default_rng(3).random(), np.random.RandomState(3).rand())",
+}
+
+
+def outputs(sandbox, run, code, seeds, **options):
+    async def work():
+        answers = await asyncio.gather(*(sandbox.run(Program(code=code, seed=seed, **options), LIMITS) for seed in seeds))
+        assert all(answer.ok for answer in answers), answers[0].text()
+        return [answer.stdout for answer in answers]
+
+    return run(work())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_seed_decides(sandbox, run, name):
+    same, again, other, negative, large = outputs(sandbox, run, SOURCES[name], [7, 7, 8, -7, 2**40 + 7])
+    assert same == again
+    assert len({same, other, negative, large}) == 4
+
+
+@pytest.mark.parametrize("name", SAME_FOR_ALL)
+def test_what_no_seed_should_change(sandbox, run, name):
+    assert len(set(outputs(sandbox, run, SAME_FOR_ALL[name], [1, 1, 2, 3]))) == 1
+
+
+def test_two_draws_differ(sandbox, run):
+    code = "import os, uuid, random, numpy as np\nprint(*(len({f() for _ in range(9)}) for f in (uuid.uuid4, lambda: os.urandom(8), random.random, "
+    code += "np.random.rand, lambda: np.random.default_rng().random())))"
+    assert outputs(sandbox, run, code, [0]) == [b"9 9 9 9 9\n"]
+
+
+def test_a_seed_gives_the_numbers_python_gives(sandbox, run):
+    import random
+
+    assert outputs(sandbox, run, "import random\nprint(random.random())", [5]) == [f"{random.Random(5).random()}\n".encode()]
+
+
+def test_the_profile_does_not_change_the_numbers(sandbox, run):
+    code = "import random, os, numpy as np\nprint(random.random(), os.urandom(4), np.random.rand(), np.random.default_rng().random())"
+    assert outputs(sandbox, run, code, [5], profile="std") == outputs(sandbox, run, code, [5], profile="numpy")
+
+
+def test_a_session_follows_its_seed(sandbox, run):
+    async def draw(seed):
+        session = await sandbox.open(seed=seed, profile="numpy")
+        try:
+            await session.run("import random, os, numpy as np")
+            return [
+                (await session.run("random.random(), os.urandom(2), np.random.rand(), np.random.default_rng().random()")).value
+                for _ in range(2)
+            ]
+        finally:
+            await session.close()
+
+    async def work():
+        return [await draw(seed) for seed in (1, 1, 2)]
+
+    first, again, other = run(work())
+    assert first == again
+    assert len({*first, *other}) == 4
