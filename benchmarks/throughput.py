@@ -21,14 +21,16 @@ import torch
 
 from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
+from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
 from turnwise.models.build import num_parameters
-from turnwise.runs.build import build_estimator, build_system, set_threads
+from turnwise.runs.build import build_system, set_threads
+from turnwise.runs.credit import compute_advantages, to_credit_trajectories
+from turnwise.runs.methods import build_credit_method, build_policy_loss
 from turnwise.runs.sft import run_warmup
-from turnwise.runs.train import compute_credit, to_batch
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import build_optimizer
-from turnwise.training.policy_step import PolicyLoss, run_policy_step
+from turnwise.training.policy_step import run_policy_step
 
 ROUNDS = 5
 DEFAULT_RECIPE = Path(__file__).parent.parent / "recipes" / "search_r1" / "tiny.toml"
@@ -43,7 +45,7 @@ def main() -> None:
     system = build_system(config)
     run_warmup(system, lambda step, metrics: None)
     optimizer = build_optimizer(system.model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)
-    loss = PolicyLoss(clip_low=0.2, clip_high=0.2, kl_coefficient=0.0, entropy_coefficient=0.0, temperature=config.rollout.temperature)
+    credit, loss = build_credit_method(config), build_policy_loss(config)
     rows = []
     for number in range(ROUNDS + 1):
         system.engine.adopt(number + 1)
@@ -57,7 +59,9 @@ def main() -> None:
         rollout_s = time.perf_counter() - started
         computed = system.engine.num_computed_tokens - computed
         sampled = sum(t.num_sampled_tokens for g in groups for t in g.trajectories)
-        samples = to_batch(groups, compute_credit(groups, build_estimator(config)), config)
+        advantages = compute_advantages(credit, groups, to_credit_trajectories(groups))
+        attempts = {(group.group_id, t.member): t for group in groups for t in group.trajectories}
+        samples = [sample for key, turns in advantages.items() for sample in to_samples(attempts[key], turns)]
         total = sum(len(s.token_ids) for s in samples)
         started = time.perf_counter()
         with torch.inference_mode():

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.config.load import load_config
-from turnwise.runs.build import build_estimator
+from turnwise.runs.methods import build_credit_method
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 
@@ -51,8 +52,9 @@ def test_own_environment_trains(tmp_path: Path) -> None:
 
 
 def test_own_reward_and_own_algorithm_train(tmp_path: Path) -> None:
-    overrides = ["environment.args.reward=own_reward:THRIFTY", "credit.estimator=own_algorithm:leave_one_out", f"run.output={tmp_path}"]
+    overrides = ["environment.args.reward=own_reward:THRIFTY", "credit.method=own_algorithm:leave_one_out", f"run.output={tmp_path}"]
     config = load_config([ROOT / "recipes" / "search_r1" / "tiny.toml"], [*SHORT, *overrides])
-    assert list(build_estimator(config)([1.0, 0.0])) == [1.0, -1.0]
+    seen = [CreditTrajectory(group="g", reward=reward, turns=(CreditTurn(num_tokens=1),)) for reward in (1.0, 0.0)]
+    assert [turns and turns[0].tolist() for turns in build_credit_method(config)(seen)] == [[1.0], [-1.0]]
     run = run_train(config, resume=None, display=False)
     assert [r["step"] for r in RunFolder.open(run).read_metrics() if r["phase"] == "train"] == [1, 2]

@@ -53,7 +53,7 @@ def metrics_of(run: Path) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_train(recipe(tmp_path_factory.mktemp("runs"), "loss.kl_coefficient=0.01"), resume=None, display=False)
+    return run_train(recipe(tmp_path_factory.mktemp("runs"), "loss.kl.coefficient=0.01"), resume=None, display=False)
 
 
 class StopAt(Display):
@@ -106,7 +106,7 @@ def test_a_checkpoint_is_a_hugging_face_directory(finished: Path) -> None:
 
 @pytest.mark.parametrize("stop_at", [1, 3])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, tmp_path: Path, stop_at: int) -> None:
-    config = recipe(tmp_path, "loss.kl_coefficient=0.01")
+    config = recipe(tmp_path, "loss.kl.coefficient=0.01")
     folder = RunFolder.create(tmp_path / "stopped")
     folder.write_json("config.json", dump_resolved(config))
     with pytest.raises(KeyboardInterrupt):
@@ -132,7 +132,7 @@ class StopAtLastEvaluation(Display):
 
 
 def test_an_interrupted_last_evaluation_is_made_up_for(finished: Path, tmp_path: Path) -> None:
-    config = recipe(tmp_path, "loss.kl_coefficient=0.01")
+    config = recipe(tmp_path, "loss.kl.coefficient=0.01")
     folder = RunFolder.create(tmp_path / "stopped")
     folder.write_json("config.json", dump_resolved(config))
     with pytest.raises(KeyboardInterrupt):
@@ -372,7 +372,7 @@ def test_ctrl_c_exits_with_130_and_nothing_written_is_lost(tmp_path: Path, overr
     assert metrics_of(run)
 
 
-REWARD_MODULE = '''
+REWARD_MODULE = """
 from dataclasses import replace
 from turnwise.rewards.answers import REWARDS
 EXACT = REWARDS["exact_match"]
@@ -381,7 +381,7 @@ def compute(case):
         return EXACT.compute(case)
     {body}
 REWARD = replace(EXACT, compute=compute)
-'''
+"""
 
 
 @pytest.mark.parametrize(("body", "words"), [("raise LookupError('lost')", "LookupError"), ("return float('nan')", "nan")])

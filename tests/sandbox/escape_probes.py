@@ -214,7 +214,7 @@ if any(struct.unpack("6I", data.raw)): escaped("capabilities after setuid")
         "unshare_cgroup": "call('unshare', 0x02000000)",
         "clone_into_user_namespace": "if call('clone', 0x10000000 | 17, 0, 0, 0, 0) == 0: os._exit(0)",
         "clone_into_network": "if call('clone', 0x40000000 | 17, 0, 0, 0, 0) == 0: os._exit(0)",
-        "clone3": "if call('clone3', ctypes.create_string_buffer(struct.pack('11Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0)), 88) == 0: os._exit(0)",
+        "clone3": "if call('clone3', struct.pack('11Q', 1 << 28, 0, 0, 0, 17, *[0] * 6), 88) == 0: os._exit(0)",
         "join_namespace": "call('setns', os.open('/proc/%d/ns/net' % os.getppid(), os.O_RDONLY), 0)",
         "character_device": "os.mknod('device', 0o20666, os.makedev(1, 5))",
         "block_device": "os.mknod('device', 0o60666, os.makedev(8, 0))",
@@ -303,7 +303,7 @@ with open("file", "wb") as file:
     for _ in range(2 * T["disk_bytes"] >> 20): file.write(bytes(1 << 20))
 escaped("twice the quota")
 """),
-    Probe("sparse_file", "always", "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nos.truncate(os.open('f', os.O_CREAT | os.O_RDWR), 1 << 40)\nescaped(1)"),
+    Probe("sparse_file", "always", "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nos.truncate(os.open('f', 0o102), 1 << 40)\nescaped(1)"),
     # ---------------------------------------------------------------------------------------------- what stays behind
     Probe("daemon", "kill_tree", """
 if os.fork() == 0:
@@ -338,7 +338,7 @@ for path in ("left", os.environ.get("TMPDIR", "/tmp") + "/left", "/tmp/" + T["to
     except OSError: pass
 os.chmod("folder/sub", 0)
 """),
-    Probe("left_lock_and_umask", "always", "if os.umask(0o022) != 0o022: escaped('umask')", before="import os\nos.umask(0o777)", control=False),
+    Probe("left_umask", "always", "if os.umask(0o022) != 0o022: escaped(1)", before="import os\nos.umask(0o777)", control=False),
     Probe("memory_of_the_one_before", "always", """
 needle = bytes(c ^ 1 for c in b"L@SJDS,NG,@ONUIDS,QSNFS@L")
 for line in open("/proc/self/maps"):

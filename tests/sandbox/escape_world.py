@@ -1,7 +1,7 @@
 """A process that makes itself a world (a container, a restricted user, a kernel without something) and runs probes in it.
 
-`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid and a mount namespace of
-its own: a probe that kills everything it can reach then reaches nothing of this machine.
+`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid and a mount
+namespace of its own: a probe that kills everything it can reach then reaches nothing of this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from escape_probes import BY_NAME, PRELUDE, Probe
+from escape_probes import BY_NAME, Probe
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox.kernel import seccomp, syscalls

@@ -41,6 +41,12 @@ def descendants(root: int) -> set[int]:
     return found
 
 
+def describe(pids: set[int]) -> list[str]:
+    """For a message: what these processes are."""
+    processes = read_processes()
+    return [f"{pid}: {processes[pid]}"[:200] for pid in sorted(pids) if pid in processes]
+
+
 def by_role(root: int) -> dict[str, list[int]]:
     """Processes of the sandboxes that `root` runs: launchers, zygotes and cells (with what runs in them)."""
     processes = read_processes()

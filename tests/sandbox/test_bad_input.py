@@ -83,7 +83,9 @@ def test_closed_streams(attempt, code, exit_code):
 
 
 def test_garbage_on_every_descriptor(attempt):
-    code = "import os\nfor fd in range(3, 1024):\n  for junk in (b'R' * 60000, b'{', b''):\n    try: os.write(fd, junk)\n    except OSError: pass"
+    code = (
+        "import os\nfor fd in range(3, 1024):\n  for junk in (b'R' * 60000, b'{'):\n    try: os.write(fd, junk)\n    except OSError: pass"
+    )
     execution, _ = attempt(code + "\nprint('done')")
     assert (execution.exit_code, execution.stdout) == (0, b"done\n")
 
@@ -97,8 +99,8 @@ def test_much_standard_input_read_or_not(attempt):
 
 
 def test_exit_statuses_are_what_was_asked_for(attempt):
-    for code, exit_code in [("import sys; sys.exit(7)", 7), ("import os; os._exit(9)", 9), ("raise SystemExit('x')", 1), ("exit()", 1)]:
-        assert attempt(code)[0].exit_code in (exit_code, 0) if code == "exit()" else attempt(code)[0].exit_code == exit_code
+    for code, exit_code in [("import sys; sys.exit(7)", 7), ("import os; os._exit(9)", 9), ("raise SystemExit('x')", 1)]:
+        assert attempt(code)[0].exit_code == exit_code
 
 
 # ------------------------------------------------------------------------------------------------ ends by signal
@@ -142,7 +144,7 @@ IGNORE = "import signal\nfor n in set(signal.Signals) - {9, 19}: signal.signal(n
         "import os\nos.fork()\nos.fork()\nwhile True: pass",
         IGNORE
         + "import os\nwhile True:\n  try:\n    if os.fork(): os.setsid() if os.getpgrp() != os.getpid() else 0\n  except OSError: pass",
-        "input()" if False else "import os\nr, w = os.pipe()\nos.read(r, 1)",
+        "import os\nr, w = os.pipe()\nos.read(r, 1)",
         "10 ** 10 ** 8",
     ],
 )
@@ -156,7 +158,7 @@ def test_time_runs_out(attempt, code):
 def test_processor_time_runs_out(attempt):
     execution, _ = attempt("while True: pass", replace(LIMITS, cpu_s=1))
     assert execution.limit == "cpu"
-    assert 0.9 < execution.cpu_s < 2.2
+    assert 0.8 < execution.cpu_s < 2.2  # one second, counted in the kernel's ticks
 
 
 # ------------------------------------------------------------------------------------------------ amounts
@@ -257,7 +259,8 @@ def test_a_daemon_that_holds_the_output_is_not_waited_for(attempt):
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/etc/x", "..", "../x", "a/../../x", "a/..", "x\0y", "a" * 300, "a/" * 300 + "a", "\udcff", "\ud800", "work\0", ".", "./"]
+    "path",
+    ["", "/etc/x", "..", "../x", "a/../../x", "a/..", "x\0y", "a" * 300, "a/" * 300 + "a", *map(chr, (0xDCFF, 0xD800)), "work\0", "."],
 )
 def test_paths_that_lead_out_are_refused(sandbox, run, path):
     for options in ({"files": {path: b""}}, {"outputs": (path,)}):

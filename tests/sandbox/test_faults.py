@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import by_role, descendants, group_folders, open_descriptors, temp_folders, wait_until
+from processes import by_role, descendants, describe, group_folders, open_descriptors, temp_folders, wait_until
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox.kernel import syscalls
@@ -62,13 +62,13 @@ def kill_supervisors(reaper, level, num_kills, seed):
             process.kill()
         assert len(started) > 8  # supervisor, launcher, zygote, cells, a session with its child, branch and thread, a shell with its child
         left = wait_until(lambda: not reaper(), SLOWED_S)
-        assert left, reaper()
+        assert left, describe(reaper())
         yield process.pid
 
 
 @pytest.mark.parametrize("level", ["full", "process"])
 def test_nothing_is_left_of_a_killed_supervisor(reaper, level, run):
-    pids = list(kill_supervisors(reaper, level, 2, seed=level))
+    pids = list(kill_supervisors(reaper, level, 1, seed=level))
 
     async def start_another():
         async with LocalSandbox(num_slots=1, level=level) as sandbox:
@@ -89,13 +89,13 @@ def test_nothing_is_left_of_many_killed_supervisors(reaper, level):
 
 def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper):
     draw = random.Random(3)
-    for _ in range(4):
+    for _ in range(2):
         with subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("supervised.py")), "auto"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:
             time.sleep(0.2 + draw.random() * 0.6)
             process.kill()
-        assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+        assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
 # ------------------------------------------------------------------------------------------------ launcher, zygote, cell
@@ -104,7 +104,7 @@ def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper):
 async def killing(sandbox, num_kills, seed):
     """Kill one process after the other while programs run; each program succeeds or fails with SandboxError, the next always works."""
     draw = random.Random(seed)
-    num_failed = 0
+    num_killed = 0
     code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(60)\ntime.sleep(0.02)\nprint(6 * 7)"
     for _ in range(num_kills):
         programs = [asyncio.create_task(sandbox.run(Program(code=code), Limits(wall_s=5))) for _ in range(3)]
@@ -114,38 +114,38 @@ async def killing(sandbox, num_kills, seed):
         for pid in draw.sample(roles[role], min(1, len(roles[role]))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+                num_killed += 1
         for answer in await asyncio.gather(*programs, return_exceptions=True):
-            if isinstance(answer, SandboxError):
-                num_failed += 1
-            else:
+            if not isinstance(answer, SandboxError):
                 assert not isinstance(answer, BaseException), repr(answer)
                 assert answer.stdout == b"42\n" or answer.signal == signal.SIGKILL
         after = await sandbox.run(Program(code="print('next')"), Limits(wall_s=5))
         assert after.stdout == b"next\n"
-    return num_failed
+    return num_killed
 
 
 @pytest.mark.parametrize(
     ("level", "num_kills"),
     [
         ("auto", 20),
-        ("process", 10),
+        ("process", 6),
         pytest.param("auto", 200, marks=pytest.mark.slow),
         pytest.param("process", 100, marks=pytest.mark.slow),
     ],
 )
 def test_any_process_may_be_killed_at_any_point(reaper, run, level, num_kills):
+    groups = set(group_folders(os.getpid()))
+
     async def work():
         async with LocalSandbox(num_slots=2, level=level) as sandbox:
             await sandbox.run(Program(code=""))
             before = open_descriptors()
-            num_failed = await killing(sandbox, num_kills, seed=num_kills)
-            assert num_failed > 0  # otherwise nothing was hit
+            assert await killing(sandbox, num_kills, seed=num_kills) > num_kills // 2
             assert open_descriptors() <= before + 16  # a second cell, at most, with its groups
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
-    assert group_folders(os.getpid()) == [] or not os.access("/sys/fs/cgroup", os.W_OK)
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
+    assert set(group_folders(os.getpid())) <= groups
 
 
 @pytest.mark.parametrize("role", ["launcher", "zygote", "cell"])
@@ -170,7 +170,7 @@ def test_a_session_whose_place_is_killed_says_so(reaper, run, role):
             assert (await again.run("1 + 1")).value == "2"
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
 def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
@@ -183,18 +183,18 @@ def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
                     os.kill(pid, signal.SIGKILL)
                 await asyncio.sleep(0.05)
                 assert (await sandbox.run(Program(code="print(1)"))).stdout == b"1\n"
+            await session.run("1")
             with pytest.raises(SandboxError, match="over"):
-                await session.run("1")
                 await session.run("1")
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
 # ------------------------------------------------------------------------------------------------ cancelling, queues, several at once
 
 
-@pytest.mark.parametrize("num_tasks", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_tasks", [20, pytest.param(600, marks=pytest.mark.slow)])
 def test_cancelling_at_any_point_leaves_nothing(reaper, run, num_tasks):
     async def work():
         draw = random.Random(num_tasks)
@@ -221,10 +221,30 @@ def test_cancelling_at_any_point_leaves_nothing(reaper, run, num_tasks):
             assert not by_role(os.getpid())["program"]
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
-def test_a_thousand_requests_in_line(sandbox, run):
+def test_cancelling_a_start_does_not_end_what_others_run(run):
+    async def work():
+        draw = random.Random(1)
+        async with LocalSandbox(num_slots=2) as sandbox:
+            session = await sandbox.open()
+            await session.run("x = 1")
+            running = asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(0.5)\nprint(1)"), Limits(wall_s=20)))
+            for _ in range(20):
+                task = asyncio.create_task(sandbox.open())
+                await asyncio.sleep(draw.random() * 0.006)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await (await task).close()
+            assert (await session.run("x")).value == "1"
+            assert (await running).stdout == b"1\n"
+
+    run(work())
+
+
+@pytest.mark.parametrize("num_requests", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_requests_in_line(sandbox, run, num_requests):
     async def work():
         before = open_descriptors()
         most = 0
@@ -235,10 +255,21 @@ def test_a_thousand_requests_in_line(sandbox, run):
             most = max(most, open_descriptors())
             return int(execution.stdout)
 
-        assert await asyncio.gather(*(one(number) for number in range(1000))) == list(range(1000))
+        assert await asyncio.gather(*(one(number) for number in range(num_requests))) == list(range(num_requests))
         assert most < before + 64  # who waits holds nothing
 
     run(work())
+
+
+ANOTHER = """
+import asyncio, sys
+from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise.sandbox.types import Program
+async def main():
+    async with LocalSandbox() as sandbox:
+        return (await sandbox.run(Program(code="print(1)"))).stdout
+sys.stdout.write(repr(asyncio.run(main())))
+"""
 
 
 def test_two_supervisors_at_once_leave_each_other_alone(reaper, run):
@@ -247,13 +278,7 @@ def test_two_supervisors_at_once_leave_each_other_alone(reaper, run):
         session = await first.open()
         await session.run("x = 1")
         assert (await second.run(Program(code="print(1)"))).stdout == b"1\n"
-        other = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-c", "import asyncio\nfrom turnwise.sandbox.supervisor import LocalSandbox\nfrom turnwise.sandbox.types import Program\n"
-             "async def main():\n async with LocalSandbox() as s: return (await s.run(Program(code='print(1)'))).stdout\n"
-             "import sys; sys.stdout.write(repr(asyncio.run(main())))"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        other = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", ANOTHER], capture_output=True, text=True, check=False)
         assert other.stdout == repr(b"1\n"), other.stderr
         await second.close()
         assert (await session.run("x")).value == "1"
@@ -264,7 +289,7 @@ def test_two_supervisors_at_once_leave_each_other_alone(reaper, run):
             await first.run(Program(code=""))
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
 def test_closing_while_programs_run_ends_them(reaper, run):
@@ -283,7 +308,7 @@ def test_closing_while_programs_run_ends_them(reaper, run):
         assert isinstance(answers[4], SandboxError | asyncio.CancelledError) or answers[4].exit_code is None
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
 def test_a_refused_start_leaves_nothing(reaper, run):
@@ -296,7 +321,7 @@ def test_a_refused_start_leaves_nothing(reaper, run):
         assert open_descriptors() <= before + 2
 
     run(work())
-    assert wait_until(lambda: not reaper(), SLOWED_S), reaper()
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
 def test_running_out_of_descriptors_is_an_error_of_the_sandbox_and_passes(run):
@@ -305,11 +330,10 @@ def test_running_out_of_descriptors_is_an_error_of_the_sandbox_and_passes(run):
             await sandbox.run(Program(code=""))
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 40, hard))
-            sessions = []
+            answers = await asyncio.gather(*(sandbox.open() for _ in range(40)), return_exceptions=True)
+            sessions = [answer for answer in answers if not isinstance(answer, BaseException)]
             try:
-                with pytest.raises(SandboxError):
-                    for _ in range(40):
-                        sessions.append(await sandbox.open())  # noqa: PERF401 - those before the error count
+                assert {type(answer) for answer in answers if isinstance(answer, BaseException)} == {SandboxError}, answers
                 assert len(sessions) > 1
                 assert (await sessions[0].run("1 + 1")).value == "2"
             finally:
@@ -325,11 +349,11 @@ def test_running_out_of_descriptors_is_an_error_of_the_sandbox_and_passes(run):
 # ------------------------------------------------------------------------------------------------ wiping
 
 MESS = {
-    "chmod 000": "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)\nos.chmod('..', 0)",
+    "chmod 000": "import os\nos.makedirs('a/b/c')\nfor n in ('a/b', 'a', '.', '..'): os.chmod(n, 0)",
     "deep tree": "import os\nfor _ in range(900):\n  os.mkdir('d' * 200)\n  os.chdir('d' * 200)",
     "many files": "import os\nfor i in range(900): open(str(i), 'w').close()",
     "odd names": "import os\nfor n in (b'\\xff\\xfe', b'\\n', b'-rf', b'...', b' '): open(n, 'w').close()",
-    "special files": "import os, socket\nos.mkfifo('p')\nsocket.socket(socket.AF_UNIX).bind('s')\nos.symlink('/', 'l')\nos.symlink('l', 'm')",
+    "special files": "import os, socket\nos.mkfifo('p')\nsocket.socket(socket.AF_UNIX).bind('s')\nos.symlink('/', 'l')",
     "work renamed": "import os\nos.rename('../work', '../gone')",
     "work replaced": "import os\nos.rename('../work', '../gone')\nos.mkdir('../work')\nopen('../work/planted', 'w').close()",
     "work is a link": "import os\nos.rename('../work', '../gone')\nos.symlink('/', '../work')",
@@ -431,7 +455,9 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
 def test_mixed_executions_leave_nothing(reaper):
     """The benchmark's own program, short."""
     script = Path(__file__).parents[2] / "benchmarks" / "sandbox_soak.py"
-    done = subprocess.run([sys.executable, str(script), "--executions", "300"], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), "--executions", "300", "--warm-up", "100"], capture_output=True, text=True, timeout=300, check=False
+    )
     found = json.loads(done.stdout)
     assert found["leaks"] == {}, found
     assert found["executions"] == 300

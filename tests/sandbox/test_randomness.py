@@ -12,7 +12,7 @@ SOURCES = {
     "unseeded generator of its own": "import random\nprint(random.Random().random())",
     "numpy legacy": "import numpy as np\nprint(np.random.rand(3), np.random.randint(1 << 30))",
     "numpy generator": "import numpy as np\nprint(np.random.default_rng().random(3), np.random.default_rng().integers(1 << 30))",
-    "numpy imported late": "import importlib\nnp = importlib.import_module('num' + 'py')\nprint(np.random.rand(), np.random.default_rng().random())",
+    "numpy imported late": "np = __import__('num' + 'py')\nprint(np.random.rand(), np.random.default_rng().random())",
     "uuid": "import uuid\nprint(uuid.uuid4())",
     "os": "import os\nprint(os.urandom(16))",
     "secrets": "import secrets\nprint(secrets.token_hex(8), secrets.randbelow(1 << 40), secrets.choice(range(1 << 30)))",
@@ -48,9 +48,13 @@ def test_what_no_seed_should_change(sandbox, run, name):
 
 
 def test_two_draws_differ(sandbox, run):
-    code = "import os, uuid, random, numpy as np\nprint(*(len({f() for _ in range(9)}) for f in (uuid.uuid4, lambda: os.urandom(8), random.random, "
-    code += "np.random.rand, lambda: np.random.default_rng().random())))"
-    assert outputs(sandbox, run, code, [0]) == [b"9 9 9 9 9\n"]
+    code = """
+import os, random, uuid
+import numpy as np
+for draw in (uuid.uuid4, lambda: os.urandom(8), random.random, np.random.rand, lambda: np.random.default_rng().random()):
+    print(len({draw() for _ in range(9)}), end=" ")
+"""
+    assert outputs(sandbox, run, code, [0]) == [b"9 9 9 9 9 "]
 
 
 def test_a_seed_gives_the_numbers_python_gives(sandbox, run):

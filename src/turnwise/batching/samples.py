@@ -9,44 +9,55 @@ For a trajectory of two turns (P prompt, C completion, O observation):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnwise.core.types import Origin, Sample, Trajectory, to_floats, to_ids, to_mask
 
+TurnArrays = Sequence[NDArray[np.floating]]
+"""One array per turn of a trajectory, `[sampled tokens of the turn]` each."""
 
-def to_samples(trajectory: Trajectory, advantage: float) -> list[Sample]:
-    """One sample per branch; `advantage` goes to every sampled token.
+
+def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
+    """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
 
     A turn shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
+    Raises ValueError when the advantages do not fit the turns.
     """
-    trained: set[int] = set()
+    if advantages is None:
+        advantages = [np.zeros(len(turn.completion.token_ids)) for turn in trajectory.turns]
+    found, expected = [len(array) for array in advantages], [len(turn.completion.token_ids) for turn in trajectory.turns]
+    if found != expected:
+        raise ValueError(f"advantages have {found} values per turn, the trajectory sampled {expected} tokens per turn")
+    trained_turns = find_trained_turns(trajectory)
     samples = []
     for branch, path in enumerate(trajectory.branches()):
-        ids, mask, context, logprobs = [], [], [], []
+        if not trained_turns[branch]:
+            continue
+        ids, mask, context, logprobs, credit = [], [], [], [], []
         versions = []
         for depth, index in enumerate(path):
             turn = trajectory.turns[index]
-            new = index not in trained
+            new = index in trained_turns[branch]
             num_context, num_sampled = len(turn.context_ids), len(turn.completion.token_ids)
+            nothing = np.zeros(num_context, np.float32)
             ids += [turn.context_ids, turn.completion.token_ids]
             mask += [np.zeros(num_context, bool), np.full(num_sampled, new)]
             context += [np.full(num_context, depth > 0 and new), np.zeros(num_sampled, bool)]
-            logprobs += [np.zeros(num_context, np.float32), np.where(new, turn.completion.logprobs, 0.0)]
+            logprobs += [nothing, np.where(new, turn.completion.logprobs, 0.0)]
+            credit += [nothing, np.where(new, advantages[index], 0.0)]
             if new:
                 versions += [turn.completion.version_first, turn.completion.version_last]
-            trained.add(index)
-        if not versions:
-            continue
-        loss_mask = np.concatenate(mask)
         samples.append(
             Sample(
                 token_ids=to_ids(np.concatenate(ids)),
-                loss_mask=to_mask(loss_mask),
+                loss_mask=to_mask(np.concatenate(mask)),
                 context_mask=to_mask(np.concatenate(context)),
                 behavior_logprobs=to_floats(np.concatenate(logprobs)),
-                advantages=to_floats(np.where(loss_mask, advantage, 0.0)),
+                advantages=to_floats(np.concatenate(credit)),
                 version_first=min(versions),
                 version_last=max(versions),
                 origin=Origin(task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch),
@@ -55,25 +66,53 @@ def to_samples(trajectory: Trajectory, advantage: float) -> list[Sample]:
     return samples
 
 
-def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:
-    """Let observation tokens train too, with the sample's advantage: only to reproduce Search-R1's ablation.
+def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
+    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one list."""
+    seen: set[int] = set()
+    per_branch = []
+    for path in trajectory.branches():
+        per_branch.append([index for index in path if index not in seen])
+        seen.update(path)
+    return per_branch
 
-    Their behaviour log-probability is NaN, which the loss replaces by the policy's own (nobody sampled them).
+
+def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> list[NDArray[np.float64]]:
+    """What was computed per trained token of a trajectory's samples, `[K]` each, as one array per turn.
+
+    `arrays` are in the order of `to_samples`. Raises ValueError when the numbers of tokens do not fit.
+    """
+    order = [index for turns in find_trained_turns(trajectory) for index in turns]
+    joined = np.concatenate([np.zeros(0), *arrays])
+    if len(joined) != trajectory.num_sampled_tokens:
+        raise ValueError(f"{len(joined)} numbers for the {trajectory.num_sampled_tokens} sampled tokens of a trajectory")
+    ends = np.cumsum([len(trajectory.turns[index].completion.token_ids) for index in order])
+    by_turn = dict(zip(order, np.split(joined, ends[:-1]), strict=True)) if order else {}
+    return [by_turn[index] for index in range(len(trajectory.turns))]
+
+
+def from_turns(trajectory: Trajectory, arrays: TurnArrays) -> list[NDArray[np.floating]]:
+    """The inverse of `to_turns`: one array per sample, over its trained tokens."""
+    return [np.concatenate([arrays[index] for index in turns]) for turns in find_trained_turns(trajectory) if turns]
+
+
+def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:
+    """Let observation tokens train too: only to reproduce Search-R1's ablation.
+
+    They take the advantage of the first token of the reply they led to. Their behaviour log-probability is NaN, which the loss
+    replaces by the policy's own (nobody sampled them).
     """
     unmasked = []
     for sample in samples:
-        advantage = float(sample.advantages[sample.loss_mask][0])
-        mask = sample.loss_mask | sample.context_mask
+        sampled = np.flatnonzero(sample.loss_mask)
+        observed = np.flatnonzero(sample.context_mask)
+        advantages = np.array(sample.advantages)
+        advantages[observed] = sample.advantages[sampled[np.searchsorted(sampled, observed)]]
         unmasked.append(
-            Sample(
-                token_ids=sample.token_ids,
-                loss_mask=to_mask(mask),
-                context_mask=sample.context_mask,
+            replace(
+                sample,
+                loss_mask=to_mask(sample.loss_mask | sample.context_mask),
                 behavior_logprobs=to_floats(np.where(sample.context_mask, np.nan, sample.behavior_logprobs)),
-                advantages=to_floats(np.where(mask, advantage, 0.0)),
-                version_first=sample.version_first,
-                version_last=sample.version_last,
-                origin=sample.origin,
+                advantages=to_floats(advantages),
             )
         )
     return unmasked

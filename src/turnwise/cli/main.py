@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import sandbox
+from turnwise.cli import algorithms, sandbox
+from turnwise.cli.audit import audit
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.add_typer(algorithms.app, name="algorithms")
 app.add_typer(sandbox.app, name="sandbox")
+app.command()(audit)
 
 Recipe = Annotated[
     list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")

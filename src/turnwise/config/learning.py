@@ -1,4 +1,4 @@
-"""What is learned from a batch: credit, loss, and the two kinds of training."""
+"""The two kinds of training: the supervised warm-up, and what follows it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,6 @@ from typing import Literal
 from pydantic import Field
 
 from turnwise.config.section import Section
-
-
-class CreditSection(Section):
-    """From rewards to advantages."""
-
-    estimator: str = "grpo"
-    """"grpo": the reward minus the group's mean, over its standard deviation. Or the import path "package.module:function"
-    of your own: from the rewards of a group (None where Invalid) to as many advantages (None stays None)."""
-    deviation: Literal["sample", "population", "none"] = "sample"
-    """Which standard deviation divides: n-1, n, or none (Dr.GRPO)."""
-    epsilon: float = Field(1e-6, ge=0)
-    """Added to the standard deviation."""
-
-
-class LossSection(Section):
-    """From advantages to a gradient. The denominator is the number of trained tokens of the whole optimizer step."""
-
-    clip_low: float = Field(0.2, ge=0, le=1)
-    """The ratio is clipped below at 1 - clip_low."""
-    clip_high: float = Field(0.2, ge=0)
-    """The ratio is clipped above at 1 + clip_high."""
-    kl_coefficient: float = Field(0.0, ge=0)
-    """Weight of the k3 divergence from the policy RL started from. 0: no reference is kept."""
-    entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus."""
-    mask_observations: bool = True
-    """Observation tokens never train. False only reproduces Search-R1's ablation."""
-    updates_per_step: int = Field(1, ge=1)
-    """Optimizer steps per batch of rollouts; above 1 the later ones are off-policy."""
 
 
 class SftSection(Section):
@@ -55,9 +26,40 @@ class SftSection(Section):
     """Which of the family's scripted policies demonstrates."""
 
 
-class TrainSection(Section):
-    """Reinforcement learning."""
+class RejectionSection(Section):
+    """Rejection sampling, for train.algorithm = "rejection": keep the best of each group, fine-tune on them, sample again."""
 
+    num_kept: int = Field(1, ge=1)
+    """Most trajectories kept of a group, the best first."""
+    first_threshold: float = 1.0
+    """Reward a trajectory needs to be kept, in the first pass over a batch."""
+    last_threshold: float = 1.0
+    """The same in the last pass; in between the bar rises evenly (ReST)."""
+    passes: int = Field(1, ge=1)
+    """Optimizer steps per batch of rollouts, each on the trajectories above its own bar."""
+
+
+class PreferenceSection(Section):
+    """Pairs mined from groups, for train.algorithm = "dpo" (whole attempts) and "step_dpo" (the step in which two attempts part)."""
+
+    beta: float = Field(0.1, gt=0)
+    """How strongly the policy is tied to the one training started from."""
+    kind: Literal["sigmoid", "ipo"] = "sigmoid"
+    """The pair loss: DPO's, or IPO's; step_dpo has "sigmoid" only."""
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    """Probability that a pair is the wrong way round; "sigmoid" and dpo only."""
+    min_margin: float = Field(0.5, gt=0)
+    """Smallest difference in reward that makes a pair."""
+    max_pairs: int = Field(1, ge=1)
+    """Most pairs of whole attempts mined from one group."""
+
+
+class TrainSection(Section):
+    """What follows the warm-up."""
+
+    algorithm: Literal["policy_gradient", "rejection", "dpo", "step_dpo"] = "policy_gradient"
+    """"policy_gradient" is reinforcement learning by `credit` and `loss`; the others learn from the best of what was sampled, by
+    `rejection` or `preference`, and read neither."""
     steps: int = Field(60, ge=0)
     """RL steps; 0 stops after the warm-up."""
     lr: float = Field(1e-3, gt=0)

@@ -23,7 +23,7 @@ class Plan:
     """Demonstrations and RL tasks, all different."""
     parameters: int | None
     training_bytes: int | None
-    """Weights, gradients, two AdamW moments, and a reference copy where there is a KL term."""
+    """Weights, gradients and two AdamW moments, of the policy and of a separate critic; a reference copy where one is needed."""
     cache_bytes: int | None
     """Keys and values of all slots."""
 
@@ -50,7 +50,8 @@ def compute_plan(config: RunConfig) -> Plan:
     demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
     sizes = None if config.model.path else _sizes(config.model.config, config.tokenizer.vocab_size)
     item = _BYTES[config.model.dtype]
-    copies = 5 if config.loss.kl_coefficient else 4
+    needs_reference = config.loss.kl.coefficient or config.train.algorithm in ("dpo", "step_dpo")
+    copies = 4 + (1 if needs_reference else 0) + (4 if config.critic.kind == "separate" else 0)
     return Plan(
         trajectories_per_step=trajectories,
         max_tokens_per_step=trajectories * rollout.max_tokens,

@@ -1,15 +1,33 @@
-"""What sections must agree on. The only place that looks at two sections at once."""
+"""What sections must agree on. The only place that looks at two sections at once.
+
+What a credit method or a loss has to say about its own options and combinations it says when it is built, before anything else is.
+"""
 
 from __future__ import annotations
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
+METHODS_WITHOUT_GROUPS = frozenset(
+    {"reinforce", "reinforce_plus_plus", "remax", "rae", "gae", "turn_gae", "bilevel_gae", "vine"},
+)
+"""Credit methods that make sense with one trajectory per task."""
+
+Problem = tuple[bool, str]
+"""Whether something is wrong, and what to say then."""
+
 
 def check_sections(config: RunConfig) -> RunConfig:
-    """The config itself when its sections fit together. Raises ConfigError naming both keys, both values and the remedy."""
-    rollout, engine, train = config.rollout, config.engine, config.train
-    problems = [
+    """The config itself when its sections fit together. Raises ConfigError naming the keys, their values and the remedy."""
+    for broken, message in (*_sampling_problems(config), *_credit_problems(config), *_loss_problems(config), *_algorithm_problems(config)):
+        if broken:
+            raise ConfigError(message)
+    return config
+
+
+def _sampling_problems(config: RunConfig) -> list[Problem]:
+    rollout, engine = config.rollout, config.engine
+    return [
         (
             rollout.max_turn_tokens >= rollout.max_tokens,
             f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt in "
@@ -20,21 +38,115 @@ def check_sections(config: RunConfig) -> RunConfig:
             f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; raise the second",
         ),
         (
-            train.steps > 0 and rollout.group_size < 2,
-            f"credit.estimator={config.credit.estimator!r} compares the members of a group, "
-            f"rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
-        ),
-        (
             rollout.top_p < 1,
             f"rollout.top_p={rollout.top_p} samples from a truncated distribution that the trainer does not score; "
             f"use 1.0 and rollout.temperature",
+        ),
+        (
+            bool(rollout.dynamic_sampling.metric) and rollout.group_size < 2,
+            f"rollout.dynamic_sampling.metric={rollout.dynamic_sampling.metric!r} looks for groups whose members differ, "
+            f"rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
         ),
         (
             not config.model.path and not config.model.config,
             "model.path is empty and so is model.config: name a Hugging Face directory, or the sizes of a model to start from scratch",
         ),
     ]
-    for broken, message in problems:
-        if broken:
-            raise ConfigError(message)
-    return config
+
+
+def _credit_problems(config: RunConfig) -> list[Problem]:
+    credit, critic, shaping = config.credit, config.critic, config.credit.shaping
+    compares = ":" not in credit.method and credit.method not in METHODS_WITHOUT_GROUPS
+    learns = config.train.steps > 0
+    return [
+        (
+            learns and config.train.algorithm == "policy_gradient" and compares and config.rollout.group_size < 2,
+            f"credit.method={credit.method!r} compares the members of a group, "
+            f"rollout.group_size={config.rollout.group_size} has nothing to compare; use at least 2",
+        ),
+        (
+            "kl_coefficient" in credit.options,
+            "credit.options.kl_coefficient: set loss.kl.coefficient and loss.kl.place='reward' instead; the method takes it from there",
+        ),
+        (
+            shaping.max_tokens > 0 and not 0 < shaping.buffer <= shaping.max_tokens,
+            f"credit.shaping.buffer={shaping.buffer} must lie between 1 and credit.shaping.max_tokens={shaping.max_tokens}",
+        ),
+        (
+            shaping.buffer > 0 and not shaping.max_tokens,
+            f"credit.shaping.buffer={shaping.buffer} does nothing without credit.shaping.max_tokens; set it, or leave the buffer 0",
+        ),
+        (
+            critic.kind == "head" and critic.epochs != 1,
+            f"critic.epochs={critic.epochs}: a head trains in the policy's own updates; use loss.updates_per_step or a separate critic",
+        ),
+        (
+            critic.kind != "none" and not config.loss.mask_observations,
+            f"critic.kind={critic.kind!r} has values at sampled tokens only; use loss.mask_observations=true",
+        ),
+    ]
+
+
+def _loss_problems(config: RunConfig) -> list[Problem]:
+    loss = config.loss
+    return [
+        (
+            loss.kl.place == "reward" and loss.kl.coefficient > 0 and loss.kl.kind != "k1",
+            f"loss.kl.kind={loss.kl.kind!r} with loss.kl.place='reward': only k1 is right as a reward; set the kind to k1",
+        ),
+        (
+            loss.kl.place == "loss" and loss.kl.coefficient > 0 and loss.kl.kind == "k1",
+            "loss.kl.kind='k1' with loss.kl.place='loss': its expected gradient is 0; use k2, k3 or k3_with_k2_gradient, or place='reward'",
+        ),
+        (
+            not loss.mask_observations and (loss.recompute_old or loss.correction.mode != "none"),
+            "loss.mask_observations=false trains tokens nobody sampled, which have no ratio to correct; "
+            "switch loss.recompute_old and loss.correction.mode off",
+        ),
+        (
+            loss.correction.low > loss.correction.high,
+            f"loss.correction.low={loss.correction.low} is above loss.correction.high={loss.correction.high}",
+        ),
+        (
+            not loss.teacher.path and loss.teacher.replace_credit,
+            "loss.teacher.replace_credit=true leaves nothing to learn from: loss.teacher.path is empty; name a teacher's directory",
+        ),
+    ]
+
+
+def _algorithm_problems(config: RunConfig) -> list[Problem]:
+    algorithm, preference, rejection = config.train.algorithm, config.preference, config.rejection
+    by_gradient = algorithm == "policy_gradient"
+    return [
+        (
+            not by_gradient and config.critic.kind != "none",
+            f"train.algorithm={algorithm!r} has no use for critic.kind={config.critic.kind!r}; set it to 'none'",
+        ),
+        (
+            not by_gradient and bool(config.loss.kl.coefficient or config.loss.teacher.path or not config.loss.mask_observations),
+            f"train.algorithm={algorithm!r} has a loss of its own; drop loss.kl, loss.teacher and loss.mask_observations",
+        ),
+        (
+            not by_gradient and config.loss.updates_per_step != 1,
+            f"train.algorithm={algorithm!r} does not read loss.updates_per_step={config.loss.updates_per_step}; for several passes of "
+            "rejection sampling use rejection.passes",
+        ),
+        (
+            algorithm in ("dpo", "step_dpo") and config.rollout.group_size < 2,
+            f"train.algorithm={algorithm!r} pairs the members of a group, rollout.group_size={config.rollout.group_size}; use at least 2",
+        ),
+        (
+            algorithm == "step_dpo" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
+            f"train.algorithm='step_dpo' has the plain sigmoid loss; preference.kind={preference.kind!r} and "
+            f"preference.label_smoothing={preference.label_smoothing} belong to 'dpo'",
+        ),
+        (
+            preference.kind == "ipo" and preference.label_smoothing > 0,
+            f"preference.label_smoothing={preference.label_smoothing} belongs to preference.kind='sigmoid'; set it to 0 with 'ipo'",
+        ),
+        (
+            rejection.first_threshold > rejection.last_threshold,
+            f"rejection.first_threshold={rejection.first_threshold} is above rejection.last_threshold={rejection.last_threshold}; "
+            "the bar must not fall",
+        ),
+    ]

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from turnwise.config.section import Section
+
+
+class DynamicSamplingSection(Section):
+    """Groups that teach nothing are replaced by further ones (DAPO; by task value: VSPO)."""
+
+    metric: str = ""
+    """A group counts when this varies among its members: "reward", or a part of the reward such as "success". Empty is off."""
+    max_batches: int = Field(3, ge=1)
+    """Budget per step, in batches of rollout.tasks_per_step groups, the first one included."""
+    refill: Literal["new", "value"] = "new"
+    """"new" draws further tasks. "value" samples tasks of this step again, drawn by (best reward - mean) * deviation."""
+    max_reward: float = 1.0
+    """The best reward there is; read by "value" only."""
 
 
 class RolloutSection(Section):
@@ -28,5 +43,7 @@ class RolloutSection(Section):
     """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)
     """Share of a batch that may stay Invalid; more stops the run with the most common cause."""
+    dynamic_sampling: DynamicSamplingSection = DynamicSamplingSection()
+    """Replacing groups that teach nothing."""
     trajectory_timeout_s: float = Field(120.0, gt=0)
     """Wall time of one trajectory."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from turnwise.config.credit import CreditSection, CriticSection
 from turnwise.config.engine import EngineSection
 from turnwise.config.environment import EnvironmentSection
 from turnwise.config.evaluate import EvaluateSection, ReportSection
-from turnwise.config.learning import CreditSection, LossSection, SftSection, TrainSection
+from turnwise.config.learning import PreferenceSection, RejectionSection, SftSection, TrainSection
+from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
 from turnwise.config.rollout import RolloutSection
 from turnwise.config.section import Section
@@ -35,8 +37,11 @@ class RunConfig(Section):
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     credit: CreditSection = CreditSection()
+    critic: CriticSection = CriticSection()
     loss: LossSection = LossSection()
     sft: SftSection = SftSection()
     train: TrainSection = TrainSection()
+    rejection: RejectionSection = RejectionSection()
+    preference: PreferenceSection = PreferenceSection()
     evaluate: EvaluateSection = EvaluateSection()
     report: ReportSection = ReportSection()

@@ -67,6 +67,15 @@ class Environment(Protocol):
         ...
 
 
+@runtime_checkable
+class StatefulEnvironment(Protocol):
+    """What an environment may offer besides: its state, for credit that compares turns taken from the same one."""
+
+    def state_hash(self) -> str:
+        """Equal states of one task have equal hashes, unequal ones differ. Read after `reset` and before every reply."""
+        ...
+
+
 class ScriptedPolicy(Protocol):
     """A policy written by hand: oracles, random baselines, demonstrators. Text only, no model."""
 

@@ -290,6 +290,8 @@ class Turn:
     """What the environment answered to this reply."""
     tool_records: tuple[ToolRecord, ...] = ()
     signals: tuple[Signal, ...] = ()
+    state: str | None = None
+    """Hash of the environment's state before this reply; None where the environment gives none."""
     engine_s: float = 0.0
     environment_s: float = 0.0
 

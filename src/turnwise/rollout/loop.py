@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnwise.core.errors import EnvironmentFault, ToolTimeout, boundary
-from turnwise.core.protocols import Engine, Environment, Renderer
+from turnwise.core.protocols import Engine, Environment, Renderer, StatefulEnvironment
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import (
     FinishReason,
@@ -123,29 +123,32 @@ async def _play(
             stop_token_ids=renderer.stop_token_ids,
             seed=attempt.seed(sampling.seed, "turn", len(turns)),
         )
+        state = _state(environment, attempt.task)
         started = time.perf_counter()
         completion = await engine.generate(prompt_ids, params, session=session)
         engine_s = time.perf_counter() - started
         message = renderer.parse(prompt_ids, completion.token_ids)
-        turn = Turn(
-            parent=len(turns) - 1 if turns else None, context_ids=context_ids, completion=completion, message=message, engine_s=engine_s
+        turns.append(
+            Turn(
+                parent=len(turns) - 1 if turns else None,
+                context_ids=context_ids,
+                completion=completion,
+                message=message,
+                state=state,
+                engine_s=engine_s,
+            )
         )
-        turns.append(turn)
         if completion.finish_reason is FinishReason.LENGTH:
             stop = StopReason.MAX_TURN_TOKENS if room == limits.max_turn_tokens else StopReason.MAX_TOKENS
             break
         started = time.perf_counter()
         with boundary(EnvironmentFault, f"step of environment {attempt.task.environment!r} for task {attempt.task.id}"):
             result = await environment.step(message)
-        turns[-1] = Turn(
-            parent=turn.parent,
-            context_ids=context_ids,
-            completion=completion,
-            message=message,
+        turns[-1] = replace(
+            turns[-1],
             observations=result.observations,
             tool_records=result.tool_records,
             signals=result.signals,
-            engine_s=engine_s,
             environment_s=time.perf_counter() - started,
         )
         if result.done:
@@ -155,6 +158,14 @@ async def _play(
             prompt_ids = to_ids([*prompt_ids.tolist(), *completion.token_ids.tolist(), *context_ids.tolist()])
     with boundary(EnvironmentFault, f"score of environment {attempt.task.environment!r} for task {attempt.task.id}"):
         return stop, await environment.score([turn.message for turn in turns], stop)
+
+
+def _state(environment: Environment, task: Task) -> str | None:
+    """The hash of the state a reply is about to be sampled in; None where the environment gives none."""
+    if not isinstance(environment, StatefulEnvironment):
+        return None
+    with boundary(EnvironmentFault, f"state_hash of environment {task.environment!r} for task {task.id}"):
+        return environment.state_hash()
 
 
 def _extend(renderer: Renderer, prompt_ids: IntArray, turn: Turn, tools: Sequence[ToolSpec]) -> IntArray:

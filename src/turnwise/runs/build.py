@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,6 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
-from turnwise.algorithms.advantages import compute_grpo_advantages
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
@@ -94,23 +92,6 @@ def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) ->
         seed=derive_seed(config.run.seed, "model"),
         dtype=config.model.dtype,
     )
-
-
-Estimator = Callable[[Sequence[float | None]], Sequence[float | None]]
-"""From the rewards of one group to as many advantages; None (Invalid) stays None."""
-
-
-def build_estimator(config: RunConfig) -> Estimator:
-    """The recipe's advantage estimator. Raises ConfigError when an import path leads nowhere."""
-    credit = config.credit
-    if credit.estimator == "grpo":
-        return partial(compute_grpo_advantages, deviation=credit.deviation, epsilon=credit.epsilon)
-    module_name, _, name = credit.estimator.partition(":")
-    if not name:
-        raise ConfigError(f"credit.estimator={credit.estimator!r} is neither 'grpo' nor a path 'package.module:function'")
-    with boundary(ConfigError, f"credit.estimator={credit.estimator!r} cannot be imported"):
-        estimator: Estimator = getattr(importlib.import_module(module_name), name)
-    return estimator
 
 
 @dataclass(frozen=True, kw_only=True)

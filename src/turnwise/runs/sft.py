@@ -33,7 +33,7 @@ def demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[S
                 seed=derive_seed(config.run.seed, "demonstration", index),
                 max_turns=config.rollout.max_turns,
             )
-            samples += to_samples(trajectory, advantage=0.0)
+            samples += to_samples(trajectory)
         return samples
 
     return asyncio.run(collect())

@@ -116,7 +116,8 @@ class Zygote:
             if self._ready:
                 return
             try:
-                header, _ = await asyncio.wait_for(_receive(self.control), START_DEADLINE_S)
+                async with asyncio.timeout(START_DEADLINE_S):
+                    header, _ = await _receive(self.control)
             except (TimeoutError, OSError):
                 header = None
             self._ready = bool(header and header.get("ready"))
@@ -130,23 +131,39 @@ class Zygote:
 
     async def spawn(self, header: dict[str, Any], fds: Sequence[int]) -> int:
         """Fork a cell that takes `fds`; returns its pidfd. Raises SandboxError."""
-        async with self._turn:
-            try:
-                wire.send(self.control, header, fds)
-                answer, received = await asyncio.wait_for(_receive(self.control), SPAWN_DEADLINE_S)
-            except (TimeoutError, OSError) as error:
-                self.close()  # the answer may still come, and must not be taken for the next one's
-                raise SandboxError(
-                    f"the sandbox's {self.profile} interpreter is gone ({error}); the next request starts it anew"
-                ) from error
-            except asyncio.CancelledError:
+        await self._turn.acquire()
+        try:
+            wire.send(self.control, header, fds)
+        except OSError as error:
+            self._turn.release()
+            raise self._lose(error) from error
+        answering = asyncio.ensure_future(self._answer())
+        try:
+            return await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            answering.add_done_callback(_discard)  # the answer still comes, and must not be taken for the next one's
+            raise
+
+    async def _answer(self) -> int:
+        try:
+            async with asyncio.timeout(SPAWN_DEADLINE_S):
+                answer, received = await _receive(self.control)
+        except (TimeoutError, OSError) as error:
+            raise self._lose(error) from error
+        except asyncio.CancelledError:
+            self.close()  # the event loop ends
+            raise
+        finally:
+            self._turn.release()
+        if answer is None or not received:
+            if answer is None:
                 self.close()
-                raise
-            if answer is None or not received:
-                if answer is None:
-                    self.close()
-                raise SandboxError(f"no cell could be started: {(answer or {}).get('error', 'the interpreter is gone')}")
-            return received[0]
+            raise SandboxError(f"no cell could be started: {(answer or {}).get('error', 'the interpreter is gone')}")
+        return received[0]
+
+    def _lose(self, error: Exception) -> SandboxError:
+        self.close()
+        return SandboxError(f"the sandbox's {self.profile} interpreter is gone ({error}); the next request starts it anew")
 
     def processor_seconds(self) -> float:
         """Processor time of the zygote itself, its start included."""
@@ -334,6 +351,12 @@ def read_processor_seconds(pid: str) -> float:
             return int(file.read().split()[0]) / 1e9
     except OSError:
         return 0.0
+
+
+def _discard(answering: asyncio.Future[int]) -> None:
+    """Nobody wants the cell any more; it ends with its socket."""
+    if not answering.cancelled() and answering.exception() is None:
+        os.close(answering.result())
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:

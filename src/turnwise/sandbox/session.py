@@ -80,10 +80,12 @@ class LocalSession:
         with theirs:
             try:
                 wire.send(cell.connection, header, [theirs.fileno()])
-                reply, _ = await asyncio.wait_for(answer, SPAWN_DEADLINE_S)
+                async with asyncio.timeout(SPAWN_DEADLINE_S):
+                    reply, _ = await answer
                 check_ready(reply, "the session did not start")
                 if self._language == "python":
-                    await asyncio.wait_for(hello, SPAWN_DEADLINE_S)
+                    async with asyncio.timeout(SPAWN_DEADLINE_S):
+                        await hello
             except (TimeoutError, ConnectionError, BrokenPipeError) as error:
                 raise SandboxError(f"the session did not start: {error or type(error).__name__}") from error
         if self._language == "bash":
@@ -147,7 +149,8 @@ class LocalSession:
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._channel.connection, text)
-            return await asyncio.wait_for(answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
         except (ConnectionError, BrokenPipeError, OSError):
             return None
 
@@ -252,7 +255,8 @@ class LocalSession:
             with theirs:
                 wire.send(channel.connection, {"op": "fork"}, [theirs.fileno(), *(writer for _, writer in pipes)])
             wire.close_all([writer for _, writer in pipes])
-            reply = await asyncio.wait_for(answer, FORK_DEADLINE_S)
+            async with asyncio.timeout(FORK_DEADLINE_S):
+                reply = await answer
             if "folder" not in reply:
                 raise SandboxError(f"the session could not be forked: {reply.get('error')}")
         except (TimeoutError, ConnectionError, BrokenPipeError) as error:
@@ -294,7 +298,8 @@ class LocalSession:
         try:
             answer = self.cell.expect()
             wire.send(self.cell.connection, header)
-            reply, fds = await asyncio.wait_for(answer, SPAWN_DEADLINE_S)
+            async with asyncio.timeout(SPAWN_DEADLINE_S):
+                reply, fds = await answer
             check_ready(reply, f"{path} could not be opened")
         except (TimeoutError, ConnectionError, OSError) as error:
             self._end("its cell is gone")

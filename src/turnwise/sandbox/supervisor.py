@@ -230,11 +230,17 @@ class LocalSandbox:
                 "num_files": key.num_files,
                 "rlimits": build_rlimits(key, has_cgroup=self._host.has_cgroups),
             }
-            cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
+            try:
+                cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
+            except SandboxError:
+                if zygote.alive:
+                    raise
+                cell.pidfd = await (await self._zygote(key.profile)).spawn(header, cell.fds_to_pass())  # it had died since the last one
             cell.passed()
             cell.attach(self._loop)
             if kind == "slot":
-                answer, _ = await asyncio.wait_for(cell.expect(), SPAWN_DEADLINE_S)
+                async with asyncio.timeout(SPAWN_DEADLINE_S):
+                    answer, _ = await cell.expect()
                 check_ready(answer, "a cell could not be set up")
         except BaseException as error:
             self._drop(cell)

@@ -1,9 +1,9 @@
 """Checkpoint folders that are whole or not there. What they hold is training's business.
 
-    checkpoints/step_000012/           whole: written aside, synced, renamed
-    checkpoints/step_000012/manifest.json    size and SHA-256 of every other file
-    checkpoints/.step_000012.tmp/      being written or deleted; worthless after a crash
-    checkpoints/.step_000012.old/      set aside while a new one of the same step takes its name
+checkpoints/step_000012/           whole: written aside, synced, renamed
+checkpoints/step_000012/manifest.json    size and SHA-256 of every other file
+checkpoints/.step_000012.tmp/      being written or deleted; worthless after a crash
+checkpoints/.step_000012.old/      set aside while a new one of the same step takes its name
 """
 
 from __future__ import annotations

@@ -116,6 +116,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "observations": [message_to_json(message) for message in turn.observations],
         "tool_records": [_record_to_json(record) for record in turn.tool_records],
         "signals": [{"name": signal.name, "value": signal.value} for signal in turn.signals],
+        "state": turn.state,
         "engine_s": turn.engine_s,
         "environment_s": turn.environment_s,
     }
@@ -137,6 +138,7 @@ def _turn_from_json(row: Mapping[str, Any], token_ids: np.ndarray, logprobs: np.
         observations=tuple(message_from_json(message) for message in row["observations"]),
         tool_records=tuple(ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]),
         signals=tuple(Signal(**signal) for signal in row["signals"]),
+        state=row.get("state"),
         engine_s=row["engine_s"],
         environment_s=row["environment_s"],
     )

@@ -3,6 +3,7 @@
     config.json                      the resolved recipe
     metrics.jsonl                    one line per step and phase
     events.jsonl                     what happened to the run as a whole, one line each; never rewritten
+    ledger.jsonl                     what became of every sampled token, one line per RL step (see `ledger`)
     trajectories/step_000012.*       every trajectory of RL step 12 (see `trajectories`)
     evaluations/NAME.*               trajectories and summary of one evaluation
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
@@ -29,6 +30,7 @@ from turnwise.core.errors import StoreError
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+LEDGER = "ledger.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +90,19 @@ class RunFolder:
 
         Raises StoreError naming file and line for any other line that is not a JSON object.
         """
-        return list(_read_lines(self.path / METRICS))
+        return list(read_lines(self.path / METRICS))
 
     def truncate(self, *, after_step: int) -> None:
-        """Forget metrics, trajectories and evaluations of RL steps after `after_step`, before they are run again.
+        """Forget metrics, ledger, trajectories and evaluations of RL steps after `after_step`, before they are run again.
 
         The supervised warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is
         negative; -1 forgets everything but config, events and checkpoints. Raises StoreError.
         """
         kept = [row for row in self.read_metrics() if after_step >= 0 and (row["phase"] == "sft" or row["step"] <= after_step)]
         write_bytes_atomic(self.path / METRICS, b"".join(_line(row) for row in kept))
+        if (self.path / LEDGER).exists():
+            accounts = [row for row in read_lines(self.path / LEDGER) if row["step"] <= after_step]
+            write_bytes_atomic(self.path / LEDGER, b"".join(_line(row) for row in accounts))
         for folder in ("trajectories", "evaluations"):
             for file in sorted((self.path / folder).glob("*")):
                 match = re.search(r"_(\d{6,})(?!\d)", file.name)
@@ -162,9 +167,7 @@ def sync(path: Path) -> None:
 
 def disk_error(verb: str, path: Path, cause: OSError) -> StoreError:
     """The StoreError for an operation the disk refused."""
-    return StoreError(
-        f"cannot {verb} {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with --resume"
-    )
+    return StoreError(f"cannot {verb} {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with --resume")
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
@@ -185,8 +188,11 @@ def _end_of_lines(path: Path, handle: int) -> int:
     return path.read_bytes().rfind(b"\n") + 1
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file; a last one without its line break was never finished and is left out."""
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file, none where it does not exist; a last one without its line break was never finished and is left out.
+
+    Raises StoreError naming file and line for what is not a JSON object.
+    """
     try:
         data = path.read_bytes() if path.exists() else b""
     except OSError as cause:

@@ -1,36 +1,62 @@
-"""One optimizer step of policy gradient over a global batch, in micro-batches that only sum."""
+"""One optimizer step of policy gradient over a global batch, in micro-batches that only sum.
+
+Everything that needs the whole batch (weights, importance corrections, tokens that a loss ranks against each other) is computed before
+the first micro-batch and travels with the tokens as columns, so that the split cannot matter.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from turnwise.algorithms.aggregate import compute_token_mean
-from turnwise.algorithms.kl import compute_k3
-from turnwise.algorithms.losses import compute_ppo_clip_loss
-from turnwise.batching.collate import MicroBatch, collate
+from turnwise.algorithms.aggregate import Aggregation
+from turnwise.algorithms.corrections import Correction
+from turnwise.algorithms.entropy import compute_entropy_loss
+from turnwise.algorithms.kl import KLKind, compute_kl
+from turnwise.algorithms.losses.inputs import LossFunction, LossInputs
+from turnwise.algorithms.preference.distillation import compute_reverse_kl_loss
+from turnwise.batching.collate import Column, Columns, MicroBatch, collate, split_column
 from turnwise.batching.pack import plan_micro_batches
+from turnwise.batching.weights import compute_sample_weights
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
-from turnwise.training.forward import compute_logprobs
+from turnwise.training.critic import Critic, compute_micro_batch_value_loss
+from turnwise.training.forward import compute_distribution, score_logprobs, select_logprobs
 from turnwise.training.optimizer import apply_gradients
+
+WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
+"""Metrics that are sums over the step already, not sums over tokens to be divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLoss:
-    """The numbers of the policy loss."""
+    """What is minimised."""
 
-    clip_low: float
-    clip_high: float
-    kl_coefficient: float
-    entropy_coefficient: float
+    function: LossFunction
+    """The policy loss of packed tokens."""
     temperature: float
     """Of the rollouts."""
+    aggregation: Aggregation = "token_mean"
+    constant: float | None = None
+    """Divisor of the aggregation "constant"."""
+    rejected: Literal["in", "out"] = "in"
+    batch_rule: bool = False
+    """The loss marks tokens by comparing them with the whole step's (see `LossMethod.batch_rule`)."""
+    correct: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Correction] | None = None
+    """From old and behavior log-probabilities and the sequence index to weights; None corrects nothing."""
+    kl_kind: KLKind = "k3"
+    kl_coefficient: float = 0.0
+    """Of the divergence from the reference in the loss."""
+    entropy_coefficient: float = 0.0
+    teacher_coefficient: float = 0.0
+    """Of the exact reverse KL to the teacher."""
 
 
 def run_policy_step(
@@ -42,25 +68,35 @@ def run_policy_step(
     lr: float,
     max_grad_norm: float,
     micro_batch_tokens: int,
+    columns: Columns | None = None,
     reference: PreTrainedModel | None = None,
+    teacher: PreTrainedModel | None = None,
+    critic: Critic | None = None,
 ) -> dict[str, Metric]:
-    """Take one optimizer step on `samples` and return its metrics.
+    """Take one optimizer step on `samples` and return its metrics. Any split into micro-batches gives the same gradient.
 
-    The loss is the token mean over all samples: its denominator is counted here once, so any split into micro-batches gives
-    the same gradient. `reference` is needed when `loss.kl_coefficient` is not 0. Raises TrainingError, with the weights
-    unchanged, when the loss or the gradient is not finite or there is nothing to train on.
+    Args:
+        columns: what is known per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that shares the
+            policy's layers what `compute_value_columns` gives.
+        reference: needed when `loss.kl_coefficient` is not 0.
+        teacher: needed when `loss.teacher_coefficient` is not 0.
+        critic: one that shares the policy's layers is trained in the same step; None trains none.
+
+    Raises TrainingError, with the weights unchanged, when the loss or the gradient is not finite or there is nothing to train on.
     """
     started = time.perf_counter()
-    denominator = float(sum(int(s.loss_mask.sum()) for s in samples))
-    if denominator == 0:
+    num_trained = float(sum(int(s.loss_mask.sum()) for s in samples))
+    if num_trained == 0:
         raise TrainingError("no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder")
+    known, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens)
     totals: dict[str, float] = {}
     gap_max = 0.0
     for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
-        batch = collate([samples[i] for i in indices], model.device)
-        value, sums, gap = _compute_loss(model, batch, loss, denominator, reference)
+        part = {name: [arrays[i] for i in indices] for name, arrays in known.items()}
+        batch = collate([samples[i] for i in indices], model.device, part)
+        value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
         if not bool(torch.isfinite(value)):
-            optimizer.zero_grad(set_to_none=True)
+            _forget(optimizer, critic)
             origins = ", ".join(f"{samples[i].origin.task_id}/{samples[i].origin.member}" for i in indices[:3])
             raise TrainingError(
                 f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; the weights were not "
@@ -71,42 +107,116 @@ def run_policy_step(
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     norm = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
+    if critic is not None:
+        apply_gradients(critic.own, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)
-    metrics: dict[str, Metric] = {name: Mean(total, denominator) for name, total in totals.items()}
-    metrics |= {
+    for name, total in totals.items():
+        is_whole = name in WEIGHTED or name.startswith("train/value_")
+        metrics[name] = Mean(total * num_trained if is_whole else total, num_trained)
+    return metrics | {
         "train/grad_norm": Mean(norm),
         "train/lr": Max(lr),
         "train/logprob_gap_max": Max(gap_max),
         "train/tokens": Sum(num_tokens),
-        "train/trained_tokens": Sum(denominator),
+        "train/trained_tokens": Sum(num_trained),
         "train/tokens_per_s": Rate(num_tokens, seconds),
         "train/seconds": Sum(seconds),
     }
-    return metrics
+
+
+def _forget(optimizer: torch.optim.Optimizer, critic: Critic | None) -> None:
+    """Drop the gradients of a step that will not be taken."""
+    optimizer.zero_grad(set_to_none=True)
+    if critic is not None:
+        critic.optimizer.zero_grad(set_to_none=True)
+
+
+def _prepare(
+    model: PreTrainedModel, samples: Sequence[Sample], loss: PolicyLoss, columns: Columns, micro_batch_tokens: int
+) -> tuple[dict[str, Column], dict[str, Metric]]:
+    """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction` and `selected`."""
+    known: dict[str, Column] = dict(columns)
+    metrics: dict[str, Metric] = {}
+    behavior = torch.from_numpy(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
+    sequence = torch.from_numpy(np.repeat(np.arange(len(samples)), [int(s.loss_mask.sum()) for s in samples]))
+    old = torch.from_numpy(np.concatenate(list(known["old_logprobs"]))) if "old_logprobs" in known else behavior
+    kept = None
+    if loss.correct is not None:
+        correction = loss.correct(old, behavior, sequence)
+        kept = correction.keep.numpy()
+        known["correction"] = split_column(correction.weights.numpy(), samples)
+        metrics["train/correction_kept"] = Mean(float(kept.sum()), float(len(kept)))
+        metrics["train/correction_weight"] = Mean(float(correction.weights.sum()), float(len(kept)))
+    if loss.batch_rule:
+        policy = torch.from_numpy(np.concatenate(score_logprobs(model, samples, loss.temperature, micro_batch_tokens=micro_batch_tokens)))
+        sampled = ~behavior.isnan()
+        inputs = LossInputs(
+            policy_logprobs=policy,
+            old_logprobs=torch.where(sampled, old, policy),
+            behavior_logprobs=torch.where(sampled, behavior, policy),
+            advantages=torch.from_numpy(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
+            sequence=sequence,
+        )
+        # Where such a loss reports a token as clipped is exactly where its rule (or its clip, which has no gradient) applies.
+        known["selected"] = split_column(loss.function(inputs).clipped.numpy(), samples)
+    known["weights"] = compute_sample_weights(samples, loss.aggregation, kept=kept, rejected=loss.rejected, constant=loss.constant)
+    return known, metrics
 
 
 def _compute_loss(
-    model: PreTrainedModel, batch: MicroBatch, loss: PolicyLoss, denominator: float, reference: PreTrainedModel | None
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    loss: PolicyLoss,
+    reference: PreTrainedModel | None,
+    teacher: PreTrainedModel | None,
+    critic: Critic | None,
 ) -> tuple[torch.Tensor, dict[str, float], float]:
     """The micro-batch's share of the loss, sums over its tokens for the metrics, and the largest sampler-trainer gap."""
-    policy, entropy = compute_logprobs(model, batch, loss.temperature, entropy_gradient=loss.entropy_coefficient != 0)
+    distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
+    policy, entropy = select_logprobs(distribution, batch.targets, entropy_gradient=loss.entropy_coefficient != 0)
+    # Nobody sampled an unmasked observation token: it is on policy by definition.
     sampled = ~batch.behavior_logprobs.isnan()
     behavior = torch.where(sampled, batch.behavior_logprobs, policy.detach())
-    losses, clipped = compute_ppo_clip_loss(policy, behavior, batch.advantages, clip_low=loss.clip_low, clip_high=loss.clip_high)
-    total = losses - loss.entropy_coefficient * entropy if loss.entropy_coefficient else losses
+    old = torch.where(sampled, batch.columns.get("old_logprobs", batch.behavior_logprobs), policy.detach())
+    output = loss.function(
+        LossInputs(
+            policy_logprobs=policy,
+            old_logprobs=old,
+            behavior_logprobs=behavior,
+            advantages=batch.advantages,
+            sequence=batch.sequence,
+            entropy=entropy.detach(),
+            selected=batch.columns.get("selected"),
+        )
+    )
+    weights = batch.columns["weights"]
+    losses = output.losses * batch.columns["correction"] if "correction" in batch.columns else output.losses
     gap = (policy.detach() - behavior).abs()
     sums = {
-        "train/policy_loss": float(losses.detach().sum()),
+        "train/policy_loss": float((weights * losses.detach()).sum()),
         "train/entropy": float(entropy.detach().sum()),
-        "train/clip_fraction": float(clipped.sum()),
+        "train/clip_fraction": float(output.clipped.sum()),
         "train/logprob_gap_mean": float(gap.sum()),
     }
+    if loss.entropy_coefficient:
+        losses = losses + compute_entropy_loss(entropy, coefficient=loss.entropy_coefficient)
     if loss.kl_coefficient and reference is not None:
         with torch.no_grad():
-            reference_logprobs, _ = compute_logprobs(reference, batch, loss.temperature)
-        kl = compute_k3(policy, reference_logprobs)
-        total = total + loss.kl_coefficient * kl
+            reference_logprobs, _ = select_logprobs(compute_distribution(reference, batch, loss.temperature)[0], batch.targets)
+        kl = compute_kl(loss.kl_kind, policy, reference_logprobs, old_logprobs=old)
+        losses = losses + loss.kl_coefficient * kl
         sums["train/kl_reference"] = float(kl.detach().sum())
-    sums["train/loss"] = float(total.detach().sum())
-    return compute_token_mean(total, denominator), sums, float(gap.max()) if len(gap) else 0.0
+    if loss.teacher_coefficient and teacher is not None:
+        with torch.no_grad():
+            target, _ = compute_distribution(teacher, batch, loss.temperature)
+        divergence = compute_reverse_kl_loss(distribution, target)
+        losses = losses + loss.teacher_coefficient * divergence
+        sums["train/teacher_kl"] = float((weights * divergence.detach()).sum())
+    total = (weights * losses).sum()
+    if critic is not None and hidden is not None:
+        value_loss, value_sums = compute_micro_batch_value_loss(critic.head(hidden)[:, 0], batch, critic.clip)
+        total = total + critic.coefficient * value_loss
+        sums |= value_sums
+    sums["train/loss"] = float(total.detach())
+    return total, sums, float(gap.max()) if len(gap) else 0.0

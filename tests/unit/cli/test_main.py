@@ -60,7 +60,7 @@ def test_dry_run_prints_the_resolved_recipe_and_the_plan_and_writes_nothing(tmp_
     output = invoke("train", TINY, "train.steps=7", f"run.output={tmp_path / 'runs'}", "--dry-run")
     tree, end = json.JSONDecoder().raw_decode(output)
     assert tree["train"]["steps"] == 7
-    assert tree["credit"]["estimator"] == "grpo"  # a default the recipe does not mention
+    assert tree["credit"]["method"] == "grpo"  # a default the recipe does not mention
     trajectories = tree["rollout"]["tasks_per_step"] * tree["rollout"]["group_size"]
     [line] = [line for line in output[end:].splitlines() if line.startswith("trajectories per RL step")]
     assert line.endswith(f" {trajectories}")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from turnwise.config.load import dump_resolved, leaves, load_config, load_resolved, parse_value
 from turnwise.config.run import RunConfig
@@ -101,6 +102,27 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
         (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
         (["rollout.top_p=0.9"], "rollout.top_p=0.9 samples from a truncated distribution"),
         (["model.path="], "model.path is empty and so is model.config"),
+        (
+            ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success", "credit.method=reinforce"],
+            "looks for groups whose members differ",
+        ),
+        (["credit.options.kl_coefficient=0.1"], "set loss.kl.coefficient and loss.kl.place='reward' instead"),
+        (["credit.shaping.max_tokens=10"], "credit.shaping.buffer=0 must lie between 1 and credit.shaping.max_tokens=10"),
+        (["credit.shaping.buffer=10"], "credit.shaping.buffer=10 does nothing without credit.shaping.max_tokens"),
+        (["critic.kind=head", "critic.epochs=2"], "a head trains in the policy's own updates"),
+        (["critic.kind=separate", "loss.mask_observations=false"], "has values at sampled tokens only"),
+        (["loss.kl.coefficient=0.1", "loss.kl.place=reward"], "loss.kl.kind='k3' with loss.kl.place='reward': only k1 is right"),
+        (["loss.kl.coefficient=0.1", "loss.kl.kind=k1"], "its expected gradient is 0"),
+        (["loss.mask_observations=false", "loss.recompute_old=true"], "trains tokens nobody sampled"),
+        (["loss.correction.low=3.0"], "loss.correction.low=3.0 is above loss.correction.high=2.0"),
+        (["loss.teacher.replace_credit=true"], "leaves nothing to learn from"),
+        (["train.algorithm=dpo", "critic.kind=head"], "has no use for critic.kind='head'"),
+        (["train.algorithm=rejection", "loss.kl.coefficient=0.1"], "has a loss of its own"),
+        (["train.algorithm=rejection", "loss.updates_per_step=2"], "use rejection.passes"),
+        (["train.algorithm=dpo", "rollout.group_size=1"], "pairs the members of a group"),
+        (["train.algorithm=step_dpo", "preference.kind=ipo"], "belong to 'dpo'"),
+        (["train.algorithm=dpo", "preference.kind=ipo", "preference.label_smoothing=0.1"], "set it to 0 with 'ipo'"),
+        (["rejection.first_threshold=2.0"], "the bar must not fall"),
     ],
 )
 def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str], expected: str) -> None:
@@ -111,8 +133,9 @@ def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str
     assert expected in str(caught.value)
 
 
-def test_a_group_of_one_is_fine_without_rl(tmp_path: Path) -> None:
-    assert load_config([write(tmp_path, MODEL)], ["rollout.group_size=1", "train.steps=0"]).rollout.group_size == 1
+@pytest.mark.parametrize("reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=own:function"])
+def test_a_group_of_one_is_fine_where_nothing_compares(tmp_path: Path, reason: str) -> None:
+    assert load_config([write(tmp_path, MODEL)], ["rollout.group_size=1", reason]).rollout.group_size == 1
 
 
 @pytest.mark.parametrize(
@@ -187,10 +210,13 @@ def test_a_config_cannot_be_changed() -> None:
 def test_every_option_is_documented_and_there_are_not_too_many() -> None:
     names = leaves(RunConfig)
     assert 40 < len(names) <= 150
-    for section_name, section in RunConfig.model_fields.items():
-        fields = section.annotation.model_fields  # type: ignore[union-attr]
-        undocumented = [f"{section_name}.{name}" for name, field in fields.items() if not field.description]
-        assert undocumented == []
+    sections = [(name, field.annotation) for name, field in RunConfig.model_fields.items()]
+    while sections:
+        path, section = sections.pop()
+        for name, field in section.model_fields.items():  # type: ignore[union-attr]
+            assert field.description, f"{path}.{name}"
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                sections.append((f"{path}.{name}", field.annotation))
 
 
 def test_loading_a_recipe_does_not_import_torch() -> None:

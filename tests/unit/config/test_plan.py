@@ -45,7 +45,7 @@ def test_memory_by_hand() -> None:
     assert plan.parameters == 2376
     assert plan.training_bytes == 2376 * 4 * 4  # weights, gradients, two moments; 4 bytes each
     assert plan.cache_bytes == 2 * 2 * 2 * 4 * 4 * 3 * 10  # k and v, 2 layers, 2 heads of 4, 4 bytes, 3 slots of 10 tokens
-    with_reference = compute_plan(config(loss={"kl_coefficient": 0.1}))
+    with_reference = compute_plan(config(loss={"kl": {"coefficient": 0.1}}))
     assert with_reference.training_bytes == 2376 * 4 * 5
 
 

@@ -112,6 +112,32 @@ def test_every_turn_has_a_seed_of_its_own_and_a_group_shares_the_environments(to
     assert sorted(log.seeds.count(seed) for seed in set(log.seeds)) == [2, 2]
 
 
+class Counting(Echo):
+    """Its state is the number of searches made; cannot tell it where it is told so."""
+
+    def state_hash(self) -> str:
+        if self._broken == "state":
+            raise LookupError("no state")
+        return f"{len(self.tool_records)} searches"
+
+
+def test_a_turn_carries_the_state_its_reply_was_sampled_in(tokenizer: PreTrainedTokenizerBase) -> None:
+    def run(environment: Echo, script: list[Message | str], limits: Limits = LIMITS) -> Trajectory:
+        renderer = TagRenderer(tokenizer)
+        engine = ScriptedEngine(renderer, script)
+        return asyncio.run(run_trajectory(Attempt(task=TASK, group_id="g", member=0), environment, engine, renderer, limits, SAMPLING))
+
+    log = Log([], [])
+    searched = run(Counting(log), [SEARCH, SEARCH, ANSWER])
+    assert [turn.state for turn in searched.turns] == ["0 searches", "1 searches", "2 searches"]
+    # Known too where a limit cut the reply off before the environment saw it.
+    assert [turn.state for turn in run(Counting(log), [SEARCH], replace(LIMITS, max_turn_tokens=2)).turns] == ["0 searches"]
+    assert [turn.state for turn in run(Echo(log), [ANSWER]).turns] == [None]
+    failed = run(Counting(log, broken="state"), [ANSWER])
+    assert isinstance(failed.reward, Invalid)
+    assert "state_hash of environment 'echo'" in failed.reward.reason
+
+
 @pytest.mark.parametrize(
     ("script", "limits", "stop"),
     [

@@ -70,6 +70,7 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
             draw(st.lists(st.builds(ToolRecord, call=calls, observation=texts, error=st.none() | texts, seconds=numbers), max_size=1))
         ),
         signals=tuple(draw(st.lists(st.builds(Signal, name=texts, value=numbers), max_size=1))),
+        state=draw(st.none() | texts),
         engine_s=draw(numbers),
         environment_s=draw(numbers),
     )
@@ -102,7 +103,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def assert_equal(found: list[TrajectoryGroup], expected: list[TrajectoryGroup]) -> None:
-    plain = ("parent", "message", "observations", "tool_records", "signals", "engine_s", "environment_s")
+    plain = ("parent", "message", "observations", "tool_records", "signals", "state", "engine_s", "environment_s")
     for a, b in zip(found, expected, strict=True):
         assert (a.task, a.group_id) == (b.task, b.group_id)
         for x, y in zip(a.trajectories, b.trajectories, strict=True):
@@ -176,9 +177,7 @@ def test_arrays_are_flat_and_one_number_covers_the_sampled_tokens_only(tmp_path:
 
 
 def test_text_and_pieces_are_written_where_asked(tmp_path: Path) -> None:
-    save_group_batch(
-        tmp_path, "s", [make_group()], advantages=None, decode=lambda ids: "".join(chr(96 + i) for i in ids), with_pieces=True
-    )
+    save_group_batch(tmp_path, "s", [make_group()], advantages=None, decode=lambda ids: "".join(chr(96 + i) for i in ids), with_pieces=True)
     (row,) = load_rows(tmp_path, "s")
     second = row["turns"][1]
     assert (second["context_text"], second["completion_text"], second["completion_pieces"]) == ("d", "ef", ["e", "f"])

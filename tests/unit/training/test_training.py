@@ -1,14 +1,19 @@
 """The optimizer step: splits change nothing, masked tokens have no gradient, failures leave the weights alone."""
 
 import copy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from turnwise.batching.collate import collate
+from turnwise.algorithms.corrections import compute_correction
+from turnwise.algorithms.losses.table import build_loss
+from turnwise.batching.collate import Columns, collate
 from turnwise.core.errors import CheckpointError, TrainingError
 from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
@@ -26,7 +31,8 @@ CONFIG = {
     "num_key_value_heads": 2,
     "head_dim": 8,
 }
-LOSS = PolicyLoss(clip_low=0.2, clip_high=0.2, kl_coefficient=0.0, entropy_coefficient=0.0, temperature=1.0)
+GEOMETRIC = partial(compute_correction, mode="mask", level="geometric", low=0.9, high=1.1)
+LOSS = PolicyLoss(function=build_loss("ppo"), temperature=1.0)
 
 
 def build(seed: int = 0) -> PreTrainedModel:
@@ -51,26 +57,92 @@ def make_sample(seed: int, length: int, *, advantage: float = 1.0, train: bool =
     )
 
 
+def weights_of(model: PreTrainedModel) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
 def weights_after(
-    samples: list[Sample], micro_batch_tokens: int, loss: PolicyLoss = LOSS, reference: PreTrainedModel | None = None
+    samples: list[Sample],
+    micro_batch_tokens: int,
+    loss: PolicyLoss = LOSS,
+    reference: PreTrainedModel | None = None,
+    columns: Columns | None = None,
 ) -> torch.Tensor:
     model = build()
     # Plain SGD, so that a difference in the gradient is a difference in the weights.
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     run_policy_step(
-        model, optimizer, samples, loss=loss, lr=1.0, max_grad_norm=1e9, micro_batch_tokens=micro_batch_tokens, reference=reference
+        model,
+        optimizer,
+        samples,
+        loss=loss,
+        lr=1.0,
+        max_grad_norm=1e9,
+        micro_batch_tokens=micro_batch_tokens,
+        reference=reference,
+        columns=columns,
     )
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    return weights_of(model)
 
 
 def test_any_micro_batch_split_gives_the_same_step() -> None:
     samples = [make_sample(i, length) for i, length in enumerate([5, 30, 8, 17, 3, 24, 12])]
     samples.append(make_sample(99, 20, train=False))
-    loss = PolicyLoss(clip_low=0.2, clip_high=0.3, kl_coefficient=0.1, entropy_coefficient=0.01, temperature=0.8)
+    loss = PolicyLoss(function=build_loss("clip_higher"), kl_coefficient=0.1, entropy_coefficient=0.01, temperature=0.8)
     whole = weights_after(samples, 10_000, loss, build(3))
     for tokens in (1, 20, 40):
         assert torch.allclose(weights_after(samples, tokens, loss, build(3)), whole, atol=1e-12, rtol=0)
     assert torch.allclose(weights_after(samples[::-1], 25, loss, build(3)), whole, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("gspo", {"aggregation": "sequence_mean"}),
+        ("gmpo", {"aggregation": "prompt_mean"}),
+        ("kl_cov", {"batch_rule": True}),
+        ("clip_cov", {"batch_rule": True}),
+        ("dapo", {"aggregation": "trajectory_mean", "rejected": "out", "correct": GEOMETRIC}),
+        ("dr_grpo", {"aggregation": "constant", "constant": 30.0, "kl_coefficient": 0.1, "kl_kind": "k3_weighted"}),
+    ],
+)
+def test_any_split_gives_the_same_step_whatever_the_loss_needs_to_know_of_the_batch(name: str, fields: dict[str, Any]) -> None:
+    samples = [make_sample(i, length) for i, length in enumerate([15, 30, 8, 17, 3, 24, 12])]
+    options: dict[str, Any] = {"kl_cov": {"share": 0.2}, "clip_cov": {"share": 0.2, "low": 0.0, "high": 100.0}}.get(name, {})
+    loss = PolicyLoss(function=build_loss(name, options), temperature=1.0, **fields)
+    noise = np.random.default_rng(5)
+    columns = {"old_logprobs": [s.behavior_logprobs[s.loss_mask] + noise.normal(0, 0.05, int(s.loss_mask.sum())) for s in samples]}
+    whole = weights_after(samples, 10_000, loss, build(3), columns)
+    assert not torch.allclose(whole, weights_of(build()), atol=1e-6)
+    for tokens in (1, 20, 40):
+        assert torch.allclose(weights_after(samples, tokens, loss, build(3), columns), whole, atol=1e-8, rtol=0)
+
+
+def test_rejected_tokens_leave_the_denominator_only_when_asked() -> None:
+    # The correction drops every token of the first sample: with "out" the step is that of the second sample alone.
+    kept, dropped = make_sample(1, 12), make_sample(2, 20)
+    columns = {
+        "old_logprobs": [np.asarray(s.behavior_logprobs[s.loss_mask]) + shift for s, shift in ((dropped, 3.0), (kept, 0.0))],
+    }
+    both = [dropped, kept]
+    share = int(kept.loss_mask.sum()) / sum(int(s.loss_mask.sum()) for s in both)
+    alone = weights_after([kept], 100) - weights_of(build())
+    for rejected, scale in (("out", 1.0), ("in", share)):
+        loss = replace(LOSS, correct=GEOMETRIC, rejected=rejected)  # type: ignore[arg-type]
+        moved = weights_after(both, 100, loss, None, columns) - weights_of(build())
+        assert torch.allclose(moved, scale * alone, atol=1e-7)
+
+
+def test_distillation_by_the_exact_divergence_moves_towards_the_teacher() -> None:
+    samples = [replace(s, advantages=to_floats(np.zeros(len(s.token_ids)))) for s in (make_sample(1, 30), make_sample(2, 25))]
+    model, teacher = build(), build(9)
+    optimizer = build_optimizer(model, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    loss = replace(LOSS, teacher_coefficient=1.0)
+    told = [
+        run_policy_step(model, optimizer, samples, loss=loss, lr=3e-3, max_grad_norm=1.0, micro_batch_tokens=100, teacher=teacher)
+        for _ in range(30)
+    ]
+    assert told[-1]["train/teacher_kl"].value < 0.2 * told[0]["train/teacher_kl"].value
 
 
 def test_tokens_outside_the_mask_have_exactly_no_gradient() -> None:

@@ -57,6 +57,9 @@ class Rules:
 class MathEnvironment(ToolEnvironment):
     """A problem, an interpreter, an answer. Single use."""
 
+    scores_from_records = True
+    """The score follows from task and replies, so an audit may recompute it from what is stored."""
+
     def __init__(self, *, runner: CodeRunner, judge: Callable[[Task, str], bool], rules: Rules) -> None:
         """`judge` says whether an answer is right; it may block, and raises RewardError when it cannot say."""
         super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)

@@ -41,6 +41,9 @@ def format_documents(passages: Sequence[Passage], document_format: DocumentForma
 class SearchEnvironment(ToolEnvironment):
     """A question, a search tool over one corpus, an answer. Single use."""
 
+    scores_from_records = True
+    """The score follows from task, replies and tool records, so an audit may recompute it from what is stored."""
+
     def __init__(
         self,
         *,

@@ -1,0 +1,32 @@
+"""`turnwise audit RUN`: proves from the stored tokens of a run that what trained is what was sampled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or running.")],
+    replay_tools: Annotated[
+        bool, typer.Option("--replay-tools", help="Also run every recorded tool call again and compare the answers.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Prove from the stored tokens that what trained is what was sampled; exits with 1 on any breach."""
+    from turnwise.reporting.audit_table import audit_lines, audit_table
+    from turnwise.reporting.console import print_table
+    from turnwise.runs.audit import run_audit
+
+    report = run_audit(run, replay_tools=replay_tools).to_json()
+    if as_json:
+        print(json.dumps(report, indent=1))
+    else:
+        print_table(audit_table(report))
+        for line in audit_lines(report):
+            print(line)
+    if not report["ok"]:
+        raise typer.Exit(code=1)

@@ -1,0 +1,59 @@
+"""From rewards to advantages: the credit method, what shapes a reward before it, and the critic some methods need."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from turnwise.config.section import Section
+
+
+class ShapingSection(Section):
+    """What happens to rewards before they become advantages. Metrics and evaluations report them as the environment gave them."""
+
+    max_tokens: int = Field(0, ge=0)
+    """Trajectories that sampled this many tokens get 1 taken off (DAPO's overlong punishment); 0 is off."""
+    buffer: int = Field(0, ge=0)
+    """Over how many tokens below `max_tokens` the punishment grows from 0."""
+    gate: str = ""
+    """Part of the reward, such as "success": a group in which no member has it at 1 gets equal rewards, so that shaping does not
+    make failures look better than each other. Empty is off."""
+
+
+class ImplicitSection(Section):
+    """The implicit process reward model that prime learns beside the policy."""
+
+    lr: float = Field(1e-3, gt=0)
+    """Constant."""
+    beta: float = Field(0.05, gt=0)
+    """Reward of a token per nat of log-ratio to the policy RL started from."""
+
+
+class CreditSection(Section):
+    """The credit method; `turnwise algorithms` lists them all with their options."""
+
+    method: str = "grpo"
+    """A name from the table, or the import path "package.module:function" of your own CreditFunction."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Free table of the method's options; it refuses what it does not know."""
+    shaping: ShapingSection = ShapingSection()
+    """Changes to rewards before credit."""
+    implicit: ImplicitSection = ImplicitSection()
+    """For credit.method = "prime"."""
+
+
+class CriticSection(Section):
+    """The critic, for credit methods that read values (gae, turn_gae, bilevel_gae)."""
+
+    kind: Literal["none", "head", "separate"] = "none"
+    """"head": one linear layer on the policy's last hidden state, trained with the policy. "separate": a model of its own that
+    starts as a copy of the policy."""
+    lr: float = Field(1e-3, gt=0)
+    """Of the head's own layer, or of the whole separate model; constant."""
+    clip: float = Field(0.2, ge=0)
+    """How far a value may move from what it was before the step, in units of the reward; 0 does not clip."""
+    coefficient: float = Field(0.5, gt=0)
+    """Weight of the value loss beside the policy's; "head" only."""
+    epochs: int = Field(1, ge=1)
+    """Optimizer steps of the critic per batch of rollouts; "separate" only."""

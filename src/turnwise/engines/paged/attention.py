@@ -1,0 +1,235 @@
+"""Paged key-value memory, and attention over it that gives a token the same bits however it is computed.
+
+One kernel (scaled-dot-product attention with an explicit mask) serves single tokens, prompts and observations. Work is cut into
+*tiles*: up to `TILE` consecutive query tokens of one request. Tiles of like size are computed together, each group of them gathering
+its pages into a buffer small enough to stay in the processor's cache.
+
+What makes a row's result independent of its company on CPU (float32, one thread; a test holds it bit for bit):
+matrix kernels sum a row the same way whenever they get at least `MIN_ROWS` rows, and they sum over keys the same way for every
+span that `padded_span` returns. So decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit.
+Knows nothing about requests, sampling or model families.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import PretrainedConfig
+
+TILE = 64
+"""Most query tokens of one request that are computed together."""
+
+MIN_ROWS = 4
+"""Fewest rows of an attention matrix product: below, kernels round differently."""
+
+GATHER_ELEMENTS = 1 << 19
+"""Numbers gathered from the cache at once; 2 MiB in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Shapes of a model's key-value cache."""
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+    @classmethod
+    def of(cls, config: PretrainedConfig) -> Geometry:
+        """Read from a transformers config."""
+        return cls(
+            num_layers=config.num_hidden_layers,
+            num_heads=config.num_attention_heads,
+            num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        )
+
+    @property
+    def token_size(self) -> int:
+        """Numbers per token and layer: keys and values of all heads."""
+        return 2 * self.num_kv_heads * self.head_dim
+
+
+class PagedMemory:
+    """Keys and values of all pages: one tensor `[num_pages * page_size, 2 * kv_heads * D]` per layer, keys before values in a row."""
+
+    def __init__(self, geometry: Geometry, *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        """`num_pages` includes the blank page 0, which stays zero: what stands in for a missing page must be finite."""
+        self.geometry = geometry
+        self.page_size = page_size
+        shape = (num_pages * page_size, geometry.token_size)
+        self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(geometry.num_layers)]
+        self.gathered = torch.empty(0, dtype=dtype, device=device)
+
+    def pages(self, layer: int) -> torch.Tensor:
+        """`[num_pages, page_size * 2 * kv_heads * D]`."""
+        return self.layers[layer].view(-1, self.page_size * self.geometry.token_size)
+
+    def gather(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
+        """Copies of these pages, in a buffer that the next call overwrites."""
+        width = self.page_size * self.geometry.token_size
+        if self.gathered.numel() < len(pages) * width:
+            self.gathered = self.gathered.new_empty(len(pages) * width)
+        return torch.index_select(self.pages(layer), 0, pages, out=self.gathered[: len(pages) * width].view(len(pages), width))
+
+    def copy_pages(self, copies: list[tuple[int, int]]) -> None:
+        """Copy whole pages `(source, destination)`; all sources are read before any destination is written."""
+        sources, destinations = torch.tensor(copies, device=self.layers[0].device).unbind(1)
+        for layer in range(len(self.layers)):
+            pages = self.pages(layer)
+            pages.index_copy_(0, destinations, pages.index_select(0, sources))
+
+    def scrub(self, pages: list[int]) -> None:
+        """Zero pages that may hold numbers that are not finite: a masked NaN still spoils a sum."""
+        for layer in range(len(self.layers)):
+            self.pages(layer).index_fill_(0, torch.tensor(pages, device=self.layers[0].device), 0.0)
+
+
+def padded_span(num_keys: int) -> int:
+    """The number of keys to attend over so that `num_keys` real ones and masked ones after them sum in a fixed order.
+
+    A multiple of 64. Attention takes keys in blocks of 512, and matrix kernels split a block of 256 or 320 keys in halves where they
+    split every other size at 192; so these two become 384.
+    """
+    span = -(-num_keys // 64) * 64
+    return span + 384 - span % 512 if span % 512 in (256, 320) else span
+
+
+def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float) -> torch.Tensor:
+    """`query [n, kv_heads, rows, D]` over `keys`, `values` `[n, kv_heads, span, D]` with additive `mask [n, 1, rows or 1, span]`.
+
+    Fewer than `MIN_ROWS` rows are filled up with zeros for the kernel and cut off again.
+    """
+    rows = query.shape[2]
+    if rows < MIN_ROWS:
+        query = functional.pad(query, (0, 0, 0, MIN_ROWS - rows))
+    mask = mask.expand(-1, 1, query.shape[2], -1)
+    return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)[:, :, :rows]
+
+
+class Tile(Protocol):
+    """Consecutive query tokens of one request, at most `TILE`."""
+
+    @property
+    def at(self) -> int:
+        """Place of the first token in the flat batch."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """Position of the first token in its request."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Number of tokens."""
+        ...
+
+    @property
+    def pages(self) -> list[int]:
+        """Pages of the request, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Tiles computed together, each filled up to `num_rows` tokens by repeating its last one."""
+
+    num_tiles: int
+    num_rows: int
+    span: int
+    first: int
+    """Place of the first tile's first token in the flat batch; single-token tiles follow each other."""
+    rows: torch.Tensor | None
+    """`[num_tiles * num_rows]` places in the flat batch; None for single-token tiles."""
+    pages: torch.Tensor
+    """`[num_tiles * span / page_size]`."""
+    mask: torch.Tensor
+    """`[num_tiles, 1, num_rows * heads per kv head (or 1), span]`."""
+
+
+class PagedAttention:
+    """The attention plan of one engine step (`models.attention.AttentionPlan`)."""
+
+    def __init__(self, memory: PagedMemory, tiles: list[Tile], slots: np.ndarray) -> None:
+        """`tiles` in the order of the flat batch: single tokens first, by growing start. `slots [T]` is where each token is written.
+
+        Rows of the batch after the last tile belong to nobody: nothing is written for them and their output is zero.
+        """
+        self._memory = memory
+        self._slots = torch.from_numpy(slots).to(memory.layers[0].device)
+        self._groups = [self._build_group(group) for group in group_tiles(tiles, memory)]
+
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """See `AttentionPlan`."""
+        count = len(self._slots)
+        self.write(layer, torch.cat([key[:count].reshape(count, -1), value[:count].reshape(count, -1)], dim=1))
+        return self.read(layer, query, scaling)
+
+    def write(self, layer: int, rows: torch.Tensor) -> None:
+        """Store `[T, 2 * kv_heads * D]` keys and values of the new tokens."""
+        self._memory.layers[layer].index_copy_(0, self._slots, rows[: len(self._slots)])
+
+    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+        """`query [T, heads, D]` to `[T, heads, D]`, over everything written so far."""
+        geometry = self._memory.geometry
+        kv_heads, dim = geometry.num_kv_heads, geometry.head_dim
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        out[len(self._slots) :] = 0
+        for group in self._groups:
+            n, rows = group.num_tiles, group.num_rows
+            cached = self._memory.gather(layer, group.pages).view(n, group.span, 2, kv_heads, dim)
+            keys, values = cached[:, :, 0].transpose(1, 2), cached[:, :, 1].transpose(1, 2)
+            if group.rows is None:
+                mine = query[group.first : group.first + n].view(n, kv_heads, -1, dim)
+                out[group.first : group.first + n] = attend_rows(mine, keys, values, group.mask, scaling).reshape(n, -1, dim)
+            else:
+                mine = query.index_select(0, group.rows).view(n, rows, kv_heads, -1, dim).transpose(1, 2).reshape(n, kv_heads, -1, dim)
+                done = attend_rows(mine, keys, values, group.mask, scaling).view(n, kv_heads, rows, -1, dim).transpose(1, 2)
+                # Repeated places hold equal rows.
+                out.index_copy_(0, group.rows, done.reshape(n * rows, -1, dim))
+        return out
+
+    def _build_group(self, tiles: list[Tile]) -> _Group:
+        device = self._slots.device
+        size = self._memory.page_size
+        span = padded_span(max(tile.start + tile.count for tile in tiles))
+        table = np.zeros((len(tiles), span // size), dtype=np.int64)
+        for row, tile in enumerate(tiles):
+            used = tile.pages[: span // size]
+            table[row, : len(used)] = used
+        num_rows = bucket(max(tile.count for tile in tiles))
+        offsets = np.minimum(np.arange(num_rows)[None], np.array([tile.count - 1 for tile in tiles])[:, None])
+        positions = torch.from_numpy(offsets + np.array([tile.start for tile in tiles])[:, None]).to(device)
+        repeats = 1 if num_rows == 1 else self._memory.geometry.num_heads // self._memory.geometry.num_kv_heads
+        hidden = torch.arange(span, device=device) > positions.repeat_interleave(repeats, dim=1)[:, None, :, None]
+        mask = torch.zeros(hidden.shape, dtype=self._memory.layers[0].dtype, device=device).masked_fill_(hidden, float("-inf"))
+        rows = None
+        if num_rows > 1:
+            rows = torch.from_numpy((offsets + np.array([tile.at for tile in tiles])[:, None]).reshape(-1)).to(device)
+        return _Group(len(tiles), num_rows, span, tiles[0].at, rows, torch.from_numpy(table.reshape(-1)).to(device), mask)
+
+
+def bucket(count: int) -> int:
+    """Rows a tile of `count` tokens is filled up to: 1, or the next power of two from 4 on."""
+    return 1 if count == 1 else max(4, 1 << (count - 1).bit_length())
+
+
+def group_tiles(tiles: list[Tile], memory: PagedMemory) -> list[list[Tile]]:
+    """Tiles in order, cut where the bucket changes or the gathered pages would outgrow `GATHER_ELEMENTS`."""
+    groups: list[list[Tile]] = []
+    width = longest = 0
+    for tile in tiles:
+        span = padded_span(tile.start + tile.count)
+        longest = max(longest, span)
+        full = bool(groups) and (len(groups[-1]) + 1) * longest * memory.geometry.token_size > GATHER_ELEMENTS
+        if not groups or full or bucket(tile.count) != width:
+            groups.append([])
+            width, longest = bucket(tile.count), span
+        groups[-1].append(tile)
+    return groups

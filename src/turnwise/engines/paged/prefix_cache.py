@@ -1,0 +1,279 @@
+"""Who owns which page of key-value memory, and which pages already hold a prompt's beginning.
+
+Pure bookkeeping: integers and token ids, no tensors. A page holds `page_size` consecutive tokens of one conversation. Pages whose
+tokens are computed are nodes of a radix tree over token ids (one edge per page; the last edge of a conversation may be shorter), so
+whoever asks for the same beginning later gets the same pages. A `Lease` is one request's hold on its pages.
+
+Three rules keep it sound:
+
+1. A position of a page is written once, by the only lease that holds the page; what the tree knows of a page is never written again.
+2. A lease that holds a node's page holds the pages of all its ancestors, so an idle node has only idle descendants.
+3. Only idle pages (held by no lease) are evicted, least recently used first, leaves before their parents.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from turnwise.core.errors import EngineError
+
+BLANK_PAGE = 0
+"""A page nobody ever owns; it fills page tables up to a common width."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """The page that holds `tokens` after the tokens of its ancestors."""
+
+    tokens: tuple[int, ...]
+    page: int
+    parent: Node | None
+    version: int
+    """The oldest weight version behind the page."""
+    last_used: int = 0
+    children: dict[int, dict[tuple[int, ...], Node]] = field(default_factory=dict)
+    """By first token, then by all tokens."""
+
+    def child(self, tokens: tuple[int, ...]) -> Node | None:
+        """The child for exactly these tokens, or None."""
+        return self.children.get(tokens[0], {}).get(tokens)
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """One request's pages, in order. `node` is the deepest tree node whose page this lease holds at its place."""
+
+    pages: list[int]
+    node: Node
+    num_reused: int
+    """Tokens found in the cache when the lease began."""
+    num_stale: int = 0
+    """Of these, tokens computed with older weights (0 unless stale reuse is allowed)."""
+    version: int = 0
+    """The oldest weight version behind any of its tokens."""
+    num_registered: int = 0
+    """Leading pages that are nodes of the tree."""
+
+
+class PrefixCache:
+    """Allocates pages, shares computed ones, evicts idle ones."""
+
+    def __init__(self, *, num_pages: int, page_size: int) -> None:
+        """`num_pages` usable pages, numbered from 1; page 0 is `BLANK_PAGE`."""
+        if num_pages < 1 or page_size < 1:
+            raise ValueError(f"a cache needs at least one page of at least one token, not num_pages={num_pages}, page_size={page_size}")
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self.version = 0
+        self.num_evicted = 0
+        """Pages evicted since the start."""
+        self._free = list(range(num_pages, 0, -1))
+        self._refs = [0] * (num_pages + 1)
+        self._nodes: dict[int, Node] = {}
+        self._root = Node((), BLANK_PAGE, None, 0)
+        self._num_idle = 0
+        self._clock = 0
+        self._heap: list[tuple[int, int, Node]] = []
+        self._pushes = 0
+
+    @property
+    def num_available(self) -> int:
+        """Pages that can be allocated now, evicting idle ones where needed."""
+        return len(self._free) + self._num_idle
+
+    @property
+    def num_held(self) -> int:
+        """Pages held by a lease."""
+        return self.num_pages - self.num_available
+
+    def acquire(self, tokens: Sequence[int]) -> tuple[Lease, tuple[int, int] | None]:
+        """A lease on the longest computed beginning of `tokens`, never all of them: the last must run to be sampled from.
+
+        The second value is a page copy `(source, destination)` that must happen before anything is written in this step: the
+        beginning ended inside a page that somebody else may write or that goes on differently. None when no copy is needed.
+        """
+        self._clock += 1
+        size, limit = self.page_size, len(tokens) - 1
+        lease = Lease([], self._root, 0, version=self.version)
+        at = 0
+        while at + size <= limit:
+            child = lease.node.child(tuple(tokens[at : at + size]))
+            if child is None:
+                break
+            self._hold(lease, child, size)
+            lease.node = child
+            lease.num_registered += 1
+            at += size
+        source, common = self._longest_tail(lease.node, tokens[at : min(at + size, limit)])
+        if source is None:
+            return lease, None
+        if common == len(source.tokens) < size and self._refs[source.page] == 0:
+            self._hold(lease, source, common)
+            return lease, None
+        page = self._allocate()
+        if page is None:
+            return lease, None
+        self._count(lease, source, common)
+        lease.pages.append(page)
+        return lease, (source.page, page)
+
+    def extend(self, lease: Lease, num_tokens: int) -> bool:
+        """Give the lease pages for `num_tokens` tokens. False when memory is short; pages it got stay with the lease."""
+        while len(lease.pages) * self.page_size < num_tokens:
+            page = self._allocate()
+            if page is None:
+                return False
+            lease.pages.append(page)
+        return True
+
+    def register(self, lease: Lease, tokens: Sequence[int], num_computed: int) -> None:
+        """Make the first `num_computed` tokens known to the tree. Pages somebody else registered meanwhile replace the lease's own."""
+        size = self.page_size
+        while (lease.num_registered + 1) * size <= num_computed:
+            index = lease.num_registered
+            key = tuple(tokens[index * size : (index + 1) * size])
+            node = lease.node.child(key)
+            if node is None:
+                node = self._attach(lease.node, key, lease.pages[index], lease.version)
+            elif node.page != lease.pages[index]:
+                own, lease.pages[index] = lease.pages[index], node.page
+                self._ref(node.page)
+                self._unref(own)
+            lease.node = node
+            lease.num_registered += 1
+        at = lease.num_registered * size
+        tail = tuple(tokens[at:num_computed])
+        if tail and lease.node.child(tail) is None:
+            self._attach(lease.node, tail, lease.pages[lease.num_registered], lease.version)
+
+    def release(self, lease: Lease) -> None:
+        """End the lease. Registered pages stay cached; the others are free. The lease must not be used again."""
+        self._clock += 1
+        for page in reversed(lease.pages):
+            self._unref(page)
+        lease.pages = []
+
+    def discard(self, lease: Lease) -> list[int]:
+        """End the lease of a request that failed. Returns the pages only it wrote: free now, and of doubtful content."""
+        own = lease.pages[lease.num_registered :]
+        for page in own:
+            known = self._nodes.get(page)
+            if known is not None:
+                self._detach(known)
+        self.release(lease)
+        return own
+
+    def retire(self, node: Node) -> None:
+        """Nobody will continue this conversation: what it does not share is evicted before anything else."""
+        at: Node | None = node
+        while at is not None and at.parent is not None and self._nodes.get(at.page) is at and self._refs[at.page] == 0:
+            at.last_used = 0
+            self._push(at)
+            if sum(len(same) for same in at.parent.children.values()) > 1:
+                break
+            at = at.parent
+
+    def clear(self, version: int) -> None:
+        """Forget every cached token; the next ones belong to weight `version`. Raises EngineError while a lease is held."""
+        if self.num_held:
+            raise EngineError(
+                f"the cache cannot be cleared for version {version}: {self.num_held} pages are in use; end their leases first"
+            )
+        self.version = version
+        self._free = list(range(self.num_pages, 0, -1))
+        self._nodes.clear()
+        self._heap.clear()
+        self._root = Node((), BLANK_PAGE, None, version)
+        self._num_idle = 0
+
+    def _longest_tail(self, node: Node, tokens: Sequence[int]) -> tuple[Node | None, int]:
+        """The child of `node` that shares the longest beginning with `tokens`, and its length."""
+        best, most = None, 0
+        for child in node.children.get(tokens[0], {}).values() if tokens else ():
+            common = 0
+            for mine, theirs in zip(tokens, child.tokens, strict=False):
+                if mine != theirs:
+                    break
+                common += 1
+            # At equal length the shorter child may be taken over without a copy.
+            if common > most or (common == most and best is not None and len(child.tokens) < len(best.tokens)):
+                best, most = child, common
+        return best, most
+
+    def _hold(self, lease: Lease, node: Node, num_tokens: int) -> None:
+        self._ref(node.page)
+        node.last_used = self._clock
+        lease.pages.append(node.page)
+        self._count(lease, node, num_tokens)
+
+    def _count(self, lease: Lease, node: Node, num_tokens: int) -> None:
+        lease.num_reused += num_tokens
+        lease.num_stale += num_tokens if node.version != self.version else 0
+        lease.version = min(lease.version, node.version)
+
+    def _attach(self, parent: Node, tokens: tuple[int, ...], page: int, version: int) -> Node:
+        """A new node for `page`, replacing what the tree knew of the page's first tokens."""
+        known = self._nodes.get(page)
+        if known is not None:
+            self._detach(known)
+        node = Node(tokens, page, parent, version, self._clock)
+        parent.children.setdefault(tokens[0], {})[tokens] = node
+        self._nodes[page] = node
+        return node
+
+    def _detach(self, node: Node) -> None:
+        assert node.parent is not None
+        same = node.parent.children[node.tokens[0]]
+        del same[node.tokens]
+        if not same:
+            del node.parent.children[node.tokens[0]]
+        del self._nodes[node.page]
+
+    def _ref(self, page: int) -> None:
+        if self._refs[page] == 0:
+            self._num_idle -= 1
+        self._refs[page] += 1
+
+    def _unref(self, page: int) -> None:
+        self._refs[page] -= 1
+        if self._refs[page]:
+            return
+        node = self._nodes.get(page)
+        if node is None:
+            self._free.append(page)
+            return
+        self._num_idle += 1
+        node.last_used = self._clock
+        self._push(node)
+
+    def _push(self, node: Node) -> None:
+        if not node.children:
+            self._pushes += 1
+            heapq.heappush(self._heap, (node.last_used, self._pushes, node))
+
+    def _allocate(self) -> int | None:
+        if not self._free and not self._evict():
+            return None
+        page = self._free.pop()
+        self._refs[page] = 1
+        return page
+
+    def _evict(self) -> bool:
+        """Free the least recently used idle leaf."""
+        while self._heap:
+            stamp, _, node = heapq.heappop(self._heap)
+            # Entries outlive what they describe: the node was used, extended, replaced or evicted since.
+            if stamp != node.last_used or node.children or self._refs[node.page] or self._nodes.get(node.page) is not node:
+                continue
+            self._detach(node)
+            self._free.append(node.page)
+            self._num_idle -= 1
+            self.num_evicted += 1
+            parent = node.parent
+            assert parent is not None
+            if parent.parent is not None and self._refs[parent.page] == 0:
+                self._push(parent)
+            return True
+        return False

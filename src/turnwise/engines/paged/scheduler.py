@@ -1,0 +1,237 @@
+"""Which tokens run in the next engine step: a state machine over requests, without tensors.
+
+A request is waiting or running. Running requests hold pages. Each step takes one token of every decoding request, then as many prompt
+or observation tokens of running ones as the batch allows, then admits waiting ones in order of arrival. A request whose beginning
+another one is computing right now waits for it instead of computing it twice. When memory is short the latest arrival goes back to
+the queue with all its tokens; nothing sampled is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turnwise.core.types import SamplingParams
+from turnwise.engines.paged.prefix_cache import Lease, Node, PrefixCache
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One completion being sampled."""
+
+    session: str
+    tokens: list[int]
+    """Prompt and sampled tokens."""
+    num_prompt: int
+    params: SamplingParams
+    uniforms: np.ndarray
+    """`[max_tokens]` float64, one random number per token to sample."""
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """Weight version that sampled each token."""
+    num_computed: int = 0
+    """Leading tokens whose keys and values are in the cache."""
+    lease: Lease | None = None
+    """None while waiting."""
+    keys: list[int] = field(default_factory=list)
+    """One per page of the prompt, a hash of all tokens up to the page's end. Equal prompts have equal keys."""
+    computing: list[int] = field(default_factory=list)
+    """Keys of the pages this request is computing for everybody."""
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens the cache will ever hold of it: the last sampled one never runs."""
+        return self.num_prompt + self.params.max_tokens - 1
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`count` tokens of `request` from position `start` run in this step."""
+
+    request: Request
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        """The item reaches the request's last token, so the next one is sampled."""
+        return self.start + self.count == len(self.request.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One engine step."""
+
+    items: list[Item]
+    copies: list[tuple[int, int]]
+    """Page copies `(source, destination)` to make first."""
+
+
+class Scheduler:
+    """Decides; computes nothing."""
+
+    def __init__(self, cache: PrefixCache, *, max_running: int, max_batch_tokens: int) -> None:
+        self.cache = cache
+        self.running: list[Request] = []
+        """In order of arrival."""
+        self.waiting: deque[Request] = deque()
+        self.num_reused_tokens = 0
+        self.num_stale_tokens = 0
+        self.num_preemptions = 0
+        self._max_running = max_running
+        self._max_batch_tokens = max_batch_tokens
+        self._computing: Counter[int] = Counter()
+
+    @property
+    def num_active(self) -> int:
+        """Requests waiting or running."""
+        return len(self.running) + len(self.waiting)
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Its prompt and `max_tokens` must fit into the cache alone."""
+        request.keys = page_keys(request.tokens, self.cache.page_size)
+        self.waiting.append(request)
+
+    def plan(self) -> Plan:
+        """The next step. Empty only when nothing is active."""
+        items: list[Item] = []
+        budget = self._max_batch_tokens
+        for decoding in (True, False):
+            for request in tuple(self.running):
+                count = min(len(request.tokens) - request.num_computed, budget)
+                if request.lease is None or count < 1 or (len(request.tokens) - request.num_computed == 1) is not decoding:
+                    continue
+                if self._make_room(request, request.num_computed + count):
+                    items.append(Item(request, request.num_computed, count))
+                    budget -= count
+        items = [item for item in items if item.request.lease is not None]
+        copies: list[tuple[int, int]] = []
+        while self.waiting and budget > 0 and len(self.running) < self._max_running:
+            request = next((r for r in self.waiting if self._computing.keys().isdisjoint(r.keys)), None)
+            if request is None or not self._admit(request, copies):
+                break
+            count = min(len(request.tokens) - request.num_computed, budget)
+            assert request.lease is not None
+            if not self.cache.extend(request.lease, request.num_computed + count):
+                raise AssertionError("a request was admitted without room for it")
+            items.append(Item(request, request.num_computed, count))
+            budget -= count
+        return Plan(items, copies)
+
+    def commit(self, items: Sequence[Item]) -> None:
+        """The items ran: their tokens are in the cache, and finished prompts are everybody's."""
+        for item in items:
+            request = item.request
+            assert request.lease is not None
+            finished = item.samples and request.computing
+            request.num_computed += item.count
+            if finished:
+                self.cache.register(request.lease, request.tokens, request.num_computed)
+                self._end_computing(request)
+
+    def finish(self, request: Request) -> Node:
+        """A running request has its last token. What it computed stays cached; the node is where its conversation goes on."""
+        assert request.lease is not None
+        self.running.remove(request)
+        self.cache.register(request.lease, request.tokens, request.num_computed)
+        node = request.lease.node
+        self._drop(request)
+        return node
+
+    def abandon(self, request: Request) -> list[int]:
+        """A request failed or was cancelled. Returns pages that only it wrote: they may hold numbers that are not finite."""
+        if request.lease is None:
+            self.waiting.remove(request)
+            return []
+        self.running.remove(request)
+        pages = self.cache.discard(request.lease)
+        self._drop(request)
+        return pages
+
+    def restart(self) -> None:
+        """Send every running request back to the queue; none of its cached tokens is kept. For a change of weights."""
+        for request in reversed(self.running):
+            self._drop(request)
+            self.waiting.appendleft(request)
+        self.running.clear()
+
+    def keep_stale(self, version: int) -> None:
+        """The weights changed and the cache is kept nevertheless: what running requests hold now counts as stale."""
+        self.cache.version = version
+        self.num_stale_tokens += sum(request.num_computed for request in self.running)
+
+    def _admit(self, request: Request, copies: list[tuple[int, int]]) -> bool:
+        cache = self.cache
+        lease, copy = cache.acquire(request.tokens)
+        needed = -(-min(len(request.tokens) + 1, request.max_length) // cache.page_size) - len(lease.pages)
+        if self.running and not self._has_room(needed):
+            cache.release(lease)
+            return False
+        self.waiting.remove(request)
+        self.running.append(request)
+        if copy is not None:
+            copies.append(copy)
+        request.lease = lease
+        request.num_computed = lease.num_reused
+        # Nobody waits for one who lacks only the token that must run to be sampled from.
+        lacking = len(request.tokens) - lease.num_reused
+        request.computing = request.keys[lease.num_reused // cache.page_size :] if lacking > 1 else []
+        self._computing.update(request.computing)
+        self.num_reused_tokens += lease.num_reused
+        self.num_stale_tokens += lease.num_stale
+        return True
+
+    def _has_room(self, num_pages: int) -> bool:
+        """Whether `num_pages` can go to a newcomer and every running request that may grow can still have one."""
+        spare = self.cache.num_available - num_pages
+        if spare >= len(self.running):
+            return True
+        size = self.cache.page_size
+        return spare >= sum(r.lease is not None and len(r.lease.pages) * size < r.max_length for r in self.running)
+
+    def _make_room(self, request: Request, num_tokens: int) -> bool:
+        """Pages for `num_tokens`, preempting the latest arrivals while memory is short. False when that is the request itself."""
+        assert request.lease is not None
+        while not self.cache.extend(request.lease, num_tokens):
+            victim = self.running.pop()
+            assert victim.lease is not None
+            self.num_preemptions += 1
+            if not victim.computing:
+                self.cache.register(victim.lease, victim.tokens, victim.num_computed)
+            self._drop(victim)
+            self.waiting.appendleft(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _drop(self, request: Request) -> None:
+        assert request.lease is not None
+        self.cache.release(request.lease)
+        self._end_computing(request)
+        request.lease = None
+        request.num_computed = 0
+
+    def _end_computing(self, request: Request) -> None:
+        for key in request.computing:
+            self._computing[key] -= 1
+            if not self._computing[key]:
+                del self._computing[key]
+        request.computing = []
+
+
+def page_keys(tokens: Sequence[int], page_size: int) -> list[int]:
+    """One hash per page of `tokens` (the last page may be short), each over all tokens up to the page's end."""
+    keys: list[int] = []
+    before = 0
+    for at in range(0, len(tokens), page_size):
+        before = hash((before, *tokens[at : at + page_size]))
+        keys.append(before)
+    return keys

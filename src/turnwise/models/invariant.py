@@ -1,0 +1,72 @@
+"""Attention rows whose bits do not depend on their company: the plan for scoring exactly as the sampler sampled.
+
+On CPU, in float32 and with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: with one to
+three rows they take another path than with more, and the number of keys decides where a long sum is split. Here every product has at
+least `MIN_ROWS` rows and a number of keys that `padded_span` returns, masked where nothing is to be seen. An engine that attends with
+the same two functions gives a token the same bits whether it was decoded alone, prefilled in a chunk or scored in a packed batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+MIN_ROWS = 4
+"""Fewest rows of an attention product."""
+TILE = 64
+"""Query tokens computed together; bounds the memory of the mask."""
+
+
+def padded_span(num_keys: int) -> int:
+    """Keys to attend over so that `num_keys` real ones, and masked ones after them, sum in a fixed order: a multiple of 64.
+
+    Attention takes keys in blocks of 512, and matrix kernels split a block of 256 or 320 keys elsewhere than all other sizes; these two
+    become 384.
+    """
+    span = -(-num_keys // 64) * 64
+    return span + 384 - span % 512 if span % 512 in (256, 320) else span
+
+
+def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float) -> torch.Tensor:
+    """`query [n, kv_heads, rows, D]` over `keys`, `values` `[n, kv_heads, span, D]` with additive `mask [n, 1, rows or 1, span]`.
+
+    Fewer than `MIN_ROWS` rows are filled up with zeros for the kernel and cut off again. Differentiable.
+    """
+    rows = query.shape[2]
+    if rows < MIN_ROWS:
+        query = functional.pad(query, (0, 0, 0, MIN_ROWS - rows))
+        mask = functional.pad(mask, (0, 0, 0, MIN_ROWS - mask.shape[2])) if mask.shape[2] == rows else mask
+    mask = mask.expand(-1, 1, query.shape[2], -1)
+    return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)[:, :, :rows]
+
+
+class InvariantAttention:
+    """Sequences laid end to end, as `PackedAttention`, with invariant rows; slower, and exact against an engine with the same rows."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self._lengths = lengths
+
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """See `models.attention.AttentionPlan`."""
+        parts = zip(query.split(self._lengths), key.split(self._lengths), value.split(self._lengths), strict=True)
+        return torch.cat([_attend_sequence(q, k, v, scaling) for q, k, v in parts])
+
+
+def _attend_sequence(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """Causal attention of one sequence: `[N, heads, D]` over `[N, kv_heads, D]` to `[N, heads, D]`."""
+    num_tokens, num_heads, dim = query.shape
+    kv_heads = key.shape[1]
+    repeats = num_heads // kv_heads
+    tiles = []
+    for start in range(0, num_tokens, TILE):
+        rows = query[start : start + TILE]
+        seen = start + len(rows)
+        span = padded_span(seen)
+        keys, values = (functional.pad(array[:seen].transpose(0, 1)[None], (0, 0, 0, span - seen)) for array in (key, value))
+        positions = torch.arange(start, seen, device=query.device).repeat_interleave(repeats)
+        hidden = torch.arange(span, device=query.device) > positions[:, None]
+        mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device).masked_fill_(hidden, float("-inf"))
+        grouped = rows.view(len(rows), kv_heads, repeats, dim).transpose(0, 1).reshape(1, kv_heads, len(rows) * repeats, dim)
+        done = attend_rows(grouped, keys, values, mask[None, None], scaling)
+        tiles.append(done.view(kv_heads, len(rows), repeats, dim).transpose(0, 1).reshape(len(rows), num_heads, dim))
+    return torch.cat(tiles)

@@ -1,0 +1,174 @@
+"""The critic: values of states at sampled tokens, and what it learns from. A head on the policy, or a model of its own.
+
+The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation tokens have none.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from turnwise.algorithms.advantages.gae import compute_trajectory_gae
+from turnwise.algorithms.advantages.turn_gae import compute_bilevel_gae, compute_turn_gae
+from turnwise.algorithms.credit import CreditTrajectory
+from turnwise.algorithms.value_loss import compute_value_loss
+from turnwise.batching.collate import Column, Columns, MicroBatch, collate
+from turnwise.batching.pack import plan_micro_batches
+from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Mean, Metric, Sum
+from turnwise.core.types import Sample
+from turnwise.models.attention import PackedAttention
+from turnwise.training.optimizer import apply_gradients, build_optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Critic:
+    """A value function and its optimizer."""
+
+    backbone: torch.nn.Module
+    """From tokens to hidden states: the policy's own layers, or a copy of them."""
+    head: torch.nn.Linear
+    """Hidden state to value; all zeros at the start, so that every first value is 0."""
+    own: torch.nn.ModuleDict
+    """What the critic's optimizer trains: the head, and the backbone where it is not the policy's."""
+    optimizer: torch.optim.Optimizer
+    lr: float
+    clip: float | None
+    coefficient: float
+    """Weight of the value loss beside the policy's; read where the backbone is the policy's."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the policy and the critic share their layers."""
+        return "backbone" not in self.own
+
+
+def build_critic(
+    policy: PreTrainedModel,
+    *,
+    kind: Literal["head", "separate"],
+    lr: float,
+    clip: float | None,
+    coefficient: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+) -> Critic:
+    """A critic for `policy`; "separate" copies its layers as they are now."""
+    backbone = policy.base_model if kind == "head" else copy.deepcopy(policy.base_model)
+    head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=policy.device, dtype=policy.dtype)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    own = torch.nn.ModuleDict({"head": head} if kind == "head" else {"head": head, "backbone": backbone})
+    optimizer = build_optimizer(own, lr=lr, betas=betas, weight_decay=weight_decay)
+    return Critic(backbone=backbone, head=head, own=own, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient)
+
+
+def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
+    """Hidden states of all tokens, `[T, H]`."""
+    output = critic.backbone(
+        input_ids=batch.token_ids[None],
+        position_ids=batch.positions[None],
+        use_cache=False,
+        attention_plan=PackedAttention(batch.lengths),
+    )
+    hidden: torch.Tensor = output.last_hidden_state[0]
+    return hidden
+
+
+@torch.no_grad()
+def score_values(critic: Critic, samples: Sequence[Sample], *, micro_batch_tokens: int) -> tuple[list[NDArray[np.generic]], list[float]]:
+    """The value before every trained token, `[K_i]` per sample, and after the last token of every sample."""
+    values: list[NDArray[np.generic]] = []
+    finals: list[float] = []
+    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
+        batch = collate([samples[i] for i in indices], critic.head.weight.device)
+        everywhere = critic.head(compute_hidden(critic, batch))[:, 0].float().cpu()
+        counts = [int(samples[i].loss_mask.sum()) for i in indices]
+        values += [part.numpy() for part in everywhere[batch.predict_at.cpu()].split(counts)]
+        finals += everywhere[torch.tensor(batch.lengths).cumsum(0) - 1].tolist()
+    return values, finals
+
+
+def compute_returns(method: str, options: Mapping[str, Any], trajectory: CreditTrajectory) -> list[NDArray[np.float64]]:
+    """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any whitening.
+
+    `method` is "gae", "turn_gae" (a target at the first token of each turn only, NaN elsewhere) or "bilevel_gae"; `options` are all of
+    its options. Raises ValueError for another method or where the method does.
+    """
+    discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}
+    lengths = [turn.num_tokens for turn in trajectory.turns]
+    if method == "turn_gae":
+        _, per_turn = compute_turn_gae(trajectory, **discounts)
+        sampled = iter(per_turn.tolist())
+        return [np.array([next(sampled), *[np.nan] * (length - 1)]) if length else np.zeros(0) for length in lengths]
+    if method not in ("gae", "bilevel_gae"):
+        raise ValueError(f"credit method {method!r} says nothing of a critic's targets; use gae, turn_gae or bilevel_gae")
+    compute = compute_trajectory_gae if method == "gae" else compute_bilevel_gae
+    _, joined = compute(trajectory, **discounts)
+    return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []
+
+
+def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Column]:
+    """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a return."""
+    trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
+    count = max(1, sum(int(mask.sum()) for mask in trained))
+    return {
+        "old_values": old_values,
+        "returns": [np.where(mask, array, 0.0) for mask, array in zip(trained, returns, strict=True)],
+        "value_weights": [mask / count for mask in trained],
+    }
+
+
+def compute_micro_batch_value_loss(values: torch.Tensor, batch: MicroBatch, clip: float | None) -> tuple[torch.Tensor, dict[str, float]]:
+    """The micro-batch's share of the value loss of `values [K]`, and sums for the metrics."""
+    columns = batch.columns
+    losses, clipped = compute_value_loss(values.float(), columns["old_values"], columns["returns"], clip=clip)
+    loss = (columns["value_weights"] * losses).sum()
+    return loss, {
+        "train/value_loss": float(loss.detach()),
+        "train/value_clip_fraction": float((columns["value_weights"] * clipped).sum()),
+    }
+
+
+def compute_explained_variance(old_values: Column, returns: Column) -> float:
+    """`1 - var(returns - values) / var(returns)` over tokens with a return: 1 is a perfect critic, 0 one that knows nothing.
+
+    Where the returns do not vary it is 0.
+    """
+    targets, values = np.concatenate(list(returns)).astype(np.float64), np.concatenate(list(old_values)).astype(np.float64)
+    known = np.isfinite(targets)
+    spread = float(targets[known].var()) if known.any() else 0.0
+    return 1.0 - float((targets[known] - values[known]).var()) / spread if spread > 0 else 0.0
+
+
+def run_critic_step(
+    critic: Critic, samples: Sequence[Sample], columns: Columns, *, max_grad_norm: float, micro_batch_tokens: int
+) -> dict[str, Metric]:
+    """One optimizer step of a critic with layers of its own; `columns` as `compute_value_columns` gives them.
+
+    Raises TrainingError, with the weights unchanged, when the loss is not finite.
+    """
+    started = time.perf_counter()
+    totals: dict[str, float] = {}
+    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
+        part = {name: [arrays[i] for i in indices] for name, arrays in columns.items()}
+        batch = collate([samples[i] for i in indices], critic.head.weight.device, part)
+        values = critic.head(compute_hidden(critic, batch)[batch.predict_at])[:, 0]
+        loss, sums = compute_micro_batch_value_loss(values, batch, critic.clip)
+        if not bool(torch.isfinite(loss)):
+            critic.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(f"the value loss is {float(loss.detach())}; the critic was not changed. Lower critic.lr")
+        loss.backward()
+        for name, amount in sums.items():
+            totals[name] = totals.get(name, 0.0) + amount
+    apply_gradients(critic.own, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
+    metrics: dict[str, Metric] = {name: Mean(total) for name, total in totals.items()}
+    return metrics | {"train/critic_seconds": Sum(time.perf_counter() - started)}

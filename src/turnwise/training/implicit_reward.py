@@ -1,0 +1,98 @@
+"""An implicit process reward model, learned from outcomes alone (PRIME, arXiv 2502.01456).
+
+Its reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by cross-entropy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from turnwise.algorithms.ratios import sum_over_sequence
+from turnwise.algorithms.turns.prime import compute_implicit_rewards
+from turnwise.batching.collate import Column, collate
+from turnwise.batching.pack import plan_micro_batches
+from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Mean, Metric
+from turnwise.core.types import Sample
+from turnwise.training.forward import compute_logprobs, score_logprobs
+from turnwise.training.optimizer import apply_gradients, build_optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ImplicitReward:
+    """The reward model and its optimizer."""
+
+    own: PreTrainedModel
+    """pi_phi: a copy of the policy RL starts from, so that every reward is 0 at first."""
+    optimizer: torch.optim.Optimizer
+    lr: float
+    beta: float
+
+
+def build_implicit_reward(
+    policy: PreTrainedModel, *, lr: float, beta: float, betas: tuple[float, float], weight_decay: float
+) -> ImplicitReward:
+    """A reward model that starts as a copy of `policy` as it is now."""
+    own = copy.deepcopy(policy)
+    return ImplicitReward(own=own, optimizer=build_optimizer(own, lr=lr, betas=betas, weight_decay=weight_decay), lr=lr, beta=beta)
+
+
+def score_implicit_rewards(
+    model: ImplicitReward, samples: Sequence[Sample], reference_logprobs: Column, *, temperature: float, micro_batch_tokens: int
+) -> list[NDArray[np.generic]]:
+    """Rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` in the same shape."""
+    scores = score_logprobs(model.own, samples, temperature, micro_batch_tokens=micro_batch_tokens)
+    return [
+        compute_implicit_rewards(np.asarray(own, np.float64), np.asarray(reference, np.float64), beta=model.beta)
+        for own, reference in zip(scores, reference_logprobs, strict=True)
+    ]
+
+
+def run_implicit_reward_step(
+    model: ImplicitReward,
+    samples: Sequence[Sample],
+    outcomes: Sequence[float],
+    reference_logprobs: Column,
+    *,
+    temperature: float,
+    max_grad_norm: float,
+    micro_batch_tokens: int,
+) -> dict[str, Metric]:
+    """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
+
+    A branch counts as an attempt of its own. Raises TrainingError, with the weights unchanged, when there is no sample, an outcome lies
+    outside [0, 1], or the loss is not finite.
+    """
+    if not samples:
+        raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
+    if not all(0 <= outcome <= 1 for outcome in outcomes):
+        raise TrainingError(
+            f"rewards from {min(outcomes)} to {max(outcomes)} are no chances of success; an implicit reward model needs outcomes in [0, 1]"
+        )
+    total, correct = 0.0, 0.0
+    device = model.own.device
+    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
+        batch = collate([samples[i] for i in indices], device, {"reference": [reference_logprobs[i] for i in indices]})
+        logprobs, _ = compute_logprobs(model.own, batch, temperature)
+        sums = sum_over_sequence(model.beta * (logprobs - batch.columns["reference"]), batch.sequence)
+        # Every token knows its attempt's sum; the first of each attempt speaks for it.
+        firsts = torch.cat([batch.sequence.new_ones(1, dtype=torch.bool), batch.sequence[1:] != batch.sequence[:-1]])
+        logits, target = sums[firsts], torch.tensor([outcomes[i] for i in indices], device=device)
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        loss = losses.sum() / len(samples)
+        if not bool(torch.isfinite(loss)):
+            model.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(f"the implicit reward's loss is {float(loss.detach())}; it was not changed. Lower credit.implicit.lr")
+        loss.backward()
+        total += float(losses.detach().sum())
+        correct += float(((logits.detach() > 0) == (target > 0.5)).sum())
+    apply_gradients(model.own, model.optimizer, lr=model.lr, max_grad_norm=max_grad_norm)
+    count = float(len(samples))
+    return {"train/implicit_loss": Mean(total, count), "train/implicit_accuracy": Mean(correct, count)}

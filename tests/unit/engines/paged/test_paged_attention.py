@@ -1,0 +1,70 @@
+"""The arithmetic the engine's exactness rests on, for this machine's kernels: one thread, float32."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwise.engines.paged.attention import Geometry, PagedMemory, attend_rows, bucket, padded_span
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_spans_and_buckets_by_hand() -> None:
+    # Multiples of 64, but never 256 or 320 keys in a block of 512.
+    assert [padded_span(n) for n in (1, 64, 65, 192, 193, 320, 385, 512, 513, 705, 768, 900)] == [
+        *(64, 64, 128, 192, 384, 384, 448, 512, 576, 896, 896, 960)
+    ]
+    assert [bucket(n) for n in (1, 2, 4, 5, 33, 64)] == [1, 4, 4, 8, 64, 64]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.sampled_from([16, 32, 64, 128]),
+    st.integers(1, 1200),
+    st.integers(0, 600),
+    st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 96, 128, 192, 256]),
+    st.integers(0, 2**31),
+)
+def test_a_row_has_the_same_bits_in_any_company_and_span(dim: int, num_keys: int, further: int, rows: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    span, longer = padded_span(num_keys), padded_span(num_keys + further)
+    keys, values = torch.randn(2, 2, longer, dim, generator=draw), torch.randn(2, 2, longer, dim, generator=draw)
+    query = torch.randn(2, 2, 256, dim, generator=draw)
+
+    def attend(sequences: int, num_rows: int, width: int) -> torch.Tensor:
+        mask = torch.zeros(sequences, 1, 1, width)
+        mask[..., num_keys:] = float("-inf")
+        return attend_rows(query[:sequences, :, :num_rows], keys[:sequences, :, :width], values[:sequences, :, :width], mask, dim**-0.5)
+
+    assert torch.equal(attend(1, rows, span), attend(2, 256, longer)[:1, :, :rows])
+
+
+def test_attention_is_softmax_over_visible_keys() -> None:
+    query = torch.tensor([[[[1.0, 0.0]]]])
+    keys = torch.tensor([[[[0.0, 5.0], [1.0, 5.0], [9.0, 9.0]]]])
+    values = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [7.0, 7.0]]]])
+    mask = torch.tensor([[[[0.0, 0.0, float("-inf")]]]])
+    # Scores 0 and log(3) times 1: weights 1/4 and 3/4.
+    out = attend_rows(query, keys, values, mask, float(torch.log(torch.tensor(3.0))))
+    assert out.flatten().tolist() == pytest.approx([0.25, 0.75], abs=1e-6)
+
+
+def test_pages_are_copied_from_what_was_there_before_and_scrubbed_whole() -> None:
+    geometry = Geometry(num_layers=2, num_heads=2, num_kv_heads=1, head_dim=2)
+    memory = PagedMemory(geometry, num_pages=4, page_size=16, dtype=torch.float32, device=torch.device("cpu"))
+    for layer in range(2):
+        for page in range(4):
+            memory.pages(layer)[page] = 10 * layer + page
+    memory.copy_pages([(1, 2), (2, 3)])
+    assert [memory.pages(1)[page, 0].item() for page in range(4)] == [10, 11, 11, 12]
+    memory.scrub([1, 3])
+    assert [memory.pages(0)[page].abs().sum().item() for page in (1, 3)] == [0, 0]

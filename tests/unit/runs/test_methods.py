@@ -1,0 +1,108 @@
+"""Credit methods and losses of a recipe: defaults, options, own functions, and every combination that is refused with its reason."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from turnwise.algorithms.credit_table import CREDIT_METHODS
+from turnwise.algorithms.losses.inputs import LossInputs
+from turnwise.algorithms.losses.table import LOSSES
+from turnwise.config.load import load_config
+from turnwise.config.resolve import METHODS_WITHOUT_GROUPS
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+from turnwise.runs.methods import build_credit_method, build_policy_loss, check_methods
+
+TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
+
+
+def config(*overrides: str) -> RunConfig:
+    return load_config([TINY], overrides)
+
+
+@pytest.mark.parametrize("name", sorted(CREDIT_METHODS))
+def test_every_credit_method_is_reachable(name: str) -> None:
+    critic = ["critic.kind=head"] if "values" in CREDIT_METHODS[name].needs else []
+    assert build_credit_method(config(f"credit.method={name}", *critic)).method is CREDIT_METHODS[name]
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_every_loss_is_reachable_with_its_own_aggregation(name: str) -> None:
+    recompute = "true" if LOSSES[name].anchor == "both" else "false"
+    loss = build_policy_loss(config(f"loss.method={name}", f"loss.recompute_old={recompute}"))
+    assert loss.aggregation == LOSSES[name].default_aggregation
+    assert loss.batch_rule == LOSSES[name].batch_rule
+    assert loss.constant == 384.0  # rollout.max_tokens of the recipe
+
+
+def test_methods_without_groups_are_those_the_table_says() -> None:
+    assert set(CREDIT_METHODS) >= METHODS_WITHOUT_GROUPS
+    for name in METHODS_WITHOUT_GROUPS:
+        assert not CREDIT_METHODS[name].group_of_one.startswith("0")
+
+
+def test_options_reach_the_method_and_lists_do_too() -> None:
+    scheduled = build_credit_method(config("credit.method=scheduled_mix", "credit.options.boundaries=[0.1, 0.2]"))
+    assert scheduled.function.__class__.__name__ == "ScheduledMix"
+    loss = build_policy_loss(config("loss.method=dual_clip", "loss.options.dual_clip=5", "loss.aggregation=sequence_sum"))
+    assert loss.aggregation == "sequence_sum"
+    assert loss.function.keywords["dual_clip"] == 5  # type: ignore[attr-defined]
+
+
+def test_a_penalty_in_the_reward_reaches_the_methods_that_lay_rewards_out() -> None:
+    kl = ["loss.kl.coefficient=0.25", "loss.kl.kind=k1", "loss.kl.place=reward"]
+    assert build_policy_loss(config(*kl)).kl_coefficient == 0.0
+    assert build_policy_loss(config("loss.kl.coefficient=0.25")).kl_coefficient == 0.25
+    from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+
+    # No reference: only a method that was given the coefficient asks for one.
+    seen = [CreditTrajectory(group="g", reward=1.0, turns=(CreditTurn(num_tokens=1),))]
+    with pytest.raises(ValueError, match="logprobs is missing"):
+        build_credit_method(config("credit.method=reinforce_plus_plus", *kl))(seen)
+    build_credit_method(config("credit.method=reinforce_plus_plus"))(seen)
+
+
+OWN = """
+from turnwise.algorithms.losses.inputs import LossOutput
+def halved(inputs, *, share=0.5):
+    return LossOutput(losses=-share * inputs.advantages * inputs.policy_logprobs, clipped=inputs.advantages > 9)
+NUMBER = 3
+"""
+
+
+def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_loss_of_a_test.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    loss = build_policy_loss(config("loss.method=own_loss_of_a_test:halved", "loss.options.share=0.25"))
+    one = torch.ones(1)
+    inputs = LossInputs(policy_logprobs=2 * one, old_logprobs=one, behavior_logprobs=one, advantages=one, sequence=one.long())
+    assert loss.function(inputs).losses.tolist() == [-0.5]
+    assert loss.aggregation == "token_mean"
+    with pytest.raises(ConfigError, match="is a int; name a function"):
+        build_policy_loss(config("loss.method=own_loss_of_a_test:NUMBER"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["credit.method=grop"], "did you mean 'grpo'"),
+        (["credit.options.epsilom=1"], "option of credit method 'grpo': 'epsilom' (did you mean 'epsilon'?)"),
+        (["credit.options.epsilon=-1"], "epsilon is -1"),
+        (["credit.method=nowhere_at_all:f"], "credit.method='nowhere_at_all:f' cannot be imported"),
+        (["credit.method=gae"], "credit.method='gae' reads the values of a critic; set critic.kind to 'head' or 'separate'"),
+        (["critic.kind=head"], "critic.kind='head', but credit.method='grpo' reads no values"),
+        (["loss.method=gpso"], "did you mean 'gspo'"),
+        (["loss.options.clip=0.2"], "loss 'ppo' has no option 'clip'"),
+        (["loss.options.clip_low=2.0"], "clip_low is 2.0"),
+        (["loss.method=nowhere_at_all:f"], "loss.method='nowhere_at_all:f' cannot be imported"),
+        (["loss.method=decoupled_ppo"], "where they are the same it is plain 'ppo'"),
+        (["loss.correction.mode=mask"], "Recompute old log-probabilities with the trainer, or switch the correction off"),
+        (["loss.method=dppo_tv", "loss.recompute_old=true", "loss.correction.mode=mask"], "would count the sampler-trainer mismatch twice"),
+        (["loss.method=math:sqrt", "loss.correction.mode=mask"], "without loss.recompute_old=true there is nothing to correct"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_built(overrides: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        check_methods(config(*overrides))

@@ -1,0 +1,135 @@
+"""From trajectories to credit: signals by name, replies the environment never saw, shaping, penalties, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from turnwise.algorithms.credit_table import build_credit
+from turnwise.config.credit import ShapingSection
+from turnwise.core.errors import ConfigError, TrainingError
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Invalid,
+    Reward,
+    RewardPart,
+    Scored,
+    Signal,
+    StopReason,
+    Task,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+    text_message,
+    to_floats,
+    to_ids,
+)
+from turnwise.runs.credit import add_kl_penalty, compute_advantages, compute_shaped_rewards, read_metric, to_credit_trajectories
+from turnwise.runs.sampling import draw_by_value
+
+
+def turn(num_tokens: int, *, cut: bool = False, state: str | None = None, **signals: float) -> Turn:
+    return Turn(
+        parent=None,
+        context_ids=to_ids([1]),
+        completion=Completion(
+            token_ids=to_ids(range(num_tokens)),
+            logprobs=to_floats(np.full(num_tokens, -0.5)),
+            finish_reason=FinishReason.LENGTH if cut else FinishReason.STOP,
+            version_first=0,
+            version_last=0,
+        ),
+        message=text_message("assistant", ""),
+        signals=tuple(Signal(name=name, value=value) for name, value in signals.items()),
+        state=state,
+    )
+
+
+def member(index: int, reward: float | None, *turns: Turn, stop: StopReason = StopReason.DONE, **parts: float) -> Trajectory:
+    from dataclasses import replace
+
+    judged: Reward = (
+        Invalid(reason="broken", retryable=False)
+        if reward is None
+        else Scored(total=reward, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
+    )
+    chained = tuple(replace(t, parent=i - 1 if i else None) for i, t in enumerate(turns))
+    return Trajectory(task_id="t", group_id="g", member=index, turns=chained, stop=stop, reward=judged)
+
+
+def group(*members: Trajectory, **payload: Any) -> TrajectoryGroup:
+    task = Task(environment="e", prompt=(text_message("user", "q"),), payload=payload)
+    return TrajectoryGroup(task=task, group_id="g", trajectories=members)
+
+
+def test_what_an_environment_measures_reaches_credit_by_name() -> None:
+    first = turn(2, state="s0", reward=0.5, process_score=0.25, progress=1.0, potential=3.0, state_value=0.75, answer_probability=0.1)
+    [seen] = to_credit_trajectories([group(member(0, 1.0, first, success=1.0), role="buyer")], greedy_rewards={"g": 0.5})
+    assert (seen.group, seen.reward, seen.role, seen.parts, seen.greedy_reward) == ("g", 1.0, "buyer", {"success": 1.0}, 0.5)
+    [only] = seen.turns
+    assert (only.num_tokens, only.state, only.reward, only.process_score) == (2, "s0", 0.5, 0.25)
+    assert (only.progress, only.potential, only.state_value, only.answer_probability) == (1.0, 3.0, 0.75, 0.1)
+    assert only.logprobs is not None
+    assert only.logprobs.tolist() == [-0.5, -0.5]
+
+
+def test_what_nobody_measured_is_none_not_zero() -> None:
+    [seen] = to_credit_trajectories([group(member(0, None, turn(1)))])
+    assert (seen.reward, seen.greedy_reward, seen.role, seen.truncated) == (None, None, "", False)
+    assert (seen.turns[0].state, seen.turns[0].progress, seen.turns[0].reward) == (None, None, 0.0)
+
+
+def test_a_reply_the_environment_never_saw_did_nothing() -> None:
+    # Turn 1 hit its token limit: no step, no signals. States stay as they were, steps count 0.
+    cut = member(0, 0.0, turn(1, potential=2.0, progress=0.5), turn(3, cut=True), stop=StopReason.MAX_TURN_TOKENS)
+    alone = member(1, 0.0, turn(3, cut=True), stop=StopReason.MAX_TURN_TOKENS)
+    seen, lone = to_credit_trajectories([group(cut, alone)])
+    assert seen.truncated
+    assert (seen.turns[1].potential, seen.turns[1].progress, seen.turns[1].process_score) == (2.0, 0.0, None)
+    assert (lone.turns[0].potential, lone.turns[0].progress) == (0.0, 0.0)
+
+
+def test_shaping_by_hand() -> None:
+    # 10 tokens at most, buffer 4: 6 cost 0, 8 cost (10 - 4 - 8) / 4 = -0.5, 12 cost the floor -1.
+    shaping = ShapingSection(max_tokens=10, buffer=4)
+    members = [member(i, 1.0, turn(n), success=0.0) for i, n in enumerate((6, 8, 12))]
+    assert compute_shaped_rewards(group(*members, member(3, None, turn(1))), shaping) == [1.0, 0.5, 0.0, None]
+    # Nobody succeeded: the gate makes them equal. One success, and the shaped rewards stand.
+    gated = shaping.model_copy(update={"gate": "success"})
+    assert compute_shaped_rewards(group(*members), gated) == [0.0, 0.0, 0.0]
+    assert compute_shaped_rewards(group(*members, member(3, 1.0, turn(1), success=1.0)), gated) == [1.0, 0.5, 0.0, 1.0]
+
+
+def test_a_metric_that_is_not_there_is_named_with_those_that_are() -> None:
+    members = group(member(0, 0.5, turn(1), success=1.0, f1=0.5), member(1, None, turn(1)))
+    assert read_metric(members, "reward", "k") == [0.5, None]
+    assert read_metric(members, "f1", "k") == [0.5, None]
+    with pytest.raises(ConfigError, match=r"rollout\.x='fl': .* no such part; its parts: success, f1"):
+        read_metric(members, "fl", "rollout.x")
+
+
+def test_invalid_members_get_no_advantage_and_missing_fields_are_named() -> None:
+    groups = [group(member(0, 1.0, turn(2)), member(1, 0.0, turn(1)), member(2, None, turn(1)))]
+    seen = to_credit_trajectories(groups)
+    advantages = compute_advantages(build_credit("dr_grpo"), groups, seen)
+    assert {key: [a.tolist() for a in turns] for key, turns in advantages.items()} == {("g", 0): [[0.5, 0.5]], ("g", 1): [[-0.5]]}
+    with pytest.raises(TrainingError, match=r"credit\.method='gigpo'.*turn 0: state is missing.*have the environment give a state key"):
+        compute_advantages(build_credit("gigpo"), groups, seen)
+
+
+def test_the_kl_penalty_is_a_reward_to_go() -> None:
+    # k1 per token: -0.5 - (-1.0) = 0.5, then -0.5 - 0 = -0.5, then -0.5 - (-0.75) = 0.25; penalties with coefficient 2: -1, 1, -0.5.
+    scores = {"reference_logprobs": {("g", 0): [np.array([-1.0, 0.0]), np.array([-0.75])]}}
+    [seen] = to_credit_trajectories([group(member(0, 1.0, turn(2), turn(1)))], scores=scores)  # type: ignore[arg-type]
+    got = add_kl_penalty([np.array([10.0, 10.0]), np.array([20.0])], seen, 2.0)
+    assert [a.tolist() for a in got] == [[9.5, 10.5], [19.5]]
+
+
+def test_tasks_are_drawn_again_by_their_value() -> None:
+    hopeless = group(member(0, 0.0, turn(1)), member(1, 0.0, turn(1)), n=0)
+    mixed = group(member(0, 1.0, turn(1)), member(1, 0.0, turn(1)), n=1)
+    assert [t.payload["n"] for t in draw_by_value([hopeless, mixed], 3, 1.0, seed=0)] == [1, 1, 1]
+    assert draw_by_value([hopeless], 3, 1.0, seed=0) == []
+    with pytest.raises(ConfigError, match=r"rollout\.dynamic_sampling\.max_reward"):
+        draw_by_value([mixed], 1, 0.5, seed=0)
