@@ -66,6 +66,8 @@ ARMS: dict[str, list[str]] = {
     "dapo": ["loss.method=dapo", "rollout.dynamic_sampling.metric=success", "rollout.dynamic_sampling.max_batches=2"],
 }
 """Overrides of the recipe; everything else is the same for all."""
+COMMON = ["loss.updates_per_step=2"]
+"""With one update per batch every ratio is 1, and GSPO and GRPO are the same algorithm."""
 
 
 def main() -> None:
@@ -197,7 +199,7 @@ def median_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 def measure_learning(arm: str, seed: int, output: str, overrides: list[str]) -> dict[str, Any]:
     """Train one arm; its held-out success and its curve."""
-    given = [f"run.seed={seed}", f"run.output={output}", f"run.name={arm}", *ARMS[arm], *overrides]
+    given = [f"run.seed={seed}", f"run.output={output}", f"run.name={arm}", *COMMON, *ARMS[arm], *overrides]
     run = run_train(load_config([RECIPE], given), resume=None, display=False)
     print(run, file=sys.stderr)
     plain = [s for s in load_summaries(run) if s["name"].count("_") == 1]

@@ -6,7 +6,8 @@
 Both sides start from the same weights (random ones after a short warm-up on demonstrations with slips, made here unless `--model` names
 them), see the same questions in the same order, call the same Python functions, are paid by the same function, and take the same kind of
 step (`step.toml`). They run as two processes of which one waits while the other works, so that what else the machine does hits both. The
-first step of each process does not count. `step_side.py` says what the phases are; "ratio" is TRL's seconds over Turnwise's.
+first step of each process does not count. `step_side.py` says what the phases are; "ratio" is TRL's seconds over Turnwise's. Interrupted,
+it prints the seeds that are finished.
 
 What differs, beyond the code that is compared: the log-probabilities of the sampled tokens come from the sampler here, while TRL takes the
 old ones from the same forward pass as the new ones (equal at one update per batch); TRL's padded rows against packed tokens; where a
@@ -159,8 +160,14 @@ def main() -> None:
         folder = options.logs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         model = str(Path(options.model).resolve()) if options.model else prepare_model(options.overrides)
-        runs = [run_seed(seed, options, model, folder) for seed in range(options.seeds)]
-    settings = {"seeds": options.seeds, "steps": options.steps, "rows": options.rows, "overrides": options.overrides}
+        runs: list[dict[str, Any]] = []
+        try:
+            for seed in range(options.seeds):
+                runs.append(run_seed(seed, options, model, folder))
+        except KeyboardInterrupt:
+            if not runs:
+                raise
+    settings = {"seeds": len(runs), "steps": options.steps, "rows": options.rows, "overrides": options.overrides}
     print(json.dumps({**settings, **summarize(runs), "runs": runs}, indent=1))
 
 

@@ -4,17 +4,19 @@
 
 One JSON object per line on standard input and output; whatever vLLM prints goes to standard error. The first line starts the engine:
 
-    {"mode": "offline" | "http", "model": FOLDER, "max_context": 1024, "max_sequences": 256, "threads": 2, "cache_gib": 2}
+    {"mode": "offline" | "http", "model": FOLDER, "max_context": 1024, "max_sequences": 256, "threads": 1, "cache_gib": 2}
 
 and is answered with `{"ready": true, "version": ..., "start_s": ...}`. FOLDER is a Hugging Face directory: `config.json`, the weights and,
-where another client needs one, a tokenizer. Further keys: `dtype` ("float32"), `prefix_caching` (true), `block_size` (only whole blocks
-are found again; vLLM's own is 128 tokens on a CPU, where it must be a multiple of 32), `random_weights` (false; true draws weights
-instead of reading them, then FOLDER needs none). Every further line is one measurement, answered with one line:
+where there is one, a tokenizer. More `threads` than idle cores make vLLM many times slower: they wait by spinning. Further keys: `bind`
+("nobind"; vLLM's own is "auto", which keeps a core back and so uses one of two whatever `threads` says), `dtype` ("float32"),
+`prefix_caching` (true), `block_size` (only whole blocks are found again; vLLM's own is 128 tokens on a CPU, where it must be a multiple of
+32), `random_weights` (false; true draws weights instead of reading them, then FOLDER needs none). Every further line is one measurement,
+answered with one line:
 
-    {"kind": "decode", "prompts": [[1, 2, ...], ...], "max_tokens": 64, "temperature": 1.0, "seed": 0, "return_replies": false}
+    {"kind": "decode", "prompts": [[1, 2, ...], ...], "max_tokens": 64, "temperature": 1.0, "return_replies": false}
     -> {"seconds": 2.1, "processor_s": 3.9, "sampled_tokens": 4096, "tokens_per_s": 1950.2}
 
-    {"kind": "turns", "prompts": [[...], ...], "observations": [[[...], ...], ...], "max_tokens": 16, "temperature": 1.0, "seed": 0}
+    {"kind": "turns", "prompts": [[...], ...], "observations": [[[...], ...], ...], "max_tokens": 16, "temperature": 1.0}
     -> {"seconds": 9.8, "processor_s": 15.2, "turn_seconds": [...], "sampled_tokens": 10240, "tokens_per_s": ..., "unique_tokens": ...,
         "prompt_tokens": ..., "cached_tokens": ..., "computed_per_unique": ...}
 
@@ -27,13 +29,18 @@ trajectory once, and once for all what several prompts start with; `computed_per
 took from its cache. With "http" both go over HTTP to a server on the loopback address (`/v1/completions`, token ids in and out); with
 "offline" both use the library in this process, the turns in lockstep.
 Errors are answered as {"error": TEXT}; the process goes on.
+
+Requests carry no seed, the engine has one: version 0.32 on a CPU dies of a seeded request whose prompt is computed in parts ("CPU
+Generator does not use offset"), and draws seeded requests one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -43,7 +50,7 @@ from itertools import dropwhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT_S = 300.0
+START_TIMEOUT_S = 900.0
 
 
 def has_tokenizer(folder: str) -> bool:
@@ -86,26 +93,17 @@ class Offline:
             seed=0,
         )
 
-    def _sample(self, prompts: list[list[int]], request: dict[str, Any], turn: int) -> list[Any]:
+    def _sample(self, prompts: list[list[int]], request: dict[str, Any]) -> list[Any]:
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
-        params = [
-            SamplingParams(
-                max_tokens=request["max_tokens"],
-                temperature=request["temperature"],
-                seed=request["seed"] + 1000 * turn + index,
-                ignore_eos=True,
-                detokenize=False,
-            )
-            for index in range(len(prompts))
-        ]
+        params = SamplingParams(max_tokens=request["max_tokens"], temperature=request["temperature"], ignore_eos=True, detokenize=False)
         return self._llm.generate([TokensPrompt(prompt_token_ids=prompt) for prompt in prompts], params, use_tqdm=False)
 
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
         """One batch."""
         started = time.perf_counter()
-        outputs = self._sample(request["prompts"], request, 0)
+        outputs = self._sample(request["prompts"], request)
         seconds = time.perf_counter() - started
         replies = [list(output.outputs[0].token_ids) for output in outputs]
         check_lengths(list(map(len, replies)), request)
@@ -120,7 +118,7 @@ class Offline:
         started = time.perf_counter()
         for turn in range(len(observations[0]) + 1):
             before = time.perf_counter()
-            outputs = self._sample(histories, request, turn)
+            outputs = self._sample(histories, request)
             turn_seconds.append(time.perf_counter() - before)
             check_lengths([len(output.outputs[0].token_ids) for output in outputs], request)
             for index, output in enumerate(outputs):
@@ -183,7 +181,8 @@ class Server:
         command += ["--block-size", str(settings["block_size"])] if settings.get("block_size") else []
         command += [] if has_tokenizer(settings["model"]) else ["--skip-tokenizer-init"]
         command += ["--load-format", "dummy"] if settings.get("random_weights") else []
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr)
+        # A session of its own: the server's workers outlive it where it ends while they compile.
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True)
         self._wait()
 
     def _wait(self) -> None:
@@ -201,14 +200,13 @@ class Server:
         self.close()
         raise RuntimeError(f"the server did not answer within {START_TIMEOUT_S:g} s")
 
-    async def _complete(self, client: Any, history: list[int], request: dict[str, Any], seed: int) -> tuple[list[int], int | None]:
+    async def _complete(self, client: Any, history: list[int], request: dict[str, Any]) -> tuple[list[int], int | None]:
         """The reply's token ids, and how many of the history's came from the cache (None where the server does not say)."""
         body = {
             "model": self._model,
             "prompt": history,
             "max_tokens": request["max_tokens"],
             "temperature": request["temperature"],
-            "seed": seed,
             "ignore_eos": True,
             "return_token_ids": True,
         }
@@ -229,7 +227,7 @@ class Server:
             nonlocal asked, cached, known
             history = histories[index]
             for turn in range(len(observations[index]) + 1):
-                reply, hits = await self._complete(client, history, request, request["seed"] + 1000 * turn + index)
+                reply, hits = await self._complete(client, history, request)
                 check_lengths([len(reply)], request)
                 asked += len(history)
                 cached += hits or 0
@@ -259,12 +257,13 @@ class Server:
         return summarize(request["prompts"], request, seconds) | count_computed(request, asked, cached)
 
     def close(self) -> None:
-        """End the server."""
+        """End the server and what it started."""
         self._process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def main() -> None:
@@ -272,10 +271,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     settings = json.loads(sys.stdin.readline())
-    threads = int(settings.get("threads", 2))
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    # "auto", vLLM's own, keeps a core back and binds to the others: of two cores it uses one, whatever the number of threads.
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = settings.get("bind", "nobind")
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings.get("cache_gib", 2))
     os.environ["HF_HUB_OFFLINE"] = "1"
     started = time.perf_counter()

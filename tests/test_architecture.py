@@ -29,6 +29,7 @@ VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
 CATCH_ALL = {
     "turnwise/core/errors.py",  # boundary() itself
     "turnwise/engines/local/engine.py",  # a failed batch fails its requests, never the engine
+    "turnwise/engines/paged/engine.py",  # the same
     "turnwise/tools/threads.py",  # carries whatever a job raises from its thread to the waiting task
 }
 """Files that may catch everything; each says why at the place."""

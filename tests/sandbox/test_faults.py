@@ -87,15 +87,26 @@ def test_nothing_is_left_of_many_killed_supervisors(reaper, level):
     assert len(list(kill_supervisors(reaper, level, 25, seed=level))) == 25
 
 
-def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper):
+def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper, run):
     draw = random.Random(3)
+    pids = []
     for _ in range(2):
         with subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("supervised.py")), "auto"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:
             time.sleep(0.2 + draw.random() * 0.6)
             process.kill()
+        pids.append(process.pid)
         assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
+
+    async def start_another():
+        async with LocalSandbox(num_slots=1):
+            pass
+
+    run(start_another())
+    for pid in pids:
+        assert temp_folders(pid) == []
+        assert group_folders(pid) == []
 
 
 # ------------------------------------------------------------------------------------------------ launcher, zygote, cell

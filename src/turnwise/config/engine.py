@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from turnwise.config.section import Section
@@ -10,10 +12,12 @@ from turnwise.config.section import Section
 class EngineSection(Section):
     """The engine that samples replies, in this process, on the trainer's own parameters."""
 
+    kind: Literal["local", "paged"] = "local"
+    """"local": a cache slot per conversation. "paged": cache pages shared by what several conversations have in common."""
     max_concurrency: int = Field(256, ge=1)
-    """Conversations open at once; each holds a cache slot."""
+    """Conversations open at once."""
     max_context: int = Field(1024, ge=2)
-    """Tokens a cache slot can hold."""
+    """Tokens a conversation can have."""
     max_batch_tokens: int = Field(8192, ge=8)
     """Most tokens of one engine step; longer prompts are computed in chunks."""
     num_threads: int = Field(1, ge=0)

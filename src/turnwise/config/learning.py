@@ -62,6 +62,8 @@ class TrainSection(Section):
     `rejection` or `preference`, and read neither."""
     steps: int = Field(60, ge=0)
     """RL steps; 0 stops after the warm-up."""
+    parity_every: int = Field(20, ge=0)
+    """RL steps between parity gates (sampler and trainer score the same tokens); one stands before the first step in any case."""
     lr: float = Field(1e-3, gt=0)
     """Peak learning rate."""
     warmup_steps: int = Field(5, ge=0)

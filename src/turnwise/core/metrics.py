@@ -99,6 +99,7 @@ METRICS: dict[str, Definition] = {
     "rollout/seconds": Definition("sum", "s", "Wall time of the rollout phase."),
     "rollout/groups": Definition("sum", "groups", "Groups rolled out, those that dynamic sampling left out included."),
     "rollout/kept_groups": Definition("sum", "groups", "Groups that dynamic sampling kept to train on."),
+    "rollout/identical_groups": Definition("mean", "share", "Share of groups of two or more whose members all sampled the same tokens."),
     "credit/no_signal_groups": Definition("mean", "share", "Share of groups in which every Scored member has the same reward."),
     "train/loss": Definition("mean", "nats", "Loss of the optimizer step, summed over its micro-batches."),
     "train/policy_loss": Definition("mean", "nats", "Policy-gradient part of the loss."),
@@ -124,6 +125,11 @@ METRICS: dict[str, Definition] = {
     "train/lr": Definition("max", "1", "Learning rate of the step."),
     "train/logprob_gap_mean": Definition("mean", "nats", "Mean |trainer - sampler| log-probability, same weights, before the step."),
     "train/logprob_gap_max": Definition("max", "nats", "Largest |trainer - sampler| log-probability, before the step."),
+    "train/logprob_k3": Definition("mean", "nats", "Mean k3 estimate of KL(sampler || trainer), same weights, before the step."),
+    "train/effective_share": Definition(
+        "mean", "share", "Effective sample size of the ratios trainer / sampler over the number of tokens, before the step."
+    ),
+    "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
     "train/tokens": Definition("sum", "tokens", "Tokens run forward and backward, context included."),
     "train/trained_tokens": Definition("sum", "tokens", "Tokens that carry loss."),
     "train/tokens_per_s": Definition("rate", "tokens/s", "Forward-and-backward tokens per second of the training phase."),

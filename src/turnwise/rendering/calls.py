@@ -1,7 +1,7 @@
 """Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and `</tool_call>`.
 
-    <tool_call> babak ( denmip = Aldor , kizun = 7 )
-     fiflor ( ) </tool_call>
+    <tool_call> babak denmip = Aldor kizun = 7
+     soflur </tool_call>
 
 A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that learn the format
 from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models have `rendering.chat`. Tags and
@@ -31,12 +31,12 @@ CALLS_FORMAT = TagFormat(
     observation="tool_response",
     gaps=("\n", "", "", "\n"),
     ends_unmarked=None,
-    no_action="no <tool_call> or <answer> found; write <tool_call> name ( argument = value ) </tool_call> or <answer> text </answer>",
+    no_action="no <tool_call> or <answer> found; write <tool_call> name argument = value </tool_call> or <answer> text </answer>",
     unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
 )
 """The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls"; nobody else sees that."""
 
-_NAME = re.compile(r'[^\s(),="]+')
+_NAME = re.compile(r'[^\s="]+')
 _SPACE = re.compile(r"\s*")
 
 
@@ -76,7 +76,7 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with spaces or any of `(),="`, or arguments that are no object."""
+        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no object."""
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
@@ -96,11 +96,10 @@ def _format_call(call: ToolCall) -> str:
         arguments = None
     if not isinstance(arguments, dict) or not all(_NAME.fullmatch(name) for name in (call.name, *arguments)):
         raise RenderError(
-            f"this call cannot be written as name ( argument = value ): {call.name}({call.arguments})"[:300]
+            f"this call cannot be written as name argument = value: {call.name}({call.arguments})"[:300]
             + '; give plain names and a JSON object of arguments, or use renderer.kind="chat"'
         )
-    written = " , ".join(f"{key} = {_format_value(value)}" for key, value in arguments.items())
-    return " ".join(part for part in (call.name, "(", written, ")") if part)
+    return " ".join((call.name, *(f"{key} = {_format_value(value)}" for key, value in arguments.items())))
 
 
 def _format_value(value: object) -> str:
@@ -120,7 +119,7 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
         try:
             name, arguments = _parse_line(line.strip())
         except ValueError as cause:
-            errors.append(ToolCallError(kind="bad_call", raw=line, message=f"a call must be name ( argument = value , ... ): {cause}"))
+            errors.append(ToolCallError(kind="bad_call", raw=line, message=f"a call must be name argument = value ...: {cause}"))
         else:
             written = json.dumps(arguments, ensure_ascii=False)
             calls.append(ToolCall(id=f"{id_prefix}_{len(calls)}", name=name, arguments=written))
@@ -130,18 +129,14 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
 def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
     """Name and arguments. Raises ValueError saying what was expected."""
     name, at = _read_name(line, 0)
-    at = _expect(line, at, "(")
     arguments: dict[str, Any] = {}
-    while line[at : at + 1] != ")":
-        if arguments:
-            at = _expect(line, at, ",")
+    while at < len(line):
         key, at = _read_name(line, at)
-        at = _expect(line, at, "=")
+        if line[at : at + 1] != "=":
+            raise ValueError(f"'=' was expected after {key[:50]!r}")
         if key in arguments:
             raise ValueError(f"argument {key[:50]!r} is given twice")
-        arguments[key], at = _read_value(line, at)
-    if line[at + 1 :]:
-        raise ValueError("one call per line, nothing after ')'")
+        arguments[key], at = _read_value(line, _skip(line, at + 1))
     return name, arguments
 
 
@@ -170,12 +165,6 @@ def _read_word(word: str) -> Any:
     except ValueError:
         return word
     return word if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _expect(line: str, at: int, character: str) -> int:
-    if line[at : at + 1] != character:
-        raise ValueError(f"{character!r} was expected")
-    return _skip(line, at + 1)
 
 
 def _skip(line: str, at: int) -> int:

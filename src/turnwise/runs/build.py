@@ -19,6 +19,7 @@ from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import ToolSpec
 from turnwise.engines.local import LocalEngine
+from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model, load_model
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS, TagRenderer
@@ -103,7 +104,7 @@ class System:
     tokenizer: PreTrainedTokenizerBase
     renderer: Renderer
     model: PreTrainedModel
-    engine: LocalEngine
+    engine: LocalEngine | PagedEngine
 
     def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
         """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's own."""
@@ -142,7 +143,8 @@ def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     model = load_model(checkpoint, dtype=config.model.dtype) if checkpoint else build_policy_model(config, tokenizer)
     opening = opening_of(family)
     check_prefix_stable(renderer, tokenizer.decode, opening[0], opening[1])
-    engine = LocalEngine(
+    kind = PagedEngine if config.engine.kind == "paged" else LocalEngine
+    engine = kind(
         model,
         max_concurrency=config.engine.max_concurrency,
         max_context=config.engine.max_context,

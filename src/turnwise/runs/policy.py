@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import Metric
 from turnwise.core.types import FloatArray, TrajectoryGroup
+from turnwise.runs.accounting import Account
 from turnwise.runs.build import System
 from turnwise.runs.credit import Key
 from turnwise.training.optimizer import build_optimizer, compute_lr
@@ -32,8 +33,11 @@ class Learner(Protocol):
     companions: Mapping[str, Companion]
     """Models trained beside the policy, by the name of their checkpoint file."""
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float]) -> Learned:
-        """Change the policy by the groups of RL step `step`. Raises TrainingError with the weights as they were."""
+    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
+        """Change the policy by the groups of RL step `step`. Raises TrainingError with the weights as they were.
+
+        `account` is called once, before the policy's first optimizer step, with the samples of all of them.
+        """
         ...
 
     def state_dict(self) -> dict[str, object]:

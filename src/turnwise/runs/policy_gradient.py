@@ -23,10 +23,12 @@ from turnwise.core.metrics import Mean, Metric, Sum, merge
 from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup, to_floats
 from turnwise.models.build import load_model
+from turnwise.runs.accounting import Account, list_drops
 from turnwise.runs.build import set_threads
 from turnwise.runs.credit import Key, TurnArrays, add_kl_penalty, compute_advantages, to_credit_trajectories
 from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
 from turnwise.runs.policy import Learned, TrainedPolicy
+from turnwise.store.ledger import DropReason
 from turnwise.training.critic import (
     Critic,
     build_critic,
@@ -78,7 +80,7 @@ class PolicyGradient:
         with boundary(TrainingError, f"the checkpoint's memory of credit.method={self.config.credit.method!r}"):
             self.credit.load_state_dict(state)
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float]) -> Learned:
+    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
         """See `Learner.learn`."""
         config = self.config
         set_threads(config.train.num_threads)
@@ -105,9 +107,12 @@ class PolicyGradient:
             samples = unmask_observations(samples)
         if returns:
             metrics["train/value_explained_variance"] = Mean(compute_explained_variance(columns["old_values"], columns["returns"]))
-        for update, indices in enumerate(split_updates(len(samples), config.loss.updates_per_step, config.run.seed, step)):
+        updates = split_updates(len(samples), config.loss.updates_per_step, config.run.seed, step)
+        parts = [[samples[i] for i in indices] for indices in updates]
+        account(parts, list_drops(groups, advantages, DropReason.NO_CREDIT))
+        for update, indices in enumerate(updates):
             part = {name: [column[i] for i in indices] for name, column in columns.items()}
-            metrics = merge(metrics, self._update([samples[i] for i in indices], part, update))
+            metrics = merge(metrics, self._update(parts[update], part, update))
         if self.critic is not None and not self.critic.is_shared:
             for _ in range(config.critic.epochs):
                 metrics = merge(metrics, self._update_critic(self.critic, samples, columns))
@@ -218,7 +223,7 @@ class PolicyGradient:
         )
         if update:
             # Only the first update sees the weights that sampled; later gaps are learning, not mismatch.
-            metrics = {name: metric for name, metric in metrics.items() if not name.startswith("train/logprob_gap")}
+            metrics = {name: metric for name, metric in metrics.items() if not name.startswith(("train/logprob_", "train/effective_share"))}
         return metrics
 
     def _update_critic(self, critic: Critic, samples: Sequence[Sample], columns: Mapping[str, Column]) -> dict[str, Metric]:

@@ -89,6 +89,9 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
         arg_max = replace(worker, sampling=replace(worker.sampling, temperature=0.0))
         greedy = asyncio.run(arg_max.run_groups([(f"{group.group_id}/greedy", group.task) for group in kept], group_size=1))
         worker.failure.check(greedy)
+        # Without its greedy attempt a group has nothing to compare with.
+        scored = read_greedy_rewards(greedy)
+        kept = [group for group in kept if group.group_id in scored]
     return Sampled(groups=groups, kept=kept, num_tasks=num_tasks, greedy=greedy, seconds=time.perf_counter() - started)
 
 

@@ -17,8 +17,10 @@ from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.batching.samples import from_turns, to_samples
 from turnwise.core.metrics import Max, Mean, Metric, Sum, merge
 from turnwise.core.types import Trajectory, TrajectoryGroup
+from turnwise.runs.accounting import Account, list_drops
 from turnwise.runs.build import set_threads
 from turnwise.runs.policy import Learned, TrainedPolicy
+from turnwise.store.ledger import DropReason
 from turnwise.training.preference_step import PairFunction, PairSide, SamplePair, run_pair_step
 from turnwise.training.sft import run_sft_step
 from turnwise.training.state import Companion
@@ -35,20 +37,25 @@ class RejectionSampling:
             first=rejection.first_threshold, last=rejection.last_threshold, num_steps=rejection.passes
         )
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float]) -> Learned:
+    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
         """See `Learner.learn`: one supervised step per bar; a bar that nothing passes changes nothing."""
         config = self.policy.config
         set_threads(config.train.num_threads)
         metrics: dict[str, Metric] = {"credit/no_signal_groups": _share_without_signal(groups)}
-        for threshold in self.thresholds:
-            chosen = [
+        passes = [
+            [
                 group.trajectories[i]
                 for group in groups
                 for i in select_best_of_n(group.rewards(), num_kept=config.rejection.num_kept, min_reward=threshold)
             ]
+            for threshold in self.thresholds
+        ]
+        updates = [[sample for trajectory in chosen for sample in to_samples(trajectory)] for chosen in passes]
+        kept = {(trajectory.group_id, trajectory.member) for chosen in passes for trajectory in chosen}
+        account(updates, list_drops(groups, kept, DropReason.NOT_SELECTED))
+        for chosen, samples in zip(passes, updates, strict=True):
             lr = self.policy.next_lr()
             metrics = merge(metrics, {"train/kept_trajectories": Sum(len(chosen)), "train/lr": Max(lr)})
-            samples = [sample for trajectory in chosen for sample in to_samples(trajectory)]
             if not samples:
                 continue
             told = run_sft_step(
@@ -80,7 +87,7 @@ class PreferenceOptimization:
         self._get_reference = reference
         self._reference: PreTrainedModel | None = None
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float]) -> Learned:
+    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
         """See `Learner.learn`: one optimizer step on all pairs; a batch without a pair changes nothing."""
         config = self.policy.config
         set_threads(config.train.num_threads)
@@ -88,6 +95,9 @@ class PreferenceOptimization:
             self._reference = self._get_reference()
         metrics: dict[str, Metric] = {"credit/no_signal_groups": _share_without_signal(groups)}
         pairs = self._mine(groups)
+        samples = [sample for pair in pairs for side in (pair.chosen, pair.rejected) for sample in side.samples]
+        paired = {(sample.origin.group_id, sample.origin.member) for sample in samples}
+        account([samples], list_drops(groups, paired, DropReason.NOT_SELECTED))
         lr = self.policy.next_lr()
         if not pairs:
             return Learned(metrics=metrics | {"train/pairs": Sum(0), "train/lr": Max(lr)}, advantages=None)

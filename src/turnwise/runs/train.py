@@ -13,13 +13,15 @@ from transformers import PreTrainedModel
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.metrics import Mean, Metric, record
+from turnwise.core.metrics import Mean, Metric, Sum, record
 from turnwise.evaluation.summary import Summary
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
+from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, open_account
 from turnwise.runs.build import System, build_system
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import build_credit_method, check_methods
+from turnwise.runs.parity_gate import run_parity_gate
 from turnwise.runs.policy import Learned, Learner, TrainedPolicy
 from turnwise.runs.policy_gradient import PolicyGradient
 from turnwise.runs.sampling import compute_rollout_metrics, sample_groups
@@ -28,6 +30,7 @@ from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_group_batch
+from turnwise.training.changes import compute_checksums, count_changed
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.state import Counters, load_training_state, save_training_state
 
@@ -64,6 +67,8 @@ class Run:
         self.show = show
         self.policy = TrainedPolicy(system)
         self.counters = Counters(step=0, optimizer_steps=0, version=0)
+        self.alarms: list[str] = []
+        """Of the last step: what goes on is not said again."""
 
     def run(self) -> None:
         """Every phase that is still to do."""
@@ -86,9 +91,12 @@ class Run:
             self.show.note(f"continuing after step {self.counters.step}")
         self.system.engine.adopt(self.counters.version)
         # The step of the checkpoint itself comes first: its evaluation may be what was interrupted.
+        first = self.counters.step + 1
         for step in range(self.counters.step, config.train.steps + 1):
             last = step == config.train.steps
-            if step > self.counters.step:
+            if step >= first:
+                if step == first or (config.train.parity_every and (step - 1) % config.train.parity_every == 0):
+                    self._check_parity(step - 1)
                 self._step(step)
                 if last or (config.train.checkpoint_every and step % config.train.checkpoint_every == 0):
                     self._checkpoint()
@@ -151,17 +159,35 @@ class Run:
             self.folder.append_metrics(step, "evaluate", values)
         self.show.note(f"held-out success {label}: {row.success:.3f} [{row.low:.3f}, {row.high:.3f}] on {row.n} tasks")
 
+    def _check_parity(self, step: int) -> None:
+        """Sampler and trainer score the same fresh tokens after step `step`; raises TrainingError when they are too far apart."""
+        self.show.phase("rollout")
+        parity = run_parity_gate(self.system, step=step)
+        text = (
+            f"parity before step {step + 1}: {parity.num_tokens} tokens, mean {parity.mean:.2g}, largest {parity.max:.2g} nats, "
+            f"k3 {parity.k3:.2g}, effective share {parity.effective_share:.6f}"
+        )
+        self.folder.append_event("parity", text)
+        self.show.note(text)
+
     def _step(self, step: int) -> None:
         """One RL step: rollout, credit, optimizer, new version, records."""
         self.show.phase("rollout")
         first = first_rl_task(self.config) + self.counters.tasks
         sampled = sample_groups(self.system, step=step, first_task=first, with_greedy=self._needs_greedy())
-        metrics = compute_rollout_metrics(sampled)
+        metrics = compute_rollout_metrics(sampled) | compute_diversity_metrics(sampled.groups)
         self.show.phase("train")
+        account = open_account(
+            self.folder.path, self.config, step=step, version=self.counters.version, groups=sampled.groups, kept=sampled.kept
+        )
+        before = compute_checksums(self.system.model)
         # Dynamic sampling may find nothing to learn from within its budget: the policy then stays as it is.
         learned = Learned(metrics={}, advantages=None)
         if sampled.kept:
-            learned = self.learner.learn(sampled.kept, step, sampled.greedy_rewards)
+            learned = self.learner.learn(sampled.kept, step, sampled.greedy_rewards, account)
+        else:
+            account([], [])
+        metrics["train/changed_tensors"] = Sum(count_changed(before, compute_checksums(self.system.model)))
         version = self.counters.version + 1
         self.system.engine.adopt(version)
         self.counters = replace(
@@ -179,6 +205,12 @@ class Run:
         values = record({**metrics, **learned.metrics})
         self.folder.append_metrics(step, "train", values)
         self.show.update(step, values)
+        alarms = describe_alarms(values, self.config)
+        for alarm in alarms:
+            if alarm not in self.alarms:
+                self.folder.append_event("alarm", f"step {step}: {alarm}")
+                self.show.note(f"step {step}: {alarm}")
+        self.alarms = alarms
 
     def _needs_greedy(self) -> bool:
         """Whether credit compares with a greedy attempt."""

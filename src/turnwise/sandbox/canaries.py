@@ -267,7 +267,7 @@ def _targets() -> Iterator[tuple[dict[str, Any], socket.socket, subprocess.Popen
     """Things on the host that a program must not reach."""
     with contextlib.ExitStack() as stack:
         secret = secrets.token_hex(16)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turnwise-canary-"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"turnwise-sandbox-{os.getpid()}-canary-"))
         os.chmod(folder, 0o777)  # so that only the sandbox stands in the way
         path = os.path.join(folder, "secret")
         with open(path, "w") as file:

@@ -100,7 +100,7 @@ class _Place:
                 continue  # it arrived after its program ended
             report, opened = self._run(packet, fds, poll)
             clean = wipe()
-            wire.send_packet(connection, report, opened)
+            wire.send_packet(connection, report if clean else wire.mark_last(report), opened)
             wire.close_all(opened)
             if not clean:
                 return  # the supervisor puts a fresh cell in its place
@@ -212,6 +212,7 @@ class _Place:
                 answer, opened = {"error": str(error)}, []
             wire.send(self.connection, answer, opened)
             wire.close_all(opened)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, waiting would last until every descendant has ended by itself
         self.kill_tree()
 
     def _serve_file(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:

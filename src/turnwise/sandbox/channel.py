@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,9 @@ from typing import Any
 
 from turnwise.sandbox import wire
 from turnwise.sandbox.handles import Capture
+
+PROCESS_GROUP = 4
+"""PIDFD_SIGNAL_PROCESS_GROUP: a live process leads a group of its own."""
 
 _CREDENTIALS = struct.Struct("iII")
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * 16)
@@ -62,12 +66,18 @@ class Channel:
         return self._answer
 
     def signal(self, number: int) -> None:
-        """Signal the live process; nothing happens when it is gone."""
-        if self._pidfd != -1:
-            try:
-                signal.pidfd_send_signal(self._pidfd, number)
-            except (ProcessLookupError, PermissionError):
-                return
+        """Signal the live process, and where the kernel can (6.9) all it started; nothing happens when it is gone."""
+        for flags in (PROCESS_GROUP, 0):
+            if self._pidfd != -1:
+                try:
+                    signal.pidfd_send_signal(self._pidfd, number, None, flags)
+                except (ProcessLookupError, PermissionError):
+                    return
+                except OSError as error:
+                    if error.errno == errno.EINVAL and flags:
+                        continue
+                    raise
+            return
 
     def _on_packet(self) -> None:
         try:

@@ -109,8 +109,8 @@ class Host:
         self.landlock_abi = capabilities.landlock_abi if level in ("full", "uid", "process") else 0
         self._cgroups = CgroupPool.probe() if level != "none" else None
         self._folder: Path | None = None
+        sweep_stale_folders()
         if level != "full":
-            sweep_stale_folders()
             self._folder = Path(tempfile.mkdtemp(prefix=f"turnwise-sandbox-{os.getpid()}-"))
             self._folder.chmod(0o711)
 

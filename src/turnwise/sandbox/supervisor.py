@@ -353,6 +353,7 @@ class LocalSandbox:
             else:
                 execution = self._to_execution(cell, report, _read_outputs(program.outputs, report[wire.REPORT.size :], opened))
                 cell.programs_cpu_s += execution.cpu_s
+                cell.dead = cell.dead or bool(report[4] & wire.LAST)
         except BaseException:
             # Whatever the program is doing, it ends with its cell.
             self._drop(cell)
@@ -411,7 +412,8 @@ class LocalSandbox:
         )
 
     def _to_execution(self, cell: Cell, report: bytes, files: dict[str, bytes]) -> Execution:
-        status, ended, wall_s, cpu_s, max_rss_bytes, disk_full = wire.REPORT.unpack_from(report)
+        status, how_ended, wall_s, cpu_s, max_rss_bytes, disk_full = wire.REPORT.unpack_from(report)
+        ended = how_ended & ~wire.LAST
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         stderr = bytes(cell.stderr.data)
         overflow = bool(cell.stdout.dropped or cell.stderr.dropped)

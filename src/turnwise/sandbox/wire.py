@@ -93,6 +93,8 @@ REPORT = struct.Struct("<iBddQB")
 
 HAS_STDIN, HAS_PEER = 1, 2
 BY_ITSELF, WALL, KILLED = 0, 1, 2
+LAST = 8
+"""Added to how a program ended: its cell ends as well, since what the program left could not be removed."""
 KILL = b"K"
 
 
@@ -103,6 +105,11 @@ def pack_payload(source: bytes, files: Mapping[str, bytes], *, language: str, se
         encoded = name.encode()
         parts += [FILE.pack(len(encoded), len(content)), encoded, content]
     return parts
+
+
+def mark_last(report: bytes) -> bytes:
+    """The same report with `LAST` added."""
+    return report[:4] + bytes([report[4] | LAST]) + report[5:]
 
 
 def unpack_files(data: bytes, at: int, count: int) -> list[tuple[str, bytes]]:

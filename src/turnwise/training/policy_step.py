@@ -18,9 +18,10 @@ from transformers import PreTrainedModel
 from turnwise.algorithms.aggregate import Aggregation
 from turnwise.algorithms.corrections import Correction
 from turnwise.algorithms.entropy import compute_entropy_loss
-from turnwise.algorithms.kl import KLKind, compute_kl
+from turnwise.algorithms.kl import KLKind, compute_k3, compute_kl
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs
 from turnwise.algorithms.preference.distillation import compute_reverse_kl_loss
+from turnwise.algorithms.ratios import MAX_LOG_RATIO
 from turnwise.batching.collate import Column, Columns, MicroBatch, collate, split_column
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.weights import compute_sample_weights
@@ -33,6 +34,8 @@ from turnwise.training.optimizer import apply_gradients
 
 WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
 """Metrics that are sums over the step already, not sums over tokens to be divided."""
+RATIOS, SQUARED_RATIOS = "ratios", "squared_ratios"
+"""Sums that only make the effective sample size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,9 @@ def run_policy_step(
         apply_gradients(critic.own, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)
+    # (sum w)^2 / sum w^2 of the whole step's ratios; as a mean over its tokens it is a share.
+    effective = totals.pop(RATIOS) ** 2 / totals.pop(SQUARED_RATIOS)
+    metrics["train/effective_share"] = Mean(effective, num_trained)
     for name, total in totals.items():
         is_whole = name in WEIGHTED or name.startswith("train/value_")
         metrics[name] = Mean(total * num_trained if is_whole else total, num_trained)
@@ -123,6 +129,12 @@ def run_policy_step(
         "train/tokens_per_s": Rate(num_tokens, seconds),
         "train/seconds": Sum(seconds),
     }
+
+
+def _ratio_sums(log_ratio: torch.Tensor) -> dict[str, float]:
+    """Sums of the trainer-to-sampler ratios and of their squares, in float64; log-ratios are clamped to +-20."""
+    ratio = log_ratio.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    return {RATIOS: float(ratio.sum()), SQUARED_RATIOS: float(ratio.square().sum())}
 
 
 def _forget(optimizer: torch.optim.Optimizer, critic: Critic | None) -> None:
@@ -198,6 +210,8 @@ def _compute_loss(
         "train/entropy": float(entropy.detach().sum()),
         "train/clip_fraction": float(output.clipped.sum()),
         "train/logprob_gap_mean": float(gap.sum()),
+        "train/logprob_k3": float(compute_k3(behavior, policy.detach()).sum()),
+        **_ratio_sums(policy.detach() - behavior),
     }
     if loss.entropy_coefficient:
         losses = losses + compute_entropy_loss(entropy, coefficient=loss.entropy_coefficient)

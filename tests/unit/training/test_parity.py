@@ -206,7 +206,7 @@ def sample_conversations(
 
     async def converse(member: int) -> Trajectory:
         rng = np.random.default_rng(member)
-        context = prompt = to_ids(rng.integers(1, 64, 11 + 10 * member))
+        context = prompt = to_ids(rng.integers(1, 64, 11 + 13 * member))
         turns: list[Turn] = []
         for number in range(3):
             seed = 100 * member + number

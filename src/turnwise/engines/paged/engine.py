@@ -199,7 +199,7 @@ class PagedEngine:
             raise EngineError(f"request of {session!r} asks for max_tokens={params.max_tokens}; ask for at least 1")
         cache = self._scheduler.cache
         wanted = len(prompt) + params.max_tokens
-        for limit, name in ((self._max_context, "engine.max_context"), (cache.num_pages * cache.page_size, "the cache, in tokens, of")):
+        for limit, name in ((self._max_context, "engine.max_context"), (cache.num_pages * cache.page_size, "cache_tokens")):
             if wanted > limit:
                 raise EngineError(
                     f"request of {session!r}: prompt of {len(prompt)} tokens plus max_tokens={params.max_tokens} exceeds "
@@ -234,15 +234,16 @@ class PagedEngine:
     def _step(self, items: Sequence[Item]) -> None:
         """Run, commit and sample. A step that fails is repeated in halves, so that what cannot run fails alone."""
         try:
-            logits = self._runner.run(items)
-            sampling = [item.request for item in items if item.samples]
-            drawn = self._draw(sampling, logits)
-        except Exception as cause:  # noqa: BLE001 - a failed step fails the request that breaks it, never the engine
+            with boundary(EngineError, "the engine step failed"):
+                logits = self._runner.run(items)
+                sampling = [item.request for item in items if item.samples]
+                drawn = self._draw(sampling, logits)
+        except EngineError as error:
             if len(items) > 1:
                 self._step(items[: len(items) // 2])
                 self._step(items[len(items) // 2 :])
             else:
-                self._fail(items[0].request, EngineError(f"the engine step failed: {type(cause).__name__}: {cause}"))
+                self._fail(items[0].request, error)
             return
         self._num_computed += sum(item.count for item in items)
         for request, (_, _, finite) in zip(sampling, drawn, strict=True):

@@ -3,7 +3,7 @@
 Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals are added by
 the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors where PyTorch's default
 library has no wide-vector kernels is about twice as fast. The packed copy costs the memory of the weights once more and is renewed
-when they change. Results agree with the modules to rounding, not in every bit; `verify` says how closely.
+when they change. Results agree with the modules to rounding (a few millionths in a log-probability), not in every bit.
 Knows nothing about requests or sampling.
 """
 

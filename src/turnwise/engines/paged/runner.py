@@ -40,7 +40,7 @@ class ModelRunner:
         """`fused` None takes the fused decoder where the family has one; True raises EngineError where it has none."""
         if model.config._attn_implementation != ATTENTION_NAME:
             raise EngineError(
-                f"the model of type {model.config.model_type!r} runs with attention {model.config._attn_implementation!r}; build or load it "
+                f"the model of type {model.config.model_type!r} runs with attention {model.config._attn_implementation!r}; build it "
                 f"with attn_implementation={ATTENTION_NAME!r} (models.build does)"
             )
         reason = why_not(model)

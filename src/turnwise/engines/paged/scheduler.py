@@ -115,9 +115,10 @@ class Scheduler:
         items = [item for item in items if item.request.lease is not None]
         copies: list[tuple[int, int]] = []
         while self.waiting and budget > 0 and len(self.running) < self._max_running:
-            request = next((r for r in self.waiting if self._computing.keys().isdisjoint(r.keys)), None)
-            if request is None or not self._admit(request, copies):
+            admissible = next((r for r in self.waiting if self._computing.keys().isdisjoint(r.keys)), None)
+            if admissible is None or not self._admit(admissible, copies):
                 break
+            request = admissible
             count = min(len(request.tokens) - request.num_computed, budget)
             assert request.lease is not None
             if not self.cache.extend(request.lease, request.num_computed + count):

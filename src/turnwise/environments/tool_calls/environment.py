@@ -73,9 +73,7 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
         shift = rng(seed, "shuffled").randrange(1, len(group))
         others = group[shift:] + group[:shift]
         shown |= {name: others[i] if schema == "shuffled" else f"blank{len(shown) + i}" for i, name in enumerate(group)}
-    return tuple(
-        replace(api, name=shown[api.name], parameters=tuple((shown[name], slot) for name, slot in api.parameters)) for api in apis
-    )
+    return tuple(replace(api, name=shown[api.name], parameters=tuple((shown[name], slot) for name, slot in api.parameters)) for api in apis)
 
 
 async def _accept(**arguments: object) -> str:

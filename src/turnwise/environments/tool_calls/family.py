@@ -14,6 +14,7 @@ from turnwise.environments.arguments import check_choices, check_number, check_w
 from turnwise.environments.tool_calls.environment import Prompt, Rules, SchemaSwitch, ToolCallsEnvironment, build_prompt
 from turnwise.environments.tool_calls.policies import NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS, build_problem
+from turnwise.environments.tool_calls.words import MAX_WORDS
 from turnwise.rendering.calls import format_calls
 from turnwise.rewards.tool_rl import Granularity
 
@@ -28,6 +29,7 @@ class ToolCalls:
         kinds: Mapping[str, float] | None = None,
         num_tools: int = 4,
         max_parameters: int = 2,
+        num_words: int = MAX_WORDS,
         shuffle_slots: bool = True,
         prompt: Prompt = "chat",
         schema: SchemaSwitch = "on",
@@ -42,8 +44,9 @@ class ToolCalls:
         Args:
             seed: Of all problems.
             kinds: Kind of problem (`NUM_CALLS`) -> weight; None gives all the same weight.
-            num_tools: Tools an API shows, 3 to 6.
+            num_tools: Tools an API shows, 3 or 4.
             max_parameters: Parameters a tool has at most, 2 or 3.
+            num_words: Words used of the lists of names and of values, 24 to `MAX_WORDS`; fewer are easier for a small model.
             shuffle_slots: Whether a request gives the values in any order instead of the schema's.
             prompt: "short" writes the API out in the first message; "chat" leaves that to the chat template and explains the task.
             schema: "on", or a control that must fail: "shuffled" or "blanked" (see `Rules`).
@@ -63,12 +66,14 @@ class ToolCalls:
         check_number("seed", seed, int, 0, 2**62)
         check_number("num_tools", num_tools, int, 3, MAX_TOOLS)
         check_number("max_parameters", max_parameters, int, 2, MAX_PARAMETERS)
+        check_number("num_words", num_words, int, 24, MAX_WORDS)
         check_number("scale", scale, float, 1e-6, 1e6)
         for name, share in (("naive_skill", naive_skill), ("naive_slip", naive_slip)):
             check_number(name, share, float, 0.0, 1.0)
         check_number("tool_timeout_s", tool_timeout_s, float, 1e-3, 86_400.0)
         check_number("max_observation_chars", max_observation_chars, int, 1, 2**40)
-        self._seed, self._num_tools, self._max_parameters, self._shuffle_slots = seed, num_tools, max_parameters, shuffle_slots
+        self._seed, self._num_tools, self._max_parameters = seed, num_tools, max_parameters
+        self._num_words, self._shuffle_slots = num_words, shuffle_slots
         self._kinds = check_weights("kinds", kinds, tuple(NUM_CALLS))
         self._naive_skill, self._naive_slip = naive_skill, naive_slip
         self._rules = Rules(
@@ -97,6 +102,7 @@ class ToolCalls:
             rng(*path, "problem"),
             num_tools=self._num_tools,
             max_parameters=self._max_parameters,
+            num_words=self._num_words,
             shuffle_slots=self._shuffle_slots,
         )
         request = " then ".join(wish.text for wish in problem.wishes)

@@ -19,7 +19,8 @@ from turnwise.rewards.tool_rl import Call
 
 DECLINE = "no tool fits"
 
-_API = re.compile(r"^(\w+) : (\w+) \( (.+) \)$", re.MULTILINE)
+_API = re.compile(r"^(\w+) (\w+)((?: \w+ = \w+)+)$", re.MULTILINE)
+_PARAMETER = re.compile(r"(\w+) = (\w+)")
 _REQUEST = re.compile(r"^Request : (.+) \.$", re.MULTILINE)
 
 
@@ -49,7 +50,7 @@ class Reading:
         """Read the first message; the task's API where it shows none."""
         text = messages[0].text
         apis = [
-            Api(name=name, capability=capability, parameters=tuple(_pair(pair, " : ") for pair in parameters.split(" , ")))
+            Api(name=name, capability=capability, parameters=tuple(_PARAMETER.findall(parameters)))
             for capability, name, parameters in _API.findall(text)
         ]
         request = _REQUEST.search(text)
@@ -66,14 +67,10 @@ class Reading:
         return [value for wish in self.wishes for _, value in wish.values]
 
 
-def _pair(text: str, separator: str) -> tuple[str, str]:
-    left, _, right = text.partition(separator)
-    return left, right
-
-
 def _read_wish(text: str) -> Wish:
     capability, _, given = text.partition(" with ")
-    return Wish(capability=capability, values=tuple(_pair(pair, " ") for pair in given.split(" and ") if pair))
+    pairs = [pair.partition(" ") for pair in given.split(" and ") if pair]
+    return Wish(capability=capability, values=tuple((slot, value) for slot, _, value in pairs))
 
 
 def find_missing(api: Api, wish: Wish) -> str | None:

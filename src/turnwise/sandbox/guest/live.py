@@ -120,6 +120,7 @@ class LiveInterpreter:
             if between:
                 os.waitpid(between, 0)
             else:
+                os.setsid()  # an interrupt is for the branch and what it starts, not for the original
                 self._connection.close()
                 self._connection = socket.socket(fileno=connection)
                 os.dup2(stdout, 1)

@@ -9,7 +9,6 @@ import _random
 import atexit
 import builtins
 import contextlib
-import importlib
 import io
 import itertools
 import linecache
@@ -40,13 +39,21 @@ class _Entropy:
             self._stream = random.Random(~self.seed)
         return self._stream.randbytes(size)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Finds nothing; seeds numpy when a program imports it."""
-        if name == "numpy":
-            sys.meta_path.remove(self)
-            numpy_random = importlib.import_module("numpy.random")
-            self.hook_numpy(numpy_random)
-            numpy_random.seed(self.seed % 2**32)
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Finds `numpy.random` as usual, and seeds it when a program has loaded it. Importing it from here would load numpy twice."""
+        if name != "numpy.random":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = next(spec for finder in sys.meta_path if (spec := finder.find_spec(name, path, target)) is not None)
+        load = spec.loader.exec_module
+
+        def load_and_seed(module: Any) -> None:
+            load(module)
+            self.hook_numpy(module)
+            module.seed(legacy_seed(self.seed))
+
+        spec.loader.exec_module = load_and_seed
+        return spec
 
     def hook_numpy(self, numpy_random: Any) -> None:
         """Let `default_rng()` draw its seed from here."""
@@ -65,6 +72,13 @@ _entropy = _Entropy()
 def install_entropy() -> None:
     """Replace every source of randomness by streams of the program's seed. Once per zygote, after preloading."""
     os.urandom = random._urandom = _entropy.bytes  # type: ignore[attr-defined]
+    plain_seed = random.Random.seed
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        plain_seed(self, int.from_bytes(_entropy.bytes(16)) if a is None else a, version)
+
+    random.Random.seed = seed  # type: ignore[assignment]
+    random.seed = random._inst.seed  # type: ignore[attr-defined]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         _entropy.hook_numpy(numpy_random)
@@ -78,11 +92,17 @@ def seed_everything(seed: int) -> None:
     A forked interpreter would otherwise continue its parent's streams: every execution would draw the same numbers. String
     hashes are the same in all of them.
     """
+    seed %= 2**64
     _entropy.seed = seed
     _random.Random.seed(random._inst, seed)  # type: ignore[attr-defined]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        numpy_random.seed(seed % 2**32)
+        numpy_random.seed(legacy_seed(seed))
+
+
+def legacy_seed(seed: int) -> int | list[int]:
+    """All 64 bits in the form that numpy's legacy generator takes."""
+    return seed if seed < 2**32 else [seed % 2**32, seed >> 32]
 
 
 def write_files(files: list[tuple[str, bytes]]) -> None:
@@ -119,7 +139,7 @@ def run_python(source: bytes, name: str = FILENAME) -> int:
         atexit._run_exitfuncs()
     except BaseException:  # an exit handler may raise anything; the interpreter prints it and goes on
         traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):

@@ -11,6 +11,7 @@ It does not move its own process and does not enable controllers where that woul
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -22,6 +23,8 @@ from typing import NamedTuple
 _NAME = re.compile(r"turnwise-(\d+)-(\d+)-\d+")
 _KILL_DEADLINE_S = 2.0
 _CONTROLLERS = ("memory", "pids")
+_numbers = itertools.count()
+"""Shared by all pools of this process: two of them must not make groups of one name."""
 
 
 class CgroupEvents(NamedTuple):
@@ -159,7 +162,6 @@ class CgroupPool:
         self.free: list[Cgroup] = []
         """Groups that wait to be used again."""
         self._all: list[Cgroup] = []
-        self._num_made = 0
 
     @property
     def version(self) -> int:
@@ -188,8 +190,7 @@ class CgroupPool:
         if self.free:
             cgroup = self.free.pop()
         else:
-            cgroup = Cgroup(self, self._layout, f"turnwise-{os.getpid()}-{_start_time(os.getpid())}-{self._num_made}")
-            self._num_made += 1
+            cgroup = Cgroup(self, self._layout, f"turnwise-{os.getpid()}-{_start_time(os.getpid())}-{next(_numbers)}")
             self._all.append(cgroup)
         cgroup.set_limits(memory_bytes, num_pids)
         cgroup.mark()
@@ -257,7 +258,7 @@ def _start_time(pid: int) -> str:
 
 def _child_joins(cgroup: Cgroup) -> bool:
     """Whether a process of ours can be put into the group."""
-    with subprocess.Popen(["sleep", "10"], stdin=subprocess.DEVNULL) as child:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         try:
             for fd in cgroup.attach_fds():
                 os.write(fd, str(child.pid).encode())

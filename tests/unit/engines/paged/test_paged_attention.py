@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.engines.paged.attention import Geometry, PagedMemory, attend_rows, bucket, padded_span
+from turnwise.engines.paged.fused import build_product, build_residual_product
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,20 @@ def test_a_row_has_the_same_bits_in_any_company_and_span(dim: int, num_keys: int
         return attend_rows(query[:sequences, :, :num_rows], keys[:sequences, :, :width], values[:sequences, :, :width], mask, dim**-0.5)
 
     assert torch.equal(attend(1, rows, span), attend(2, 256, longer)[:1, :, :rows])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([(64, 192), (512, 192), (384, 640)]), st.integers(8, 200), st.integers(0, 50))
+def test_a_packed_product_rounds_a_row_the_same_way_among_any_number_of_rows(shape: tuple[int, int], rows: int, first: int) -> None:
+    size, width = shape
+    draw = torch.Generator().manual_seed(rows)
+    weight, inputs = torch.randn(width, size, generator=draw), torch.randn(256, size, generator=draw)
+    residual = torch.randn(256, width, generator=draw)
+    product, with_residual = build_product(weight, None), build_residual_product(weight, None)
+    part = slice(first, first + rows)
+    assert torch.allclose(product(inputs), inputs @ weight.t(), atol=1e-4)
+    assert torch.equal(product(inputs)[part], product(inputs[part].contiguous()))
+    assert torch.equal(with_residual(inputs, residual)[part], with_residual(inputs[part].contiguous(), residual[part].contiguous()))
 
 
 def test_attention_is_softmax_over_visible_keys() -> None:

@@ -301,7 +301,7 @@ def together(engine: PagedEngine, bad: tuple[list[int], SamplingParams]) -> tupl
         ([1, VOCAB], {"max_tokens": 4}, "outside the vocabulary"),
         ([1, -1], {"max_tokens": 4}, "outside the vocabulary"),
         ([1] * 159, {"max_tokens": 4}, "engine.max_context=160"),
-        ([1] * 60, {"max_tokens": 8}, "the cache, in tokens, of=64"),
+        ([1] * 60, {"max_tokens": 8}, "cache_tokens=64"),
         ([1], {"max_tokens": 0}, "max_tokens=0"),
     ],
 )

@@ -1,0 +1,214 @@
+"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can and cannot read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
+from turnwise.environments.tool_calls.environment import ToolCallsEnvironment
+from turnwise.environments.tool_calls.family import ToolCalls
+from turnwise.environments.tool_calls.policies import NaivePolicy, Reading, calls_message, words_message
+from turnwise.environments.tool_calls.problems import NUM_CALLS
+
+WITH_CALLS = {"1call": 1.0, "2calls": 1.0, "3calls": 1.0}
+WITHOUT = {"missing": 1.0, "irrelevant": 1.0}
+
+
+def play(family: ToolCalls, task: Task, reply: Message | None, stop: StopReason = StopReason.DONE) -> tuple[Scored, ToolCallsEnvironment]:
+    """The reward of one reply (None: a limit cut it off) and the environment."""
+
+    async def run() -> tuple[Scored, ToolCallsEnvironment]:
+        environment = family.build_environment()
+        assert isinstance(environment, ToolCallsEnvironment)
+        await environment.reset(task, 0)
+        if reply is not None:
+            assert (await environment.step(reply)).done
+        reward = await environment.score([] if reply is None else [reply], stop)
+        await environment.close()
+        assert isinstance(reward, Scored)
+        return reward, environment
+
+    return asyncio.run(run())
+
+
+def measure(policy: str, count: int = 150, **arguments: Any) -> float:
+    """Share of held-out tasks a policy succeeds on, given what the environment shows."""
+    family = ToolCalls(**{"prompt": "short", **arguments})
+
+    async def run(index: int) -> float:
+        task, environment = family.task("heldout", index), family.build_environment()
+        opening = await environment.reset(task, index)
+        reply = family.policy(policy).reply(task, opening.messages, Random(index))
+        await environment.step(reply)
+        reward = await environment.score([reply], StopReason.DONE)
+        assert isinstance(reward, Scored)
+        return reward.part("success") or 0.0
+
+    return sum(asyncio.run(run(index)) for index in range(count)) / count
+
+
+def gold(task: Task) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, dict(arguments)) for name, arguments in task.payload["calls"]]
+
+
+# ------------------------------------------------------------------------------------------------ policies and controls
+
+
+@pytest.mark.parametrize("kind", NUM_CALLS)
+def test_the_oracle_solves_every_kind(kind: str) -> None:
+    assert measure("oracle", 60, kinds={kind: 1.0}) == 1.0
+    assert measure("oracle", 60, kinds={kind: 1.0}, num_tools=4, max_parameters=3, num_words=24) == 1.0
+
+
+def test_the_random_policy_fails() -> None:
+    assert measure("random", kinds=WITH_CALLS) <= 0.1
+    assert measure("random") <= 0.15  # mostly the tenth of its replies that makes no call, where none is wanted
+
+
+@pytest.mark.parametrize("schema", ["shuffled", "blanked"])
+def test_with_wrong_names_the_oracle_fails_wherever_a_call_is_due(schema: str) -> None:
+    assert measure("oracle", kinds=WITH_CALLS, schema=schema) == 0.0
+    assert measure("oracle", kinds=WITHOUT, schema=schema) == 1.0
+
+
+def test_the_demonstrator_is_mostly_wrong_and_now_and_then_right() -> None:
+    assert 0.85 <= measure("naive", kinds={"1call": 1.0}) <= 0.97  # one call in ten has a slip
+    for kinds in ({"2calls": 1.0, "3calls": 1.0}, {"missing": 1.0}, {"irrelevant": 1.0}):
+        assert 0.05 <= measure("naive", 300, kinds=kinds) <= 0.25
+        assert measure("naive", kinds=kinds, naive_skill=0.0) <= 0.03
+        assert measure("naive", kinds=kinds, naive_skill=1.0, naive_slip=0.0) == 1.0
+
+
+def test_a_slip_is_a_wrong_value_another_name_or_an_argument_left_out() -> None:
+    family = ToolCalls(prompt="short", kinds={"1call": 1.0})
+    policy = NaivePolicy(skill=0.0, slip=1.0)
+    found = set[str]()
+    for index in range(80):
+        task = family.task("train", index)
+        ((name, right),) = gold(task)
+        (call,) = policy.reply(task, task.prompt, Random(index)).tool_calls
+        made = json.loads(call.arguments)
+        assert call.name == name
+        assert made != right
+        found.add("value" if made.keys() == right.keys() else "left out" if made.keys() < right.keys() else "name")
+    assert found == {"value", "left out", "name"}
+
+
+def test_policies_do_not_read_the_gold_calls() -> None:
+    family = ToolCalls(prompt="short")
+    for index in range(40):
+        task = family.task("heldout", index)
+        blind = Task(environment=task.environment, prompt=task.prompt, payload={**task.payload, "calls": [], "kind": "?", "apis": []})
+        for name in ("oracle", "random", "naive"):
+            policy = family.policy(name)
+            assert policy.reply(blind, task.prompt, Random(index)) == policy.reply(task, task.prompt, Random(index))
+
+
+def test_the_chat_prompt_is_understood_with_the_api_from_the_template() -> None:
+    assert measure("oracle", 60, prompt="chat") == 1.0
+
+
+# ------------------------------------------------------------------------------------------------ what the agent reads
+
+
+def test_nothing_the_agent_reads_holds_a_call_or_the_kind() -> None:
+    family = ToolCalls(prompt="short")
+    for index in range(80):
+        task = family.task("heldout", index)
+        opening = asyncio.run(family.build_environment().reset(task, 0))
+        shown = "".join(message.text for message in opening.messages) + str(opening.tools)
+        assert task.payload["kind"] not in shown
+        for _, arguments in gold(task):
+            assert not any(f"{name} = {value}" in shown or f"{name}': '{value}" in shown for name, value in arguments.items())
+
+
+def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
+    for schema in ("shuffled", "blanked"):
+        family = ToolCalls(prompt="short", schema=schema)  # type: ignore[arg-type]
+        for index in range(40):
+            task = family.task("heldout", index)
+            opening = asyncio.run(family.build_environment().reset(task, index))
+            real = Reading.of(task, task.prompt).apis
+            shown = Reading.of(task, opening.messages).apis
+            assert [api.capability for api in shown] == [api.capability for api in real]
+            for own, other in zip(real, shown, strict=True):
+                assert own.name != other.name
+                assert [slot for _, slot in own.parameters] == [slot for _, slot in other.parameters]
+                assert all(a != b for (a, _), (b, _) in zip(own.parameters, other.parameters, strict=True))
+            assert [tool.name for tool in opening.tools] == [api.name for api in shown]
+
+
+# ------------------------------------------------------------------------------------------------ the reward
+
+
+def test_fine_rewards_by_hand() -> None:
+    family = ToolCalls(prompt="short", kinds={"1call": 1.0})
+    task = next(task for index in range(50) if len(gold(task := family.task("train", index))[0][1]) == 2)
+    ((name, arguments),) = gold(task)
+    (a, x), (b, y) = arguments.items()
+    # S_max = 1 (names) + 1 (argument names) + 2 (values) = 4; correctness = 6 S / 4 - 3; format adds 1 for a reply of calls alone.
+    for reply, total, success in (
+        (calls_message([(name, {a: x, b: y})]), 4.0, 1.0),
+        (calls_message([(name, {a: x, b: x})]), 1 + 6 * 3 / 4 - 3, 0.0),  # one value wrong: S = 1 + 1 + 1
+        (calls_message([(name, {a: x})]), 1 + 6 * 2.5 / 4 - 3, 0.0),  # one argument of two: S = 1 + 1/2 + 1
+        (calls_message([("nobody", {a: x, b: y})]), 1 + 6 * 0 / 4 - 3, 0.0),  # no name in common
+        (calls_message([(name, {a: x, b: y}), (name, {a: x, b: y})]), 1 + 6 * 3.5 / 4 - 3, 0.0),  # names {n} of {n, n}: 1/2
+        (words_message("which"), -3.0, 0.0),  # words where calls are wanted: no format, no correctness
+        (None, -3.0, 0.0),  # cut off
+    ):
+        reward, _ = play(family, task, reply, StopReason.DONE if reply else StopReason.MAX_TURN_TOKENS)
+        assert reward.total == pytest.approx(total)
+        assert reward.part("success") == success
+        assert (reward.part("format") or 0.0) + (reward.part("correctness") or 0.0) == pytest.approx(reward.total)
+
+
+def test_coarse_pays_only_all_or_nothing_and_the_scale_is_a_choice() -> None:
+    for index in range(20):
+        family = ToolCalls(prompt="short", kinds={"2calls": 1.0}, granularity="coarse", scale=1.0)
+        calls = gold(task := family.task("train", index))
+        assert play(family, task, calls_message(calls))[0].total == 2.0
+        assert play(family, task, calls_message(calls[::-1]))[0].total == 2.0
+        assert play(family, task, calls_message(calls[:1]))[0].total == 0.0
+
+
+def test_where_no_call_is_due_only_words_are_right() -> None:
+    family = ToolCalls(prompt="short", kinds=WITHOUT)
+    for index in range(20):
+        task = family.task("train", index)
+        api = task.payload["apis"][0]
+        for reply, total in ((words_message("which city"), 1.0), (calls_message([(api["name"], {})]), 0.0), (None, 0.0)):
+            reward, _ = play(family, task, reply)
+            assert reward.total == reward.part("success") == total
+        empty = text_message("assistant", "  ")
+        assert play(family, task, empty)[0].part("success") == 0.0
+
+
+def test_a_malformed_line_or_words_beside_a_call_spoil_the_format() -> None:
+    family = ToolCalls(prompt="short", kinds={"1call": 1.0})
+    task = family.task("train", 0)
+    right = calls_message(gold(task))
+    error = ToolCallError(kind="bad_call", raw="x", message="a call must be ...")
+    broken = Message(role="assistant", content=(), tool_calls=right.tool_calls, tool_errors=(error,))
+    talking = text_message("assistant", "Sure!", tool_calls=right.tool_calls)
+    assert (play(family, task, broken)[0].total, play(family, task, talking)[0].total) == (-3.0, 3.0)
+    assert [play(family, task, reply)[0].part("success") for reply in (broken, talking)] == [0.0, 0.0]
+
+
+def test_the_state_is_the_calls_made() -> None:
+    family = ToolCalls(prompt="short", kinds={"1call": 1.0})
+    task = family.task("train", 0)
+    ((name, arguments),) = gold(task)
+    _, made = play(family, task, calls_message([(name, arguments)]))
+    assert [(record.call.name, record.error) for record in made.tool_records] == [(name, None)]
+    _, again = play(family, task, calls_message([(name, arguments)]))
+    _, other = play(family, task, calls_message([("nobody", arguments)]))
+    assert made.state_hash() == again.state_hash() != other.state_hash()
+    assert "no tool 'nobody'" in (other.tool_records[0].error or "")
+    with pytest.raises(EnvironmentFault, match="after its episode ended"):
+        asyncio.run(made.step(words_message("more")))
