@@ -181,7 +181,7 @@ class Server:
         command += ["--block-size", str(settings["block_size"])] if settings.get("block_size") else []
         command += [] if has_tokenizer(settings["model"]) else ["--skip-tokenizer-init"]
         command += ["--load-format", "dummy"] if settings.get("random_weights") else []
-        # A session of its own: the server's workers outlive it where it ends while they compile.
+        # A process group of its own: the server's workers outlive it where it ends while they compile.
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True)
         self._wait()
 

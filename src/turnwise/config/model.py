@@ -38,8 +38,9 @@ class TokenizerSection(Section):
 class RendererSection(Section):
     """Messages to token ids."""
 
-    kind: Literal["tags", "chat"] = "tags"
-    """"tags": tags in running text. "chat": a chat model's own format through the `renderers` package."""
+    kind: Literal["tags", "calls", "chat"] = "tags"
+    """"tags": tags in running text. "calls": several tool calls with named arguments, for models from scratch.
+    "chat": a chat model's own format through the `renderers` package."""
     format: Literal["search_r1", "retool"] = "search_r1"
     """For "tags": Search-R1's (think, search, information, answer) or ReTool's (think, code, interpreter, boxed answer)."""
     name: str = "qwen3"

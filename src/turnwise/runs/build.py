@@ -21,6 +21,7 @@ from turnwise.core.types import ToolSpec
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model, load_model
+from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
@@ -69,14 +70,17 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedT
     path = config.tokenizer.path or config.model.path
     if path:
         return load_tokenizer(Path(path))
-    specials = FORMATS[config.renderer.format].special_tokens if config.renderer.kind == "tags" else QWEN3_SPECIAL_TOKENS
-    return train_tokenizer(family.texts(config.tokenizer.num_texts), vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
+    formats = {"tags": FORMATS[config.renderer.format].special_tokens, "calls": CALLS_FORMAT.special_tokens, "chat": QWEN3_SPECIAL_TOKENS}
+    texts, specials = family.texts(config.tokenizer.num_texts), formats[config.renderer.kind]
+    return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
 
 
 def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
     """The recipe's renderer."""
     if config.renderer.kind == "tags":
         return TagRenderer(tokenizer, FORMATS[config.renderer.format], max_observation_tokens=config.renderer.max_observation_tokens)
+    if config.renderer.kind == "calls":
+        return CallsRenderer(tokenizer, max_observation_tokens=config.renderer.max_observation_tokens)
     from turnwise.rendering.chat import ChatRenderer
 
     return ChatRenderer(tokenizer, name=config.renderer.name)

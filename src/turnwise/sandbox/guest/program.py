@@ -44,7 +44,7 @@ class _Entropy:
         if name != "numpy.random":
             return None
         sys.meta_path.remove(self)
-        spec: Any = next(spec for finder in sys.meta_path if (spec := finder.find_spec(name, path, target)) is not None)
+        spec: Any = next(found for finder in sys.meta_path if (found := finder.find_spec(name, path, target)) is not None)
         load = spec.loader.exec_module
 
         def load_and_seed(module: Any) -> None:
