@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint setup bench peers golden golden-check clean
+.PHONY: help demo test test-slow soak lint setup bench peers golden golden-check clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -16,7 +16,13 @@ demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from nothing and write a rep
 	$(BIN)/turnwise train recipes/search_r1/tiny.toml
 
 test: lint ## Lint, types and tests.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(STAMP) ## The long part of the sandbox's tests: hundreds of kills, cancellations and escape attempts.
+	$(BIN)/python -m pytest tests/sandbox -m slow --durations=5
+
+soak: $(STAMP) ## 100,000 sandboxed executions; fails when anything is left behind.
+	$(BIN)/python benchmarks/sandbox_soak.py
 
 lint: $(STAMP) ## Lint and types.
 	$(BIN)/ruff check .
