@@ -34,6 +34,7 @@ def run_parity_gate(system: System, *, step: int) -> Parity:
     groups = asyncio.run(worker.run_groups(tasks, group_size=1))
     samples = [sample for group in groups for trajectory in group.trajectories for sample in to_samples(trajectory)]
     if not samples:
+        worker.failure.check(groups)  # says why, as it would for a rollout
         errors = "; ".join(str(t.error) for group in groups for t in group.trajectories)
         raise TrainingError(f"parity gate before step {step + 1}: no token could be sampled ({errors})")
     set_threads(config.train.num_threads)
