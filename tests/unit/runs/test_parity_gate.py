@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from turnwise.config.load import load_config
-from turnwise.core.errors import TrainingError
+from turnwise.core.errors import EnvironmentFault, TrainingError
 from turnwise.core.types import Completion, IntArray, SamplingParams, to_floats
 from turnwise.engines.local import LocalEngine
 from turnwise.runs.build import System, build_system
@@ -95,5 +95,5 @@ def test_a_system_that_cannot_sample_is_refused(system: System) -> None:
     with torch.no_grad():
         next(broken.parameters()).fill_(float("nan"))
     engine = LocalEngine(broken, max_concurrency=8, max_context=384, decode=system.tokenizer.decode)
-    with pytest.raises(TrainingError, match=r"no token could be sampled .*not finite"):
+    with pytest.raises(EnvironmentFault, match=r"could not be scored.*not finite"):
         run_parity_gate(replace(system, engine=engine), step=0)

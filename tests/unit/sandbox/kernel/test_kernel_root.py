@@ -102,6 +102,8 @@ def test_extra_paths_are_shown_read_only(in_root, tmp_path):
 
 
 def test_scratch_is_bounded_and_its_own(in_root):
+    if sys.prefix.startswith("/tmp/"):
+        pytest.skip("the interpreter lies under /tmp, which is then a folder of the root and no link into the scratch folder")
     uid, gid = OWN
 
     def fill():
