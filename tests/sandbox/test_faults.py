@@ -18,6 +18,7 @@ from processes import by_role, descendants, describe, group_folders, open_descri
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox.kernel import syscalls
+from turnwise.sandbox.kernel.owner import own_tag
 from turnwise.sandbox.supervisor import LocalSandbox
 from turnwise.sandbox.types import Execution, Limits, Program
 
@@ -361,6 +362,8 @@ def test_running_out_of_descriptors_is_an_error_of_the_sandbox_and_passes(run):
 
 MESS = {
     "chmod 000": "import os\nos.makedirs('a/b/c')\nfor n in ('a/b', 'a', '.', '..'): os.chmod(n, 0)",
+    "forbidden": "import os\nos.chmod('.', 0)",
+    "tmp forbidden": "import os\nos.chmod(os.environ['TMPDIR'], 0)",
     "deep tree": "import os\nfor _ in range(900):\n  os.mkdir('d' * 200)\n  os.chdir('d' * 200)",
     "many files": "import os\nfor i in range(900): open(str(i), 'w').close()",
     "odd names": "import os\nfor n in (b'\\xff\\xfe', b'\\n', b'-rf', b'...', b' '): open(n, 'w').close()",
@@ -435,12 +438,13 @@ asyncio.run(main())
 
 
 def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
-    dead = subprocess.run(
-        [sys.executable, "-c", "import os, sys; sys.stdout.write(str(os.getpid()))"], capture_output=True, text=True, check=True
-    )
-    stale = Path(f"/tmp/turnwise-sandbox-{dead.stdout}-stale")
-    used = Path(f"/tmp/turnwise-sandbox-{os.getpid()}-used")
-    for folder in (stale, used):
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from turnwise.sandbox.kernel.owner import own_tag; sys.stdout.write(own_tag())"
+    source = str(Path(__file__).parents[2] / "src")
+    dead = subprocess.run([sys.executable, "-c", code, source], capture_output=True, text=True, check=True).stdout
+    stale = Path(f"/tmp/turnwise-sandbox-{dead}-stale")
+    used = Path(f"/tmp/turnwise-sandbox-{own_tag()}-used")
+    elsewhere = Path(f"/tmp/turnwise-sandbox-{dead.rpartition('-')[0]}-1-elsewhere")  # of another pid namespace: nobody knows from here
+    for folder in (stale, used, elsewhere):
         (folder / "cell0" / "work").mkdir(parents=True)
         (folder / "cell0").chmod(0)
 
@@ -455,9 +459,11 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
             pytest.skip(f"level process cannot be had here: {error}")
         assert not stale.exists()
         assert used.exists()
+        assert elsewhere.exists()
     finally:
-        used.joinpath("cell0").chmod(0o700)
-        shutil.rmtree(used)
+        for folder in (used, elsewhere):
+            folder.joinpath("cell0").chmod(0o700)
+            shutil.rmtree(folder)
 
 
 # ------------------------------------------------------------------------------------------------ soak

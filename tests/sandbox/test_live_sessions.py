@@ -166,13 +166,13 @@ def test_a_forged_answer_harms_only_its_own_session(sandbox, run, forged):
     run(work())
 
 
-def test_an_early_answer_does_not_shift_the_next(with_session):
-    """Code that answers for itself must not make every later answer that of the call before."""
+@pytest.mark.parametrize("call", ["", ', "call": 1'])
+def test_an_early_answer_does_not_shift_the_next(with_session, call):
+    """Code that answers for itself, also by the call's own number, must not make every later answer that of the call before."""
 
     async def work(session):
-        await session.run("import os, time\nos.write(3, b'{\"value\": \"forged\"}')\ntime.sleep(0.1)\n'late'")
-        await asyncio.sleep(0.3)
-        assert (await session.run("1 + 1")).value == "2"
+        await session.run(f"import os, time\nos.write(3, b'{{\"value\": \"forged\"{call}}}')\ntime.sleep(0.1)\n'late'")
+        assert [(await session.run(f"{number} + 1")).value for number in range(3)] == ["1", "2", "3"]
 
     with_session(work)
 

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from turnwise.core.errors import SandboxError
+from turnwise.sandbox.kernel.owner import own_tag
 from turnwise.sandbox.types import Execution, Limits, Program
 
 PROPERTIES = {
@@ -267,7 +268,7 @@ def _targets() -> Iterator[tuple[dict[str, Any], socket.socket, subprocess.Popen
     """Things on the host that a program must not reach."""
     with contextlib.ExitStack() as stack:
         secret = secrets.token_hex(16)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"turnwise-sandbox-{os.getpid()}-canary-"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"turnwise-sandbox-{own_tag()}-canary-"))
         os.chmod(folder, 0o777)  # so that only the sandbox stands in the way
         path = os.path.join(folder, "secret")
         with open(path, "w") as file:

@@ -76,6 +76,9 @@ class _Place:
         plan = self.plan
         self.scratch_fd = os.open(plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.folders = {name: files.open_folder(self.scratch_fd, name) for name in ("work", "tmp")}
+        self.looks = [(name, os.fstat(fd)) for name, fd in self.folders.items()]
+        # Only a file system of its own counts nobody else's files.
+        self.num_free_files = os.fstatvfs(self.scratch_fd).f_ffree if self.plan.own_pids else None
 
     # -------------------------------------------------------------------------------------------- one-shot programs
 
@@ -115,11 +118,12 @@ class _Place:
         # Straight to waiting: a page that is written while the child lives is copied, one written afterwards is not.
         poll.register(pidfd, select.POLLIN)
         ended = wire.BY_ITSELF
-        while pidfd not in (ready := {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}):
-            if ready or time.monotonic() >= deadline:
-                ended = wire.KILLED if ready else wire.WALL
-                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-                break
+        ready = poll.poll(wall_s * 1000)
+        while not ready and time.monotonic() < deadline:  # woken too early
+            ready = poll.poll((deadline - time.monotonic()) * 1000)
+        if (pidfd, select.POLLIN) not in ready:
+            ended = wire.KILLED if ready else wire.WALL
+            os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         if ended == wire.KILLED:
             wire.receive_packet(self.connection)  # nothing but "kill" comes now, or the end of the stream
         poll.unregister(pidfd)
@@ -132,7 +136,9 @@ class _Place:
         outputs = packet[wire.RUN.size :]
         found = [files.open_file(self.scratch_fd, "work/" + name) for name in outputs.decode().split("\0")] if outputs else []
         report = wire.REPORT.pack(status, ended, elapsed_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, disk_full)
-        return report + bytes(fd is not None for fd in found), [fd for fd in found if fd is not None]
+        if not found:
+            return report, found
+        return report + bytes([fd is not None for fd in found]), [fd for fd in found if fd is not None]
 
     def _disk_full(self) -> bool:
         room = os.fstatvfs(self.scratch_fd)
@@ -249,8 +255,13 @@ class _Place:
     # -------------------------------------------------------------------------------------------- leaving nothing behind
 
     def kill_tree(self) -> None:
-        """Kill and reap every process that descends from this one."""
+        """Kill and reap every process that descends from this one: orphans are its children, so that it has none when none is left."""
         while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
+            except ChildProcessError:
+                return
             if self.plan.children is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
@@ -258,20 +269,22 @@ class _Place:
                 # Killing a child hands its children to this subreaper: they are in the list the next time round.
                 for pid in os.pread(self.plan.children, 1 << 20, 0).split():
                     os.kill(int(pid), signal.SIGKILL)
-            try:
-                if os.waitpid(-1, 0) == (0, 0):
-                    return
-            except ChildProcessError:
-                return
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, 0)
 
     def _wipe(self) -> bool:
-        """Empty `work` and `tmp`. False when that failed, or the folders are not the ones they were."""
+        """Empty `work` and `tmp`. False when that failed, or the folders are not what they were."""
         try:
-            for name, fd in self.folders.items():
-                if os.listdir(fd):
-                    files.remove_tree(fd)
-                if os.stat(name, dir_fd=self.scratch_fd, follow_symlinks=False).st_ino != os.fstat(fd).st_ino:
+            if os.fstatvfs(self.scratch_fd).f_ffree != self.num_free_files:  # mostly there is no file more than at first
+                for fd in self.folders.values():
+                    if os.listdir(fd):
+                        files.remove_tree(fd)
+                if len(os.listdir(self.scratch_fd)) != len(self.folders):
                     return False
-            return len(os.listdir(self.scratch_fd)) == len(self.folders)
+            for name, look in self.looks:
+                now = os.stat(name, dir_fd=self.scratch_fd, follow_symlinks=False)
+                if now.st_ino != look.st_ino or now.st_mode != look.st_mode:
+                    return False
+            return True
         except OSError:
             return False

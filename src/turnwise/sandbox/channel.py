@@ -42,6 +42,7 @@ class Channel:
         self._ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._call: int | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `loop` watch the descriptors."""
@@ -57,9 +58,11 @@ class Channel:
         self.stdout.reset(limit)
         self.stderr.reset(limit)
 
-    def expect(self) -> asyncio.Future[dict[str, Any]]:
-        """The next answer. Fails with ConnectionError when the process ends first."""
+    def expect(self, call: int | None = None) -> asyncio.Future[dict[str, Any]]:
+        """The next answer; with a number, the next that carries it: code may have answered an earlier call itself, and the interpreter
+        then answers it again. Fails with ConnectionError when the process ends first."""
         assert self._loop is not None
+        self._call = call
         self._answer = self._loop.create_future()
         if self._ended:
             self._fail()
@@ -97,7 +100,9 @@ class Channel:
             self._end()
             return
         answer = self._parse(data)
-        if answer is not None and self._answer is not None and not self._answer.done():
+        if answer is None or (self._call is not None and answer.get("call") != self._call):
+            return
+        if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
     def _parse(self, data: bytes) -> dict[str, Any] | None:

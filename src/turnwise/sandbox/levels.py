@@ -9,9 +9,9 @@ none      nothing; refused unless asked for by name
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,7 +23,9 @@ from turnwise.core.errors import SandboxError
 from turnwise.sandbox.canaries import PROPERTIES, run_canaries
 from turnwise.sandbox.cell import CellKind
 from turnwise.sandbox.handles import Cell
+from turnwise.sandbox.kernel import files
 from turnwise.sandbox.kernel.cgroups import CgroupPool
+from turnwise.sandbox.kernel.owner import is_dead, own_tag
 from turnwise.sandbox.kernel.probe import Capabilities, probe
 from turnwise.sandbox.requests import CELL_PIDS, CellKey
 from turnwise.sandbox.types import Execution, Limits, Program
@@ -89,6 +91,8 @@ def find_host(wanted: str, *, allow_unsafe: bool) -> Host:
         )
     if level in reasons:
         raise SandboxError(f"level {level!r} cannot be had here: {reasons[level]}")
+    if level == "none" and not found.has_children_file:
+        raise SandboxError("/proc does not list a process's children, so what a program starts could not be ended; mount /proc")
     return Host(level, found, reasons)
 
 
@@ -111,7 +115,7 @@ class Host:
         self._folder: Path | None = None
         sweep_stale_folders()
         if level != "full":
-            self._folder = Path(tempfile.mkdtemp(prefix=f"turnwise-sandbox-{os.getpid()}-"))
+            self._folder = Path(tempfile.mkdtemp(prefix=f"turnwise-sandbox-{own_tag()}-"))
             self._folder.chmod(0o711)
 
     @property
@@ -127,7 +131,6 @@ class Host:
             "user_namespace": self.user_namespace,
             "landlock_abi": self.landlock_abi,
             "seccomp": self.level != "none",
-            "children_file": self.capabilities.has_children_file,
             "extra_paths": [],
         }
 
@@ -161,7 +164,7 @@ class Host:
             cell.cgroup.give_back()
             cell.cgroup = None
         if cell.scratch is not None:
-            shutil.rmtree(cell.scratch, ignore_errors=True)
+            _remove(cell.scratch)
 
     def close(self) -> None:
         """Remove cgroups and folders."""
@@ -169,16 +172,26 @@ class Host:
             self._cgroups.close()
             self._cgroups = None
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
             self._folder = None
 
 
 def sweep_stale_folders() -> None:
     """Remove folders whose owner ended without closing its sandbox."""
-    for folder in Path(tempfile.gettempdir()).glob("turnwise-sandbox-*-*"):
-        owner = folder.name.split("-")[2]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}") and os.path.isdir("/proc/self"):
-            shutil.rmtree(folder, ignore_errors=True)
+    for folder in Path(tempfile.gettempdir()).glob("turnwise-sandbox-*-*-*-*"):
+        if is_dead("-".join(folder.name.split("-")[2:5])):
+            _remove(folder)
+
+
+def _remove(folder: str | Path) -> None:
+    """Remove a folder and what a program made of it: also what has no permissions left. Others' files stay."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            files.remove_tree(fd)
+        finally:
+            os.close(fd)
+        os.rmdir(folder)
 
 
 RunCanary = Callable[[Program, Limits], Awaitable[Execution]]
@@ -235,6 +248,6 @@ def enforced_properties(host: Host) -> dict[str, str]:
     if level == "uid":
         found |= dict.fromkeys(("kill_tree", "signals", "fs_meta"), "a user id of its own")
         found.setdefault("pids", "RLIMIT_NPROC of a user id of its own")
-    if level in ("process", "seccomp") and host.capabilities.has_children_file:
+    if level in ("process", "seccomp"):
         found["kill_tree"] = "child subreaper"
     return found

@@ -52,6 +52,7 @@ class LocalSession:
         self._on_close = on_close
         self._folder = "work"
         self._busy = False
+        self._num_calls = 0
         self._overflow = asyncio.Event()
         self._over: str | None = None
         self._channel: Channel | None = None
@@ -132,9 +133,10 @@ class LocalSession:
         assert self._channel is not None
         source = to_bytes(code)
         payload = wire.to_memfd([source])
-        answer = self._channel.expect()
+        self._num_calls += 1
+        answer = self._channel.expect(self._num_calls)
         try:
-            wire.send(self._channel.connection, {"op": "run", "size": len(source)}, [payload])
+            wire.send(self._channel.connection, {"op": "run", "size": len(source), "call": self._num_calls}, [payload])
             return await answer
         except (ConnectionError, BrokenPipeError):
             return None

@@ -19,6 +19,7 @@ MAX_PACKET = 64 << 10
 MAX_FDS = 16
 
 _FD_SIZE = array.array("i").itemsize
+_INTS = [struct.Struct(f"{count}i") for count in range(MAX_FDS + 1)]
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * _FD_SIZE)
 
 
@@ -39,9 +40,7 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, list[int]]:
     fds: list[int] = []
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            whole = array.array("i")
-            whole.frombytes(content[: len(content) - len(content) % _FD_SIZE])
-            fds += whole
+            fds += _INTS[len(content) // _FD_SIZE].unpack_from(content)
     return data, fds
 
 

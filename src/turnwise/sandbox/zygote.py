@@ -171,7 +171,7 @@ class _Zygote:
             syscalls.drop_bounding_set()
             if self.landlock_abi:
                 self.rulesets = {network: self._build_ruleset(root.SCRATCH_PARENT, network) for network in self.filters}
-        elif config["children_file"]:
+        elif self.level != "uid" or os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             syscalls.set_child_subreaper()
             self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         syscalls.set_dumpable(False)

@@ -62,7 +62,7 @@ class LiveInterpreter:
                 _flush()
                 os._exit(exit_status(leave.code))
             try:
-                wire.send(self._connection, answer)
+                wire.send(self._connection, {**answer, "call": header["call"]})
             except OSError:
                 return
 

@@ -1,8 +1,8 @@
 """Pooled control groups: total memory and number of processes of everything a cell starts, and counts of what was refused.
 
 Version 2, or version 1 with its memory and pids hierarchies, whichever lets this user make groups; found out by making one. Groups are kept
-and used again, since making one costs more than joining one. A name carries its owner's pid and start time, so what a killed owner left is
-swept by the next. A process joins by writing b"0" to the group's descriptors, which works without any path; close them before it runs
+and used again, since making one costs more than joining one. A name carries its owner's tag, so what a killed owner left is swept by the
+next. A process joins by writing b"0" to the group's descriptors, which works without any path; close them before it runs
 untrusted code.
 
 It does not move its own process and does not enable controllers where that would take moving others.
@@ -20,7 +20,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_NAME = re.compile(r"turnwise-(\d+)-(\d+)-\d+")
+from turnwise.sandbox.kernel.owner import TAG, is_dead, own_tag
+
+_NAME = re.compile(rf"turnwise-({TAG.pattern})-\d+")
 _KILL_DEADLINE_S = 2.0
 _CONTROLLERS = ("memory", "pids")
 _numbers = itertools.count()
@@ -99,7 +101,7 @@ class Cgroup:
     def memory_bytes(self) -> int:
         """Memory charged to the group now."""
         name = "memory.current" if self._layout.version == 2 else "memory.usage_in_bytes"
-        with open(f"{self._folders[0]}/{name}", encoding="ascii") as file:
+        with open(f"{self._folders[0]}/{name}", "rb") as file:
             return int(file.read())
 
     def processes(self) -> list[int]:
@@ -190,7 +192,7 @@ class CgroupPool:
         if self.free:
             cgroup = self.free.pop()
         else:
-            cgroup = Cgroup(self, self._layout, f"turnwise-{os.getpid()}-{_start_time(os.getpid())}-{next(_numbers)}")
+            cgroup = Cgroup(self, self._layout, f"turnwise-{own_tag()}-{next(_numbers)}")
             self._all.append(cgroup)
         cgroup.set_limits(memory_bytes, num_pids)
         cgroup.mark()
@@ -210,7 +212,7 @@ def sweep_stale(parents: tuple[str, ...]) -> int:
     for parent in parents:
         for name in _names(parent):
             match = _NAME.fullmatch(name)
-            if match is None or _start_time(int(match[1])) == match[2]:
+            if match is None or not is_dead(match[1]):
                 continue
             folder = f"{parent}/{name}"
             with contextlib.suppress(OSError):  # another process sweeps too, or a process there cannot be killed yet
@@ -244,16 +246,6 @@ def _names(parent: str) -> list[str]:
         return os.listdir(parent)
     except OSError:
         return []
-
-
-def _start_time(pid: int) -> str:
-    """When a living process started, in ticks since boot; "" when there is none. Tells two processes with one pid apart."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # ended, and not waited for by whoever started it
 
 
 def _child_joins(cgroup: Cgroup) -> bool:

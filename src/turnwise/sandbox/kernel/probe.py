@@ -42,7 +42,7 @@ class Capabilities:
     """Landlock version that was seen to refuse a file; 0 for none."""
     seccomp: bool
     has_children_file: bool
-    """/proc lists the children of a process, so that a subreaper can find orphans."""
+    """/proc lists the children of a process, so that a subreaper can find orphans. Needed where a cell has no pid namespace or user id."""
     failures: dict[str, str] = field(default_factory=dict)
     """What did not work: name to the error."""
 
@@ -61,11 +61,17 @@ class Capabilities:
         lacking: dict[str, list[str]] = {
             "full": [] if self.direct_namespaces or self.user_namespaces else ["direct_namespaces", "user_namespaces"],
             "uid": [] if self.first_uid is not None else ["other_uid"],
-            "process": [] if self.landlock_abi else ["landlock"],
+            "process": [],
+            "seccomp": [],
         }
-        lacking["uid"] += lacking["process"]
+        if not self.landlock_abi:
+            lacking["uid"].append("landlock")
+            lacking["process"].append("landlock")
+        if not self.has_children_file:
+            lacking["process"].append("children_file")
+            lacking["seccomp"].append("children_file")
         if not self.seccomp:
-            for names in (*lacking.values(), lacking.setdefault("seccomp", [])):
+            for names in lacking.values():
                 names.append("seccomp")
         return {
             level: "; ".join(f"{name}: {self.failures.get(name, 'failed')}" for name in names) for level, names in lacking.items() if names
@@ -141,6 +147,9 @@ def _capabilities() -> dict[str, Any]:
     direct = uid_range is not None and works("direct_namespaces", lambda: _isolate(None, uid_range[0] + 1), flags)
     if uid_range is None:
         failures["direct_namespaces"] = failures["other_uid"]
+    has_children_file = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+    if not has_children_file:
+        failures["children_file"] = "/proc does not list a process's children, so that orphans could not be found and ended"
     abi = landlock.landlock_abi()
     if abi == 0:
         failures["landlock"] = "the kernel has no Landlock, or it is disabled"
@@ -151,7 +160,7 @@ def _capabilities() -> dict[str, Any]:
         "num_uids": uid_range[1] if uid_range else 0,
         "landlock_abi": abi if abi and works("landlock", lambda: _refuse_a_file(abi)) else 0,
         "seccomp": works("seccomp", _refuse_a_socket),
-        "has_children_file": os.path.exists(f"/proc/self/task/{os.getpid()}/children"),
+        "has_children_file": has_children_file,
         "failures": failures,
     }
 

@@ -29,6 +29,8 @@ EVERYTHING = {
         ({"direct_namespaces": False, "user_namespaces": False}, "uid"),
         ({"direct_namespaces": False, "user_namespaces": False, "first_uid": None}, "process"),
         ({"direct_namespaces": False, "user_namespaces": False, "landlock_abi": 0}, "seccomp"),
+        ({"direct_namespaces": False, "user_namespaces": False, "first_uid": None, "has_children_file": False}, "none"),
+        ({"direct_namespaces": False, "user_namespaces": False, "has_children_file": False}, "uid"),  # whose programs have a user id each
         ({"seccomp": False}, "none"),
     ],
 )
