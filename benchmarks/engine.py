@@ -1,13 +1,16 @@
 """The local engine against what people use today, on this machine, as JSON on standard output.
 
     python benchmarks/engine.py [--sizes 2M 20M] [--sequences 64] [--new-tokens 48] [--rounds 3] [--turns 10] [--skip NAME ...]
+                                [--only NAME ...]
 
 Single turn: every contender samples `--new-tokens` tokens for each of `--sequences` prompts of `PROMPT` tokens, all of one length (the
 best case for padding). Multi-turn: 64 trajectories in groups of 8, a system prompt of 300 tokens, a task of 30 tokens per group,
-`--turns` replies of 24 tokens with observations of 32 between them; contenders without a prefix cache get the whole history each turn.
+`--turns` replies of 24 tokens with observations of 32 between them; every contender but ours gets the whole history each turn.
+vLLM runs the same weights in the environment of `peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix
+caching; where the environment is missing its columns say so.
 Contenders take turns within a round, the first round does not count, and everything runs on one thread.
 
-Two clocks: seconds on the wall, and processor seconds of this process, which other processes disturb less. Ratios use the second.
+Two clocks: seconds on the wall, and processor seconds of the contender's processes, which others disturb less. Ratios of both.
 The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32, same thread, same rounds) would need for
 the multiply-adds of the weights, each sampled or prompt token once.
 """
@@ -16,11 +19,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import os
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,9 +58,22 @@ SIZES: dict[str, tuple[int, dict[str, int]]] = {
     ),
 }
 
+NAMES = ["paged", "paged_modules", "slots", "generate", "generate_batch", "vllm", "vllm_http"]
+
 Prompts = list[list[int]]
 Turn = Callable[[Prompts, int], Prompts]
-"""Prompts and the number of new tokens to replies. `None` prompts mean: everything is over, forget it."""
+"""Prompts and the number of new tokens to replies."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One engine."""
+
+    turn: Turn
+    finish: Callable[[], None] = lambda: None
+    """All conversations are over."""
+    processor_s: Callable[[], float] = time.process_time
+    close: Callable[[], None] = lambda: None
 
 
 def build(size: str, attention: str | None = None) -> PreTrainedModel:
@@ -63,7 +86,7 @@ def build(size: str, attention: str | None = None) -> PreTrainedModel:
     return model
 
 
-def engine_turn(engine: Any) -> tuple[Turn, Callable[[], None]]:
+def engine_turn(engine: Any) -> Contender:
     """A contender from an object with `generate`, `release` and `adopt`."""
     version = 0
 
@@ -88,10 +111,10 @@ def engine_turn(engine: Any) -> tuple[Turn, Callable[[], None]]:
         asyncio.run(run())
         engine.adopt(version)
 
-    return turn, finish
+    return Contender(turn, finish)
 
 
-def generate_turn(model: PreTrainedModel) -> tuple[Turn, Callable[[], None]]:
+def generate_turn(model: PreTrainedModel) -> Contender:
     """transformers `generate`: one batch, padded on the left, whole history."""
 
     def turn(prompts: Prompts, new_tokens: int) -> Prompts:
@@ -103,34 +126,117 @@ def generate_turn(model: PreTrainedModel) -> tuple[Turn, Callable[[], None]]:
         )
         return out[:, longest:].tolist()  # type: ignore[no-any-return]
 
-    return turn, lambda: None
+    return Contender(turn)
 
 
-def generate_batch_turn(model: PreTrainedModel) -> tuple[Turn, Callable[[], None]]:
+def generate_batch_turn(model: PreTrainedModel) -> Contender:
     """transformers' continuous batching, whole history."""
 
     def turn(prompts: Prompts, new_tokens: int) -> Prompts:
         done = model.generate_batch(inputs=prompts, generation_config=_generation(model, new_tokens), progress_bar=False)
         return [list(r.generated_tokens) for r in sorted(done.values(), key=lambda r: int(r.request_id.split("_")[-1]))]
 
-    return turn, lambda: None
+    return Contender(turn)
 
 
 def _generation(model: PreTrainedModel, new_tokens: int, **more: Any) -> GenerationConfig:
     return GenerationConfig(max_new_tokens=new_tokens, do_sample=True, top_k=0, top_p=1.0, pad_token_id=0, eos_token_id=-1, **more)
 
 
-def contenders(size: str, sequences: int, context: int, skip: list[str]) -> dict[str, tuple[Turn, Callable[[], None]]]:
-    """Name to contender. A peer in an environment of its own (vLLM over HTTP) is one more `Turn` in this table."""
+def signal_all(pid: int, number: int) -> None:
+    """To a process and all that it started (Linux)."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    for each in family:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, number)
+
+
+class Missing(Exception):
+    """A contender that is not there; the message says why."""
+
+
+def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
+    """vLLM in its own environment on the same weights; raises Missing.
+
+    It is stopped whenever it is not its turn: its processes wait by spinning and would take the processor from the others.
+    """
+    root = Path(__file__).parents[1]
+    python = root / ".venv-vllm" / "bin" / "python"
+    if not python.exists():
+        raise Missing("vLLM is not installed; sh peers/vllm_setup.sh makes .venv-vllm")
+    folder = tempfile.TemporaryDirectory()
+    build(size, "sdpa").save_pretrained(folder.name)
+    log = Path(folder.name) / "vllm.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [python, root / "peers" / "vllm_decode.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    spent = 0.0
+
+    def ask(request: dict[str, Any]) -> dict[str, Any]:
+        if process.poll() is not None:
+            raise Missing(f"vLLM has ended with status {process.returncode}")
+        process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+        line = process.stdout.readline()  # type: ignore[union-attr]
+        answer = json.loads(line) if line else {"error": "it ended: " + " ".join(log.read_text().splitlines()[-3:])[-400:]}
+        if "error" in answer:
+            close()
+            raise Missing(f"vLLM: {answer['error']}")
+        return answer  # type: ignore[no-any-return]
+
+    def turn(prompts: Prompts, new_tokens: int) -> Prompts:
+        nonlocal spent
+        request = {"kind": "decode", "prompts": prompts, "max_tokens": new_tokens, "temperature": 1.0, "return_replies": True}
+        signal_all(process.pid, signal.SIGCONT)
+        answer = ask(request)
+        signal_all(process.pid, signal.SIGSTOP)
+        spent += answer["processor_s"]
+        return answer["replies"]  # type: ignore[no-any-return]
+
+    def close() -> None:
+        signal_all(process.pid, signal.SIGCONT)
+        process.stdin.close()  # type: ignore[union-attr]
+        process.wait(60)
+        folder.cleanup()
+
+    settings = {"max_context": context + 1, "max_sequences": sequences, "threads": 1, "cache_gib": 2, "block_size": 32}
+    ask({"mode": mode, "model": folder.name, **settings})
+    signal_all(process.pid, signal.SIGSTOP)
+    return Contender(turn, processor_s=lambda: spent, close=close)
+
+
+def contenders(size: str, sequences: int, context: int, names: list[str]) -> dict[str, Contender]:
+    """Name to contender of those in this process."""
     shape = {"max_concurrency": sequences, "max_context": context}
-    makers: dict[str, Callable[[], tuple[Turn, Callable[[], None]]]] = {
+    makers: dict[str, Callable[[], Contender]] = {
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
         "paged_modules": lambda: engine_turn(PagedEngine(build(size), **shape, fused=False)),
         "slots": lambda: engine_turn(LocalEngine(build(size), **shape)),
         "generate": lambda: generate_turn(build(size, "sdpa")),
         "generate_batch": lambda: generate_batch_turn(build(size, "sdpa")),
     }
-    return {name: make() for name, make in makers.items() if name not in skip}
+    return {name: makers[name]() for name in names if name in makers}
+
+
+def start_peers(size: str, sequences: int, context: int, names: list[str]) -> tuple[dict[str, Contender], dict[str, str]]:
+    """vLLM, which takes minutes to start: once for all comparisons of a size. Name to contender, and name to reason where it is missing."""
+    found, missing = {}, {}
+    for name, mode in (("vllm", "offline"), ("vllm_http", "http")):
+        try:
+            if name in names:
+                found[name] = start_vllm(size, mode, sequences, context)
+        except Missing as cause:
+            missing[name] = str(cause)
+    return found, missing
 
 
 def matmul_flops_per_s() -> float:
@@ -149,11 +255,11 @@ def matmul_flops_per_s() -> float:
     return best
 
 
-def measure(run: Callable[[], int]) -> dict[str, float]:
+def measure(run: Callable[[], int], processor_s: Callable[[], float]) -> dict[str, float]:
     """Sampled tokens per second on both clocks."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), processor_s()
     tokens = run()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall, cpu = time.perf_counter() - wall, processor_s() - cpu
     return {"wall_s": wall, "cpu_s": cpu, "tokens_per_cpu_s": tokens / cpu, "tokens_per_wall_s": tokens / wall}
 
 
@@ -187,29 +293,43 @@ def multi_turn(size: str, turns: int) -> Callable[[Turn, int], int]:
     return run
 
 
+def multi_turn_context(turns: int) -> int:
+    """Tokens of a conversation at its end."""
+    return SYSTEM + TASK + turns * (REPLY + OBSERVATION)
+
+
 def unique_tokens(turns: int) -> int:
     """Tokens of a multi-turn run that a perfect prefix cache computes: the last sampled token of a trajectory never runs."""
     return SYSTEM + GROUPS * TASK + GROUPS * GROUP_SIZE * (turns * REPLY + (turns - 1) * OBSERVATION - 1)
 
 
-def compare(size: str, job: Callable[[Turn, int], int], entries: dict[str, Any], rounds: int, tokens_needed: int) -> dict[str, Any]:
-    """All contenders, interleaved."""
+def compare(
+    size: str, job: Callable[[Turn, int], int], entries: dict[str, Contender], missing: dict[str, str], rounds: int, tokens_needed: int
+) -> dict[str, Any]:
+    """All contenders, interleaved; one that fails is left out with its reason, the others go on."""
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in entries}
     limits = []
     for number in range(rounds + 1):
         limits.append(matmul_flops_per_s())
-        for name, (turn, finish) in entries.items():
-            rows[name].append(measure(lambda turn=turn, number=number: job(turn, number)))  # type: ignore[misc]
-            finish()
+        for name, entry in tuple(entries.items()):
+            try:
+                rows[name].append(measure(lambda entry=entry, number=number: job(entry.turn, number), entry.processor_s))  # type: ignore[misc]
+            except Missing as cause:
+                del entries[name]
+                missing[name] = str(cause)
+                continue
+            entry.finish()
             print(f"{size} round {number} {name}: {rows[name][-1]['cpu_s']:.2f} cpu s", file=sys.stderr, flush=True)
-    report: dict[str, Any] = {"matmul_gflops_per_s": statistics.median(limits) / 1e9}
+    report: dict[str, Any] = {"matmul_gflops_per_s": statistics.median(limits) / 1e9, **{n: {"skipped": why} for n, why in missing.items()}}
     parameters = num_parameters(build(size))
     for name in entries:
         kept = rows[name][1:]
         median = {key: statistics.median(row[key] for row in kept) for key in kept[0]}
         median["fraction_of_matmul_limit"] = 2 * parameters * tokens_needed / median["cpu_s"] / statistics.median(limits)
-        ratios = [other["cpu_s"] / mine["cpu_s"] for other, mine in zip(kept, rows["paged"][1:], strict=True)]
-        report[name] = {**median, "paged_is_faster_by": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+        report[name] = median
+        for clock in ("cpu_s", "wall_s"):
+            ratios = [other[clock] / mine[clock] for other, mine in zip(kept, rows["paged"][1:], strict=True)]
+            report[name][f"paged_is_faster_by_{clock}"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     return report
 
 
@@ -217,27 +337,36 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", nargs="+", default=["2M", "20M"], choices=sorted(SIZES))
-    parser.add_argument("--sequences", nargs="+", type=int, default=[64])
+    parser.add_argument("--sequences", nargs="*", type=int, default=[64])
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns", nargs="*", type=int, default=[10])
-    parser.add_argument("--skip", nargs="*", default=[])
+    parser.add_argument("--skip", nargs="*", default=[], choices=NAMES)
+    parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, help="beside paged")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    names = [name for name in NAMES if name == "paged" or (name in options.only and name not in options.skip)]
     report: dict[str, Any] = {"torch": torch.__version__, "threads": 1, "rounds": options.rounds, "single_turn": {}, "multi_turn": {}}
     for size in options.sizes:
-        for sequences in options.sequences:
-            entries = contenders(size, sequences, PROMPT + options.new_tokens, options.skip)
-            needed = sequences * (PROMPT + options.new_tokens - 1)
-            job = single_turn(size, sequences, options.new_tokens)
-            report["single_turn"][f"{size}/{sequences}"] = compare(size, job, entries, options.rounds, needed)
-        for turns in options.turns:
-            context = SYSTEM + TASK + turns * (REPLY + OBSERVATION)
-            entries = contenders(size, GROUPS * GROUP_SIZE, context, options.skip)
-            report["multi_turn"][f"{size}/{turns}"] = compare(size, multi_turn(size, turns), entries, options.rounds, unique_tokens(turns))
-            engine = PagedEngine(build(size), max_concurrency=64, max_context=context)
-            multi_turn(size, turns)(engine_turn(engine)[0], 0)
-            report["multi_turn"][f"{size}/{turns}"]["computed_per_unique_token"] = engine.num_computed_tokens / unique_tokens(turns)
+        context = max([PROMPT + options.new_tokens, *(multi_turn_context(turns) for turns in options.turns)])
+        peers, missing = start_peers(size, max([GROUPS * GROUP_SIZE, *options.sequences]), context, names)
+        try:
+            for sequences in options.sequences:
+                entries = contenders(size, sequences, PROMPT + options.new_tokens, names) | peers
+                needed = sequences * (PROMPT + options.new_tokens - 1)
+                job = single_turn(size, sequences, options.new_tokens)
+                report["single_turn"][f"{size}/{sequences}"] = compare(size, job, entries, missing, options.rounds, needed)
+            for turns in options.turns:
+                context = multi_turn_context(turns)
+                entries = contenders(size, GROUPS * GROUP_SIZE, context, names) | peers
+                needed = unique_tokens(turns)
+                report["multi_turn"][f"{size}/{turns}"] = compare(size, multi_turn(size, turns), entries, missing, options.rounds, needed)
+                engine = PagedEngine(build(size), max_concurrency=64, max_context=context)
+                multi_turn(size, turns)(engine_turn(engine).turn, 0)
+                report["multi_turn"][f"{size}/{turns}"]["computed_per_unique_token"] = engine.num_computed_tokens / needed
+        finally:
+            for peer in peers.values():
+                peer.close()
     print(json.dumps(report, indent=1))
 
 

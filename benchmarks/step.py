@@ -6,8 +6,8 @@
 Both sides start from the same weights (random ones after a short warm-up on demonstrations with slips, made here unless `--model` names
 them), see the same questions in the same order, call the same Python functions, are paid by the same function, and take the same kind of
 step (`step.toml`). They run as two processes of which one waits while the other works, so that what else the machine does hits both. The
-first step of each process does not count. `step_side.py` says what the phases are; "ratio" is TRL's seconds over Turnwise's. Interrupted,
-it prints the seeds that are finished.
+first step of each process does not count. `step_side.py` says what the phases are; "ratio" is TRL's seconds over Turnwise's, of the wall
+clock and of the processor (the one to read where other work runs on the machine). Interrupted, it prints the seeds that are finished.
 
 What differs, beyond the code that is compared: the log-probabilities of the sampled tokens come from the sampler here, while TRL takes the
 old ones from the same forward pass as the new ones (equal at one update per batch); TRL's padded rows against packed tokens; where a
@@ -123,11 +123,12 @@ def run_seed(seed: int, options: argparse.Namespace, model: str, folder: Path) -
 def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Medians over the steps that count, the ratio step by step, and the reward curves."""
     kept = {side: [row for run in runs for row in run["rows"][side][1:]] for side in SIDES}
-    ratios = [trl["seconds"] / ours["seconds"] for ours, trl in zip(kept["turnwise"], kept["trl"], strict=True)]
+    pairs = list(zip(kept["turnwise"], kept["trl"], strict=True))
+    ratios = {key: [trl[key] / ours[key] for ours, trl in pairs] for key in ("seconds", "processor_seconds")}
     phases = {side: {name: statistics.median(row["phases"][name] for row in rows) for name in PHASES} for side, rows in kept.items()}
     return {
-        "seconds_per_step": {side: statistics.median(row["seconds"] for row in kept[side]) for side in SIDES},
-        "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+        **{f"{key}_per_step": {side: statistics.median(row[key] for row in kept[side]) for side in SIDES} for key in ratios},
+        "ratio": {key: {"median": statistics.median(found), "min": min(found), "max": max(found)} for key, found in ratios.items()},
         "phases": phases,
         "sampled_tokens": {side: statistics.fmean(row["tokens"]["sampled"] for row in kept[side]) for side in SIDES},
         "tool_calls": {side: statistics.fmean(row["tool_calls"] for row in kept[side]) for side in SIDES},

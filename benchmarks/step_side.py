@@ -3,7 +3,8 @@
 Protocol, one JSON object per line. Standard input: first the settings, then an empty object for every step that may start now; the end
 of the input ends the process. Standard output: first what the side says about itself, then one row per step:
 
-    {"step": 1, "seconds": 4.2, "phases": {"generation": 3.1, ...}, "reward": 0.5, "tokens": {"prompt": 19200, "sampled": 2100, ...}}
+    {"step": 1, "seconds": 4.2, "processor_seconds": 4.0, "phases": {"generation": 3.1, ...}, "reward": 0.5,
+     "tokens": {"prompt": 19200, "sampled": 2100, ...}}
 
 Whatever else a side prints goes to standard error.
 """

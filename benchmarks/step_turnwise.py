@@ -32,19 +32,22 @@ class Turns:
     def __init__(self, side: Side, watch: Stopwatch) -> None:
         self._side = side
         self._watch = watch
-        self._started = 0.0
+        self._started = self._processor_s = 0.0
+        self._has_turn = False
 
     def phase(self, name: str, *, total: int | None = None) -> None:
-        """A step begins with its rollout."""
+        """A step begins with its rollout; a parity gate before it, with a rollout of its own, does not count."""
         if name == "rollout":
-            if self._side.read() is None:
+            if not self._has_turn and self._side.read() is None:
                 raise SystemExit(0)
+            self._has_turn = True
             self._watch.seconds.clear()
-            self._started = time.perf_counter()
+            self._started, self._processor_s = time.perf_counter(), time.process_time()
 
     def update(self, step: int, values: Mapping[str, float | None]) -> None:
         """A step is over."""
         total = time.perf_counter() - self._started
+        self._has_turn = False
         seconds = self._watch.seconds
         # Rollout and update are wholes; what was timed inside them is taken off. Tools run in threads of their own, beside the model.
         seconds["generation"] = float(values["rollout/seconds"] or 0.0) - seconds["messages"] - seconds["reward"] - seconds["tools"]
@@ -53,6 +56,7 @@ class Turns:
             {
                 "step": step,
                 "seconds": total,
+                "processor_seconds": time.process_time() - self._processor_s,
                 "phases": self._watch.split(total),
                 "reward": values["rollout/reward"],
                 "tokens": {"context": values["rollout/context_tokens"], "sampled": values["rollout/sampled_tokens"]},

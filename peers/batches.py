@@ -66,6 +66,12 @@ class Batch:
         return asdict(self)
 
 
+def squared_mass(batch: Batch) -> Array:
+    """`[B, T]`: a sum of squared probabilities that fits the old log-probabilities: the sampled token's square, and at most the rest's."""
+    probability = np.exp(batch.old_logprobs)
+    return probability**2 + (1 - probability) ** 2 * batch.entropy / 2
+
+
 def token_rewards(batch: Batch, *, turn_rewards: bool) -> Array:
     """`[B, T]`: the outcome at the last token that trains, and each turn's reward at its last token if `turn_rewards`."""
     found = np.zeros_like(batch.mask)

@@ -31,7 +31,7 @@ class Turns(TrainerCallback):  # type: ignore[misc]
     def __init__(self, side: Side, watch: Stopwatch) -> None:
         self._side = side
         self._watch = watch
-        self._started = 0.0
+        self._started = self._processor_s = 0.0
         self.row: dict[str, Any] = {}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -39,12 +39,13 @@ class Turns(TrainerCallback):  # type: ignore[misc]
         if self._side.read() is None:
             raise SystemExit(0)
         self._watch.seconds.clear()
-        self._started = time.perf_counter()
+        self._started, self._processor_s = time.perf_counter(), time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """After the optimizer."""
         total = time.perf_counter() - self._started
-        self._side.write({"step": state.global_step, "seconds": total, "phases": self._watch.split(total), **self.row})
+        spent = {"seconds": total, "processor_seconds": time.process_time() - self._processor_s}
+        self._side.write({"step": state.global_step, **spent, "phases": self._watch.split(total), **self.row})
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:

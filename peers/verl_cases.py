@@ -12,7 +12,7 @@ from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.utils.reward_score import rlla, search_r1_like_qa_em
 from verl.workers.config import ActorConfig
 
-from peers.batches import Batch, token_rewards
+from peers.batches import Batch, squared_mass, token_rewards
 from peers.cases import Case, to_numpy, to_torch
 
 CORE = "verl.trainer.ppo.core_algos"
@@ -22,6 +22,7 @@ NO_DUAL_CLIP = 1e9
 def verl_cases(batches: Mapping[str, Batch]) -> Iterator[Case]:
     """Everything compared with verl."""
     yield from _group_advantages(batches)
+    yield from _token_baselines(batches["ragged"])
     yield from _token_advantages(batches["ragged"])
     for name in ("ragged", "extreme"):
         yield from _policy_losses(batches[name], name)
@@ -53,6 +54,20 @@ def _group_advantages(batches: Mapping[str, Batch]) -> Iterator[Case]:
         outputs = {"advantages": to_numpy(advantages)}
         yield Case(name=f"verl/{name}", function=f"{CORE}.{function}", batch=batch_name, options=options, outputs=outputs)
     yield from _group_advantages_with_more(batches["equal"])
+
+
+def _token_baselines(batch: Batch) -> Iterator[Case]:
+    function = "compute_multi_turn_optimal_token_baseline_advantage"
+    for name, turn_rewards in (("outcome", False), ("turn_rewards", True)):
+        advantages, _ = getattr(core_algos, function)(
+            to_torch(token_rewards(batch, turn_rewards=turn_rewards)),
+            to_torch(batch.mask),
+            batch.group,
+            to_torch(batch.old_logprobs),
+            to_torch(squared_mass(batch)),
+        )
+        outputs = {"advantages": to_numpy(advantages)}
+        yield Case(name=f"verl/otb/{name}", function=f"{CORE}.{function}", batch="ragged", options={"rewards": name}, outputs=outputs)
 
 
 def _group_advantages_with_more(batch: Batch) -> Iterator[Case]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from agreement_golden import Case, assert_equal, batches, compares, compute_credit, pack, to_padded, to_trajectories, unpack
@@ -10,10 +12,12 @@ from turnwise.algorithms.advantages.gae import build_gae, compute_gae, compute_t
 from turnwise.algorithms.advantages.gdpo import build_gdpo
 from turnwise.algorithms.advantages.grpo import build_dr_grpo, build_grpo, compute_grpo_advantages
 from turnwise.algorithms.advantages.opo import build_opo
+from turnwise.algorithms.advantages.otb import build_otb
 from turnwise.algorithms.advantages.pass_at_k import build_pass_at_k
 from turnwise.algorithms.advantages.reinforce import build_reinforce_plus_plus, build_reinforce_plus_plus_baseline
 from turnwise.algorithms.advantages.remax import build_remax
 from turnwise.algorithms.advantages.rloo import build_rloo
+from turnwise.algorithms.credit import split_turns
 from turnwise.algorithms.value_loss import compute_value_loss
 
 ALONE = "a group of one: the peer gives the raw reward, ours 0; all other rows equal"
@@ -67,6 +71,29 @@ def _(case: Case) -> None:
 @compares("verl/opo", ours=build_opo, relation=ALONE)
 def _(case: Case) -> None:
     check_alone(case, compute_credit(case, build_opo()), alone_scale=1.0)
+
+
+@compares(
+    "verl/otb/outcome",
+    "verl/otb/turn_rewards",
+    ours=build_otb,
+    relation="a group of one: the peer gives the return, ours 0; all other rows equal",
+)
+def _(case: Case) -> None:
+    batch = case.batch
+    trajectories = to_trajectories(batch, turn_rewards=case.options["rewards"] == "turn_rewards")
+    # The peer reads the old policy's log-probabilities, which `squared_mass` fits.
+    old = [
+        replace(
+            t, turns=tuple(replace(turn, logprobs=values) for turn, values in zip(t.turns, split_turns(t, row[mask == 1]), strict=True))
+        )
+        for t, row, mask in zip(trajectories, batch.old_logprobs, batch.mask, strict=True)
+    ]
+    ours, alone = to_padded(batch, build_otb()(old)), np.bincount(batch.group)[batch.group] == 1
+    assert_equal(ours[~alone], case.output("advantages")[~alone])
+    assert not ours[alone].any()
+    returns = np.cumsum(batches.token_rewards(batch, turn_rewards=case.options["rewards"] == "turn_rewards")[:, ::-1], axis=1)[:, ::-1]
+    assert_equal(case.output("advantages")[alone], (returns * batch.mask)[alone])
 
 
 @compares("verl/gpg", ours=build_dr_grpo, relation="GPG's advantage is Dr.GRPO's times B / (rewards that are not 0); " + ALONE)

@@ -147,6 +147,7 @@ def _to_turns(batch, row: int, turn_rewards: bool):
             values=batch.values[row, kept],
             logprobs=batch.behavior_logprobs[row, kept],
             reference_logprobs=batch.reference_logprobs[row, kept],
+            squared_mass=batches.squared_mass(batch)[row, kept],
         )
 
 

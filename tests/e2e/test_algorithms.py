@@ -187,7 +187,9 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(start: Path, tmp_path: 
 
 
 def test_a_method_that_needs_what_the_environment_lacks_says_what(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"credit\.method='potential'.*potential is missing.*have the environment give a potential"):
+    with pytest.raises(
+        TrainingError, match=r"credit\.method='potential'.*potential is missing.*have the environment give a signal called potential"
+    ):
         run_train(recipe(start, tmp_path / "credit", "credit.method=potential"), resume=None, display=False)
     with pytest.raises(ConfigError, match=r"rollout\.dynamic_sampling\.metric='accuracy'.*its parts: success, exact_match, f1, format"):
         run_train(recipe(start, tmp_path / "rollout", "rollout.dynamic_sampling.metric=accuracy"), resume=None, display=False)

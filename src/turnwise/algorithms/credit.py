@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-TokenField = Literal["values", "logprobs", "reference_logprobs", "implicit_rewards"]
+TokenField = Literal["values", "logprobs", "reference_logprobs", "implicit_rewards", "squared_mass"]
 """Fields of a CreditTurn with one number per sampled token."""
 
 
@@ -37,6 +37,9 @@ class CreditTurn:
     """Sampled tokens, at least 0."""
     parent: int | None = None
     """Index of the turn before it in this trajectory; None for the first."""
+    node: int | None = None
+    """Number of the turn in its search tree: leaves of one tree hold the same sampled turn where the numbers agree. None where nobody
+    counted."""
     reward: float = 0.0
     """Given at the end of this turn, besides the trajectory's outcome."""
     state: str | None = None
@@ -59,6 +62,8 @@ class CreditTurn:
     """Log-probabilities under the reference policy, `[num_tokens]`."""
     implicit_rewards: FloatArray | None = None
     """Of an implicit process reward model, `[num_tokens]`."""
+    squared_mass: FloatArray | None = None
+    """Sum of squared probabilities over the vocabulary at each sampled token, `[num_tokens]`, in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,21 +19,23 @@ from turnwise.algorithms.credit import (
 )
 
 FIELD_REMEDIES = {
-    "state": "have the environment give a state key",
-    "state_value": "turn on Monte-Carlo state values; the environment must be able to fork",
-    "process_score": "configure a process reward model",
-    "answer_probability": "score the gold answer after every turn",
-    "progress": "train a progress model",
-    "potential": "have the environment give a potential",
-    "values": "train a critic",
-    "logprobs": "keep the sampler's log-probabilities",
-    "reference_logprobs": "score the tokens under the reference policy",
-    "implicit_rewards": "train an implicit process reward model",
-    "parts": "have the reward return its named parts",
-    "greedy_reward": "roll out one greedy attempt per task",
-    "role": "have the environment name the role of each trajectory",
-    "tree": "roll out trees",
-    "final_value": "compute the critic's value after the last turn",
+    "state": "give the environment `state_hash`",
+    "state_value": "let it be estimated (credit.branching.num_continuations above 0, and an environment with `fork`), or have the "
+    "environment give a signal called state_value with every reply",
+    "process_score": "have the environment give a signal called process_score with every reply",
+    "answer_probability": "give the environment's family `gold_answer` and `answer_reply`",
+    "progress": "have the environment give a signal called progress with every reply",
+    "potential": "have the environment give a signal called potential with every reply",
+    "values": "set critic.kind to 'head' or 'separate'",
+    "logprobs": "keep the sampler's `logprobs`",
+    "reference_logprobs": "set loss.kl.place='reward' and loss.kl.coefficient above 0",
+    "implicit_rewards": "train with credit.method='prime', which learns the reward model of credit.implicit.lr",
+    "squared_mass": "train with credit.method='otb', which scores it",
+    "parts": "have the environment's reward return its `parts`",
+    "greedy_reward": "train with credit.method='remax', which rolls out one greedy attempt per task",
+    "role": "name the role in the task's `payload`",
+    "tree": "train with credit.method='tree' or 'arpo' (credit.branching.num_branches)",
+    "final_value": "set critic.kind to 'head' or 'separate'",
 }
 """What supplies an optional field: the remedy when it is missing."""
 

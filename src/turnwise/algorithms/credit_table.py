@@ -10,6 +10,7 @@ from turnwise.algorithms.advantages.gdpo import build_gdpo
 from turnwise.algorithms.advantages.grpo import build_dr_grpo, build_grpo
 from turnwise.algorithms.advantages.max_rl import build_max_rl
 from turnwise.algorithms.advantages.opo import build_opo
+from turnwise.algorithms.advantages.otb import build_otb
 from turnwise.algorithms.advantages.pass_at_k import build_pass_at_k
 from turnwise.algorithms.advantages.rae import RoleBaselineCredit
 from turnwise.algorithms.advantages.reinforce import build_reinforce, build_reinforce_plus_plus, build_reinforce_plus_plus_baseline
@@ -88,6 +89,16 @@ TRAJECTORY_METHODS: dict[str, CreditMethod] = {
             group_of_one="0",
             constant_group="0",
             build=build_opo,
+        ),
+        CreditMethod(
+            name="otb",
+            summary="return per token against the group's mean there, weighted by gradient gathered; none where one member is left",
+            formula="A_t = G_t - sum(W_t G_t) / sum(W_t), W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)",
+            paper="2602.07078",
+            group_of_one="0",
+            constant_group="0",
+            needs=("logprobs", "squared_mass"),
+            build=build_otb,
         ),
         CreditMethod(
             name="remax",

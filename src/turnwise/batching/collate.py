@@ -1,27 +1,34 @@
 """Samples to one packed micro-batch of tensors: laid end to end, no padding; the one place of the one-token shift.
 
-Two samples A = [a b c] (c trains) and B = [d e] (e trains):
+Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a prefix tree:
 
-    token_ids    [a b c d e]
-    positions    [0 1 2 0 1]
-    lengths      [3, 2]
-    predict_at   [1 3]        rows of the model's output: b predicts c, d predicts e
-    targets      [c e]
-    sequence     [0 1]
+    token_ids    [a b c a e]          [a b c e]
+    positions    [0 1 2 0 1]          [0 1 2 1]
+    lengths      [3, 2]               [3, 1]
+    seen         None                 [0 1 2 0 3]
+    ends         [2 4]                [2 3]         last token of A and of B
+    predict_at   [1 3]                [0 1]         rows of the model's output that are needed
+    row          [0 1]                [1 0]         b predicts c, a predicts e
+    targets      [c e]                [c e]
+    sequence     [0 1]                [0 1]
 
-What a training step knows of its trained tokens besides (weights, old log-probabilities, returns of a critic) comes as named
-columns, computed once over the whole step and cut here like everything else.
+From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also where several
+samples train on one place of the tree with advantages of their own. What a training step knows of its trained tokens besides (weights,
+old log-probabilities, returns of a critic) comes as named columns, computed once over the whole step and cut here like everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnwise.batching.layout import lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
+from turnwise.batching.pack import plan_micro_batches
 from turnwise.core.types import Sample
 
 Column = Sequence[NDArray[np.generic]]
@@ -29,18 +36,35 @@ Column = Sequence[NDArray[np.generic]]
 Columns = Mapping[str, Column]
 
 
+class Packing(TypedDict):
+    """How steps are cut into micro-batches: keyword arguments of `iterate_micro_batches` and of every step."""
+
+    micro_batch_tokens: int
+    """Most tokens computed in one forward and backward pass."""
+    shared_prefix: bool
+    """Compute what several samples begin with once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MicroBatch:
-    """What one forward and backward pass reads. T tokens, K of them trained."""
+    """What one forward and backward pass reads. T computed tokens, S samples, K trained tokens, predicted by R rows of the output."""
 
     token_ids: torch.Tensor
     """`[T]` int64."""
     positions: torch.Tensor
     """`[T]` int64, from 0 in each sample."""
     lengths: list[int]
-    """Tokens per sample; sums to T."""
+    """Tokens per run of neighbours (end to end: per sample); sums to T."""
+    seen: torch.Tensor | None
+    """`[M]` int64, the tokens each run attends to, run after run, its own last; None where a run sees only itself."""
+    num_seen: list[int]
+    """How many of `seen` belong to each run; `lengths` where `seen` is None."""
+    ends: torch.Tensor
+    """`[S]` int64, index of each sample's last token."""
     predict_at: torch.Tensor
-    """`[K]` int64, index of the token whose output predicts the trained one."""
+    """`[R]` int64, index of the tokens whose output predicts trained ones."""
+    row: torch.Tensor
+    """`[K]` int64, which of `predict_at` predicts the trained token."""
     targets: torch.Tensor
     """`[K]` int64, the trained tokens."""
     sequence: torch.Tensor
@@ -53,14 +77,23 @@ class MicroBatch:
     """`[K]` each, by name; numbers are float32."""
 
 
-def collate(samples: Sequence[Sample], device: torch.device | str = "cpu", columns: Columns | None = None) -> MicroBatch:
-    """Pack samples and the columns of theirs. Raises ValueError when no sample is given or a column does not fit."""
+def collate(
+    samples: Sequence[Sample],
+    device: torch.device | str = "cpu",
+    columns: Columns | None = None,
+    *,
+    shared_prefix: bool = False,
+) -> MicroBatch:
+    """Pack samples and the columns of theirs; with `shared_prefix` what several begin with stands once.
+
+    Raises ValueError when no sample is given or a column does not fit.
+    """
     if not samples:
         raise ValueError("collate needs at least one sample")
-    lengths = [len(s.token_ids) for s in samples]
-    mask = np.concatenate([s.loss_mask for s in samples])
-    trained = np.flatnonzero(mask)
-    ids = np.concatenate([s.token_ids for s in samples]).astype(np.int64)
+    layout = (lay_prefix_tree if shared_prefix else lay_end_to_end)([s.token_ids for s in samples])
+    trained = [np.flatnonzero(s.loss_mask) for s in samples]
+    predicting = np.concatenate([path[at - 1] for path, at in zip(layout.paths, trained, strict=True)])
+    predict_at, row = np.unique(predicting, return_inverse=True) if shared_prefix else (predicting, np.arange(len(predicting)))
 
     def to_tensor(array: NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
@@ -68,20 +101,45 @@ def collate(samples: Sequence[Sample], device: torch.device | str = "cpu", colum
     packed = {}
     for name, arrays in (columns or {}).items():
         joined = np.concatenate(arrays)
-        if joined.shape != trained.shape:
-            raise ValueError(f"column {name!r} has {len(joined)} numbers for {len(trained)} trained tokens")
+        if joined.shape != predicting.shape:
+            raise ValueError(f"column {name!r} has {len(joined)} numbers for {len(predicting)} trained tokens")
         packed[name] = to_tensor(joined.astype(np.float32) if np.issubdtype(joined.dtype, np.floating) else joined)
     return MicroBatch(
-        token_ids=to_tensor(ids),
-        positions=to_tensor(np.concatenate([np.arange(n, dtype=np.int64) for n in lengths])),
-        lengths=lengths,
-        predict_at=to_tensor(trained - 1),
-        targets=to_tensor(ids[trained]),
-        sequence=to_tensor(np.repeat(np.arange(len(samples)), lengths)[trained]),
-        behavior_logprobs=to_tensor(np.concatenate([s.behavior_logprobs for s in samples])[trained]),
-        advantages=to_tensor(np.concatenate([s.advantages for s in samples])[trained]),
+        token_ids=to_tensor(layout.token_ids),
+        positions=to_tensor(layout.positions),
+        lengths=layout.lengths,
+        seen=None if layout.seen is None else to_tensor(layout.seen),
+        num_seen=layout.num_seen,
+        ends=to_tensor(np.array([path[-1] for path in layout.paths])),
+        predict_at=to_tensor(predict_at),
+        row=to_tensor(row),
+        targets=to_tensor(np.concatenate([s.token_ids[s.loss_mask] for s in samples]).astype(np.int64)),
+        sequence=to_tensor(np.repeat(np.arange(len(samples)), [len(at) for at in trained])),
+        behavior_logprobs=to_tensor(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples])),
+        advantages=to_tensor(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
         columns=packed,
     )
+
+
+def iterate_micro_batches(
+    samples: Sequence[Sample],
+    device: torch.device | str = "cpu",
+    columns: Columns | None = None,
+    *,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
+) -> Iterator[tuple[list[int], MicroBatch]]:
+    """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index exactly once.
+
+    With `shared_prefix` the samples come in lexicographic order, so that whoever shares a beginning shares a micro-batch.
+    """
+    if shared_prefix:
+        plan = plan_shared_micro_batches([s.token_ids for s in samples], micro_batch_tokens)
+    else:
+        plan = plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens)
+    for indices in plan:
+        part = {name: [arrays[i] for i in indices] for name, arrays in (columns or {}).items()}
+        yield indices, collate([samples[i] for i in indices], device, part, shared_prefix=shared_prefix)
 
 
 def split_column(values: NDArray[np.generic], samples: Sequence[Sample]) -> list[NDArray[np.generic]]:

@@ -122,7 +122,17 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
         shown.add_column(Text(column), justify="right")
     for index, turn in enumerate(explanation.turns):
         numbers = [str(turn.num_tokens), f"{turn.reward:g}", "-" if turn.state is None else str(turn.twins)]
-        shown.add_row(str(index), Text(turn.text.strip()), *numbers, *(_to_cell(turn.credit[column]) for column in explanation.columns))
+        label = (
+            str(index)
+            if turn.parent == (index - 1 if index else None)
+            else f"{index} after {'start' if turn.parent is None else turn.parent}"
+        )
+        shown.add_row(
+            f"{label}\n{turn.ends}".strip(),
+            Text(turn.text.strip()),
+            *numbers,
+            *(_to_cell(turn.credit[column]) for column in explanation.columns),
+        )
     console = Console()
     Console(width=None if console.is_terminal else 160).print(shown)
     print("advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of other members")

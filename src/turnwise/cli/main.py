@@ -121,8 +121,13 @@ def train(
         raise ConfigError("--resume continues a run by its own recipe; name no recipe files or overrides with it")
     config = None if resume is not None else _load(recipe)
     if dry_run:
-        _print_plan(config if config is not None else _resolved(resume))
+        from turnwise.runs.methods import check_methods
+
+        planned = config if config is not None else _resolved(resume)
+        check_methods(planned)
+        _print_plan(planned)
         return
+    _print_memory(config if config is not None else _resolved(resume))
     before = set() if config is None else _folders(config)
     try:
         from turnwise.runs.train import run_train
@@ -245,6 +250,14 @@ def _print_plan(config: RunConfig) -> None:
     print(json.dumps(dump_resolved(config), indent=1))
     for label, text in compute_plan(config).lines():
         print(f"{label:<30} {text}")
+
+
+def _print_memory(config: RunConfig) -> None:
+    """What is about to be allocated, in one line."""
+    from turnwise.config.plan import compute_plan
+
+    label, text = compute_plan(config).memory_lines()[-1]
+    print(f"{label}: {text}")
 
 
 def _print_results(run: Path) -> None:

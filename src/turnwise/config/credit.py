@@ -30,6 +30,25 @@ class ImplicitSection(Section):
     """Reward of a token per nat of log-ratio to the policy RL started from."""
 
 
+class BranchingSection(Section):
+    """Further futures of an attempt, for credit.method = "vine", "tree" and "arpo"; the environment must be able to fork."""
+
+    num_continuations: int = Field(4, ge=0)
+    """vine: rollouts from the state before every reply; their mean reward is its value, and they do not train. 0 forks nothing and
+    reads signals called state_value, which the environment must then give with every reply."""
+    num_branches: int = Field(2, ge=1)
+    """tree: leaves added to each attempt per round. arpo: leaves added to each attempt, at most one per uncertain state and round;
+    what is left of them starts from the beginning."""
+    num_rounds: int = Field(1, ge=1)
+    """tree: later rounds may branch from earlier branches."""
+    entropy_threshold: float = Field(0.5, ge=0, le=1)
+    """arpo: share of states that are branched from when the entropy is what it was at the start."""
+    entropy_weight: float = Field(0.2, ge=0)
+    """arpo: how much a rise of the entropy adds to that share."""
+    num_entropy_tokens: int = Field(20, ge=1)
+    """arpo: first tokens of a reply whose entropy counts."""
+
+
 class CreditSection(Section):
     """The credit method; `turnwise algorithms` lists them all with their options."""
 
@@ -39,6 +58,8 @@ class CreditSection(Section):
     """Free table of the method's options; it refuses what it does not know."""
     shaping: ShapingSection = ShapingSection()
     """Changes to rewards before credit."""
+    branching: BranchingSection = BranchingSection()
+    """For credit.method = "vine", "tree" or "arpo"."""
     implicit: ImplicitSection = ImplicitSection()
     """For credit.method = "prime"."""
 

@@ -12,8 +12,12 @@ from turnwise.config.section import Section
 class EngineSection(Section):
     """The engine that samples replies, in this process, on the trainer's own parameters."""
 
-    kind: Literal["local", "paged"] = "local"
-    """"local": a cache slot per conversation. "paged": cache pages shared by what several conversations have in common."""
+    kind: Literal["local", "paged"] = "paged"
+    """"paged": cache pages shared by what several conversations have in common. "local": a cache slot per conversation, the plain one."""
+    fused: bool = True
+    """"paged" only: packed weights where the model's family has them, a few millionths off the model's own modules; else the modules."""
+    max_draft_tokens: int = Field(0, ge=0, le=32)
+    """"paged" only: most tokens of a reply proposed at once from what the members of its group wrote; what is sampled stays the same."""
     max_concurrency: int = Field(256, ge=1)
     """Conversations open at once."""
     max_context: int = Field(1024, ge=2)

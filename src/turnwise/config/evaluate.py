@@ -16,6 +16,12 @@ class EvaluateSection(Section):
     """RL steps between further evaluations; 0 is none."""
     temperature: float = Field(0.0, ge=0)
     """0 is greedy."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Mass of the most likely tokens that are kept; 1 keeps all. Evaluation may truncate: it trains nothing."""
+    top_k: int = Field(0, ge=0)
+    """How many of the most likely tokens are kept; 0 keeps all."""
+    min_p: float = Field(0.0, ge=0, le=1)
+    """Tokens less likely than this share of the likeliest one are dropped; 0 keeps all."""
     controls: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     """Further evaluations after RL: name to changes of `environment.args` (a tool switched off, documents shuffled)."""
 

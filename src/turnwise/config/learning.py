@@ -79,7 +79,10 @@ class TrainSection(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients with a larger norm are scaled down to it."""
     micro_batch_tokens: int = Field(16384, ge=1)
-    """Most tokens of one forward and backward pass; a smaller number needs less memory and changes nothing else."""
+    """Most tokens computed in one forward and backward pass; a smaller number needs less memory and changes nothing else."""
+    shared_prefix: bool = True
+    """What several trajectories begin with (a tool prompt, a task, the turns before a branch) is computed once, forward and backward.
+    Gradients are the same up to rounding. False computes every trajectory by itself."""
     checkpoint_every: int = Field(20, ge=0)
     """RL steps between checkpoints; 0 writes only the first and the last."""
     keep_checkpoints: int = Field(2, ge=1)

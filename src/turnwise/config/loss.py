@@ -12,8 +12,9 @@ from turnwise.config.section import Section
 class CorrectionSection(Section):
     """Importance correction of the difference between sampler and trainer (old / behavior)."""
 
-    mode: Literal["none", "truncate", "mask", "reject"] = "none"
-    """"truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops the rest and weighs 1."""
+    mode: Literal["none", "truncate", "mask", "reject", "second_moment"] = "none"
+    """"truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops the rest and weighs 1.
+    "second_moment" drops the tokens with the largest ratios until those left agree well enough (M2PO), as `max_second_moment` says."""
     level: Literal["token", "sequence", "geometric"] = "token"
     """Ratio of a token, of a sequence, or its geometric mean per token."""
     low: float = Field(0.0, ge=0)
@@ -22,13 +23,19 @@ class CorrectionSection(Section):
     """Largest ratio."""
     veto: float = Field(0.0, ge=0)
     """Drop a sequence with any token's ratio below this; 0 does not."""
+    max_second_moment: float = Field(0.04, gt=0)
+    """"second_moment": largest mean square of the log-ratios of the tokens that are kept."""
 
 
 class KLSection(Section):
     """Divergence from the policy that RL started from."""
 
     coefficient: float = Field(0.0, ge=0)
-    """Weight; 0 keeps no reference."""
+    """Weight; 0 keeps no reference. Where it adapts, the weight of the first step."""
+    target: float = Field(0.0, ge=0)
+    """Divergence in nats per trained token that the coefficient is moved to hold; 0 leaves the coefficient as it is."""
+    horizon: float = Field(10000.0, gt=0)
+    """How many trained sequences the coefficient takes to follow; smaller is faster."""
     kind: Literal["k1", "k2", "k3", "k3_weighted", "k3_with_k2_gradient"] = "k3"
     """The estimator; `algorithms/kl.py` says what each is."""
     place: Literal["loss", "reward"] = "loss"
@@ -62,7 +69,16 @@ class LossSection(Section):
     rejected: Literal["in", "out"] = "in"
     """Whether tokens a correction dropped count in the denominators."""
     entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus. Where it adapts, the weight of the first step."""
+    entropy_target: float = Field(0.0, ge=0)
+    """Entropy in nats per trained token below which the coefficient grows and above which it falls; 0 leaves it as it is."""
+    entropy_step: float = Field(0.005, gt=0)
+    """How far an adaptive coefficient moves per step."""
+    max_entropy_coefficient: float = Field(1.0, gt=0)
+    """An adaptive coefficient stays between 0 and this."""
+    max_drift: float = Field(0.0, ge=0)
+    """Off-policy sequence masking: bad sequences whose tokens have lost more than this, in nats per token since they were sampled, do not
+    train; 0 is off."""
     recompute_old: bool = False
     """The trainer scores the sampled tokens before the step, and ratios are taken to that. False: to the sampler's own scores."""
     mask_observations: bool = True

@@ -13,6 +13,9 @@ METHODS_WITHOUT_GROUPS = frozenset(
 )
 """Credit methods that make sense with one trajectory per task."""
 
+METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
+"""Credit methods whose groups have several members even with one trajectory per task: its branches."""
+
 Problem = tuple[bool, str]
 """Whether something is wrong, and what to say then."""
 
@@ -37,10 +40,13 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             rollout.max_tokens > engine.max_context,
             f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; raise the second",
         ),
-        (
-            rollout.top_p < 1,
-            f"rollout.top_p={rollout.top_p} samples from a truncated distribution that the trainer does not score; "
-            f"use 1.0 and rollout.temperature",
+        *(
+            (
+                value != whole,
+                f"rollout.{name}={value} samples from a truncated distribution that the trainer does not score; "
+                f"use {whole:g} and rollout.temperature",
+            )
+            for name, value, whole in (("top_p", rollout.top_p, 1), ("top_k", rollout.top_k, 0), ("min_p", rollout.min_p, 0))
         ),
         (
             bool(rollout.dynamic_sampling.metric) and rollout.group_size < 2,
@@ -56,7 +62,7 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
 
 def _credit_problems(config: RunConfig) -> list[Problem]:
     credit, critic, shaping = config.credit, config.critic, config.credit.shaping
-    compares = ":" not in credit.method and credit.method not in METHODS_WITHOUT_GROUPS
+    compares = ":" not in credit.method and credit.method not in METHODS_WITHOUT_GROUPS | METHODS_WITH_LEAVES
     learns = config.train.steps > 0
     return [
         (
@@ -102,6 +108,20 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
             not loss.mask_observations and (loss.recompute_old or loss.correction.mode != "none"),
             "loss.mask_observations=false trains tokens nobody sampled, which have no ratio to correct; "
             "switch loss.recompute_old and loss.correction.mode off",
+        ),
+        (
+            loss.kl.target > 0 and not loss.kl.coefficient,
+            f"loss.kl.target={loss.kl.target} moves loss.kl.coefficient by a factor, and 0 stays 0; give it a first value above 0",
+        ),
+        (
+            loss.entropy_target > 0 and not 0 <= loss.entropy_coefficient <= loss.max_entropy_coefficient,
+            f"loss.entropy_coefficient={loss.entropy_coefficient} must start between 0 and "
+            f"loss.max_entropy_coefficient={loss.max_entropy_coefficient} to follow loss.entropy_target",
+        ),
+        (
+            loss.correction.mode == "second_moment" and (loss.correction.level != "token" or loss.correction.veto > 0),
+            "loss.correction.mode='second_moment' ranks single tokens by loss.correction.max_second_moment alone; "
+            "leave loss.correction.level at 'token' and the veto at 0",
         ),
         (
             loss.correction.low > loss.correction.high,

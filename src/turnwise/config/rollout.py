@@ -39,6 +39,10 @@ class RolloutSection(Section):
     """Of training rollouts; the trainer scores with the same."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Must be 1: a truncated sampler would make every ratio wrong."""
+    top_k: int = Field(0, ge=0)
+    """Must be 0, for the same reason."""
+    min_p: float = Field(0.0, ge=0, le=1)
+    """Must be 0, for the same reason."""
     max_retries: int = Field(1, ge=0)
     """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)

@@ -130,9 +130,10 @@ METRICS: dict[str, Definition] = {
         "mean", "share", "Effective sample size of the ratios trainer / sampler over the number of tokens, before the step."
     ),
     "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
-    "train/tokens": Definition("sum", "tokens", "Tokens run forward and backward, context included."),
+    "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, context included."),
+    "train/computed_tokens": Definition("sum", "tokens", "Tokens run forward and backward: a prefix that several share counts once."),
     "train/trained_tokens": Definition("sum", "tokens", "Tokens that carry loss."),
-    "train/tokens_per_s": Definition("rate", "tokens/s", "Forward-and-backward tokens per second of the training phase."),
+    "train/tokens_per_s": Definition("rate", "tokens/s", "`train/tokens` per second of the training phase."),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
     "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),

@@ -76,6 +76,19 @@ class StatefulEnvironment(Protocol):
         ...
 
 
+@runtime_checkable
+class ForkableEnvironment(Protocol):
+    """What an environment may offer besides: a second one in the same state, for credit that tries several futures of one past."""
+
+    async def fork(self) -> Environment:
+        """An environment in the state of this one, between two replies; from here on neither can tell that the other exists.
+
+        Called after `reset` and before the end, also on a fork. The caller scores and closes it like any other. Random choices to come
+        are those this episode would make: the seed of `reset` covers them.
+        """
+        ...
+
+
 class ScriptedPolicy(Protocol):
     """A policy written by hand: oracles, random baselines, demonstrators. Text only, no model."""
 

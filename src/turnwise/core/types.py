@@ -156,13 +156,29 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """What a completion may be."""
+
+    kind: Literal["json_schema", "regex", "lark"]
+    text: str
+    """The schema as JSON, a regular expression for the whole completion, or a grammar in llguidance's dialect of Lark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How one completion is sampled."""
 
     max_tokens: int
     temperature: float = 1.0
     """0 is greedy."""
+    top_k: int = 0
+    """Keep this many most likely tokens; 0 keeps all."""
+    min_p: float = 0.0
+    """Keep tokens at least this likely relative to the likeliest (arXiv 2407.01082, equation 2); 0 keeps all."""
     top_p: float = 1.0
+    """Keep the smallest set of most likely tokens whose mass reaches it; 1 keeps all."""
+    grammar: Grammar | None = None
+    """Tokens that cannot go on to what it allows have probability 0; None allows everything."""
     stop: tuple[str, ...] = ()
     """Stop strings; the completion ends with the token that completes one."""
     stop_token_ids: tuple[int, ...] = ()
@@ -177,17 +193,23 @@ class Completion:
     token_ids: IntArray
     """`[N]`, N >= 1; ends with the stop token where there was one."""
     logprobs: FloatArray
-    """`[N]`, natural log-probability of each token under the distribution it was drawn from (after temperature and top-p).
+    """`[N]`, natural log-probability of each token under the distribution it was drawn from: after temperature, truncations and grammar.
 
     A greedy completion carries those of temperature 1: a point mass says nothing, and greedy completions never train."""
     finish_reason: FinishReason
     version_first: int
     """Weight version that sampled the first token."""
     version_last: int
+    versions: IntArray | None = None
+    """`[N]` weight version of each token; None where all are the first's."""
+    full_logprobs: FloatArray | None = None
+    """`[N]` under the model's whole distribution at the same temperature, as a trainer without the grammar scores; None without one."""
 
     def __post_init__(self) -> None:
-        if len(self.token_ids) != len(self.logprobs):
-            raise ValueError(f"completion has {len(self.token_ids)} token ids but {len(self.logprobs)} logprobs")
+        for name in ("logprobs", "versions", "full_logprobs"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.token_ids):
+                raise ValueError(f"completion has {len(self.token_ids)} token ids but {len(values)} {name}")
 
 
 # ------------------------------------------------------------------------------------------------ rewards
@@ -304,7 +326,8 @@ class Trajectory:
     group_id: str
     member: int
     """Index in the group, from 0."""
-    turns: tuple[Turn, ...]
+    turns: tuple[Turn, ...] = field(repr=False)
+    """Left out of `repr`, which the standard library makes of whatever `asyncio.run` returns: all tokens of a step, as text."""
     stop: StopReason
     reward: Reward
     error: str | None = None

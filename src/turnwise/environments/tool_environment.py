@@ -6,8 +6,11 @@ It knows nothing about tokens, limits or retries.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import replace
+from types import MethodType
+from typing import Literal, Self
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
@@ -74,6 +77,26 @@ class ToolEnvironment:
         if message.tool_errors:
             observations.append(self.invalid_reply(message))
         return StepResult(observations=tuple(observations), done=False, tool_records=tuple(records))
+
+    def copy_episode(self) -> Self:
+        """A second environment in the state of this one, for the `fork` of a subclass whose attributes are that state.
+
+        The tools of the copy are its own. Attributes are shared: what an episode changes in place, besides `tool_records`, the subclass
+        must copy. Raises EnvironmentFault when no episode is open, or a tool belongs to another object, whose state would be shared.
+        """
+        if self._stage != "open":
+            raise EnvironmentFault(f"{type(self).__name__} was forked outside an open episode; fork it after reset and before the end")
+        twin = copy.copy(self)
+        twin.tool_records = list(self.tool_records)
+        twin._tools = {}
+        for name, tool in self._tools.items():
+            if not isinstance(tool.function, MethodType) or tool.function.__self__ is not self:
+                raise EnvironmentFault(
+                    f"tool {name!r} of {type(self).__name__} is no method of it, so two episodes would share its state; "
+                    "define fork without copy_episode"
+                )
+            twin._tools[name] = replace(tool, function=MethodType(tool.function.__func__, twin))
+        return twin
 
     async def _call(self, call: ToolCall) -> ToolRecord:
         tool = self._tools.get(call.name)

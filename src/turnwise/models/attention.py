@@ -7,6 +7,7 @@ training and scoring, `CachedAttention` in engines/local for sampling.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -80,12 +81,29 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 class PackedAttention:
-    """Sequences laid end to end; each token sees the tokens of its own sequence up to itself."""
+    """Runs of tokens laid end to end; each token sees the tokens on the path to its run, and those of its run up to itself.
 
-    def __init__(self, lengths: list[int]) -> None:
+    A run that sees only itself is a whole sequence. Otherwise runs are the branches of a prefix tree: keys and values of each path are
+    gathered, and every pair of tokens that sees each other is computed once.
+    """
+
+    def __init__(self, lengths: list[int], seen: torch.Tensor | None = None, num_seen: list[int] | None = None) -> None:
+        """Tokens per run; the tokens each run attends to, its own last, run after run, and how many they are (see `MicroBatch`)."""
         self._lengths = lengths
+        self._seen = seen
+        self._num_seen = num_seen or lengths
 
     def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """See `AttentionPlan`."""
-        parts = zip(query.split(self._lengths), key.split(self._lengths), value.split(self._lengths), strict=True)
-        return torch.cat([causal_attention(q, k, v, scaling) for q, k, v in parts])
+        return torch.cat([self._attend_run(q, k, v, scaling) for q, k, v in self._split(query, key, value)])
+
+    def _split(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Queries, keys and values of each run."""
+        if self._seen is not None:
+            key, value = key.index_select(0, self._seen), value.index_select(0, self._seen)
+        return zip(query.split(self._lengths), key.split(self._num_seen), value.split(self._num_seen), strict=True)
+
+    def _attend_run(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        return causal_attention(query, key, value, scaling)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from turnwise.models.attention import PackedAttention
+
 MIN_ROWS = 4
 """Fewest rows of an attention product."""
 TILE = 64
@@ -40,30 +42,26 @@ def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
     return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)[:, :, :rows]
 
 
-class InvariantAttention:
-    """Sequences laid end to end, as `PackedAttention`, with invariant rows; slower, and exact against an engine with the same rows."""
+class InvariantAttention(PackedAttention):
+    """Packed runs with invariant rows, also where they share a prefix; slower, and exact against an engine with the same rows."""
 
-    def __init__(self, lengths: list[int]) -> None:
-        self._lengths = lengths
-
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """See `models.attention.AttentionPlan`."""
-        parts = zip(query.split(self._lengths), key.split(self._lengths), value.split(self._lengths), strict=True)
-        return torch.cat([_attend_sequence(q, k, v, scaling) for q, k, v in parts])
+    def _attend_run(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        return _attend_invariant(query, key, value, scaling)
 
 
-def _attend_sequence(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Causal attention of one sequence: `[N, heads, D]` over `[N, kv_heads, D]` to `[N, heads, D]`."""
+def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """Causal attention of one run: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the end."""
     num_tokens, num_heads, dim = query.shape
+    before = len(key) - num_tokens
     kv_heads = key.shape[1]
     repeats = num_heads // kv_heads
     tiles = []
     for start in range(0, num_tokens, TILE):
         rows = query[start : start + TILE]
-        seen = start + len(rows)
+        seen = before + start + len(rows)
         span = padded_span(seen)
         keys, values = (functional.pad(array[:seen].transpose(0, 1)[None], (0, 0, 0, span - seen)) for array in (key, value))
-        positions = torch.arange(start, seen, device=query.device).repeat_interleave(repeats)
+        positions = torch.arange(before + start, seen, device=query.device).repeat_interleave(repeats)
         hidden = torch.arange(span, device=query.device) > positions[:, None]
         mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device).masked_fill_(hidden, float("-inf"))
         grouped = rows.view(len(rows), kv_heads, repeats, dim).transpose(0, 1).reshape(1, kv_heads, len(rows) * repeats, dim)

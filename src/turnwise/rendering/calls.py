@@ -1,7 +1,7 @@
 """Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and `</tool_call>`.
 
-    <tool_call> babak denmip = Aldor kizun = 7
-     soflur </tool_call>
+    <tool_call> weather42 city17 = Aldor day63 = 7
+     news28 </tool_call>
 
 A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that learn the format
 from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models have `rendering.chat`. Tags and

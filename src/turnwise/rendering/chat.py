@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # Unicode noncharacters, "for internal use": they fence what must not be read as a token.
 _OPEN_FENCE, _CLOSE_FENCE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{_OPEN_FENCE}(.*?){_CLOSE_FENCE}", re.DOTALL)
+_MAX_KNOWN_TEXTS = 1024
+"""Texts whose token ids are kept."""
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
 """What a model samples inside a reply besides text; written out in a reply's content, they are the tokens."""
 
@@ -179,12 +182,17 @@ class _FencingTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
+        # The members of a group, and the tasks of a family, open with the same texts.
+        self._encode = lru_cache(maxsize=_MAX_KNOWN_TEXTS)(self._encode_once)
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
+        return list(self._encode(text))
+
+    def _encode_once(self, text: str) -> tuple[int, ...]:
         ids: list[int] = []
         for index, part in enumerate(_FENCED.split(text)):
             ids += encode_text(self._tokenizer, part) if index % 2 else self._tokenizer.encode(part, add_special_tokens=False)
-        return ids
+        return tuple(ids)
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
         """Token ids, as the package asks for; the template renders text so that `encode` sees the fences."""

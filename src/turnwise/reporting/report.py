@@ -25,6 +25,7 @@ REPORT = "report.html"
 NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: even a text that slipped through could load nothing and run nothing."""
 
+
 def write_report(run: RunFolder) -> Path:
     """Write `report.html` into the run folder, atomically, and return its path.
 

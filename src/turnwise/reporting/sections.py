@@ -104,7 +104,7 @@ def draw_results(summaries: Sequence[Summary]) -> str:
         rows = [row_of(summary, kind) for summary in summaries]
         cells = "".join("<td>-</td><td>-</td>" if row is None else _success_cell(row) for row in rows)
         count = max((row["n"] for row in rows if row is not None), default=0)
-        body.append(f'<tr{" class=all" if kind == "all" else ""}><td>{escape(kind)}</td><td>{count}</td>{cells}</tr>')
+        body.append(f"<tr{' class=all' if kind == 'all' else ''}><td>{escape(kind)}</td><td>{count}</td>{cells}</tr>")
     return (
         f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
         '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. Questions that could not be scored '

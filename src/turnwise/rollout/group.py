@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import Invalid, Task, Trajectory, TrajectoryGroup
+from turnwise.rollout.branching import Branching, run_branched_trajectory
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Attempt, Sampling, run_trajectory
 
@@ -46,15 +47,17 @@ class RolloutWorker:
     sampling: Sampling
     failure: FailurePolicy
     max_concurrency: int
-    """Trajectories open at once."""
+    """Trajectories open at once; of their branches as many again."""
+    branching: Branching | None = None
+    """Futures each trajectory gets besides its own; None for none."""
 
     async def run_groups(self, tasks: Sequence[tuple[str, Task]], *, group_size: int) -> list[TrajectoryGroup]:
         """Run `group_size` trajectories of each `(group_id, task)`; groups and members come back in the order given."""
-        gate = asyncio.Semaphore(self.max_concurrency)
+        gate, branches = asyncio.Semaphore(self.max_concurrency), asyncio.Semaphore(self.max_concurrency)
 
         async def run_member(group_id: str, task: Task, member: int) -> Trajectory:
             async with gate:
-                return await self._run_with_retries(Attempt(task=task, group_id=group_id, member=member))
+                return await self._run_with_retries(Attempt(task=task, group_id=group_id, member=member), branches)
 
         async with asyncio.TaskGroup() as supervisor:
             pending = [
@@ -65,10 +68,18 @@ class RolloutWorker:
             for (group_id, task), members in zip(tasks, pending, strict=True)
         ]
 
-    async def _run_with_retries(self, attempt: Attempt) -> Trajectory:
+    async def _run_with_retries(self, attempt: Attempt, branches: asyncio.Semaphore) -> Trajectory:
         while True:
-            trajectory = await run_trajectory(attempt, self.build_environment(), self.engine, self.renderer, self.limits, self.sampling)
+            trajectory = await self._run(attempt, branches)
             reward = trajectory.reward
             if not isinstance(reward, Invalid) or not reward.retryable or attempt.number >= self.failure.max_retries:
                 return trajectory
             attempt = replace(attempt, number=attempt.number + 1)
+
+    async def _run(self, attempt: Attempt, branches: asyncio.Semaphore) -> Trajectory:
+        environment = self.build_environment()
+        if self.branching is None:
+            return await run_trajectory(attempt, environment, self.engine, self.renderer, self.limits, self.sampling)
+        return await run_branched_trajectory(
+            attempt, environment, self.engine, self.renderer, self.limits, self.sampling, branching=self.branching, gate=branches
+        )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import Mean, Metric
-from turnwise.core.types import Sample, Scored, TrajectoryGroup
+from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup
+from turnwise.rollout.branches import split_paths
 from turnwise.store.ledger import Drop, DropReason, Key, append_ledger, reconcile
 
 Account = Callable[[Sequence[Sequence[Sample]], Sequence[Drop]], None]
@@ -57,14 +58,36 @@ def open_account(
 def list_drops(kept: Sequence[TrajectoryGroup], chosen: Collection[Key], reason: DropReason) -> list[Drop]:
     """A drop for every scored trajectory of `kept` that the learner decided not to train on: all but the `chosen`.
 
-    What was chosen and yet has no sample stays without a reason, and is a breach.
+    Branches that never train are dropped in any case, for their own reason. What was chosen and yet has no sample stays without a reason,
+    and is a breach.
     """
-    return [
-        Drop(group_id=group.group_id, member=trajectory.member, reason=reason)
-        for group in kept
-        for trajectory in group.trajectories
-        if isinstance(trajectory.reward, Scored) and (group.group_id, trajectory.member) not in chosen
-    ]
+    drops = []
+    for group in kept:
+        for trajectory in group.trajectories:
+            if not isinstance(trajectory.reward, Scored):
+                continue
+            idle = list_idle_turns(trajectory)
+            drops += [
+                Drop(group_id=group.group_id, member=trajectory.member, reason=why, turns=turns) for why, turns in idle.items() if turns
+            ]
+            if (group.group_id, trajectory.member) not in chosen:
+                others = set(range(len(trajectory.turns))).difference(*idle.values())
+                turns = tuple(sorted(others)) if any(idle.values()) else None
+                drops.append(Drop(group_id=group.group_id, member=trajectory.member, reason=reason, turns=turns))
+    return drops
+
+
+def list_idle_turns(trajectory: Trajectory) -> dict[DropReason, tuple[int, ...]]:
+    """Turns of a scored trajectory that only an estimate of a value has, and those that only a failed branch has."""
+    trains: set[int] = set()
+    estimates: set[int] = set()
+    for path in split_paths(trajectory):
+        if path.kind == "first" or path.trains:
+            trains.update(path.turns)
+        elif isinstance(path.trajectory.reward, Scored):
+            estimates.update(path.turns)
+    rest = set(range(len(trajectory.turns))) - trains
+    return {DropReason.VALUE_ESTIMATE: tuple(sorted(rest & estimates)), DropReason.INVALID: tuple(sorted(rest - estimates))}
 
 
 def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:

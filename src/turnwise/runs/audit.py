@@ -25,8 +25,9 @@ from turnwise.core.errors import CheckpointError, StoreError, TrainingError
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample, Trajectory, TrajectoryGroup
 from turnwise.models.build import load_model
+from turnwise.rollout.branches import split_paths
 from turnwise.runs.build import System, build_system, set_threads
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
+from turnwise.runs.credit import compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method, penalises_tokens
 from turnwise.runs.replay import replay_trajectory
@@ -62,7 +63,7 @@ CHECKS: Mapping[str, tuple[str, str]] = {
     "tools": ("calls", "running a tool again gives the recorded answer"),
 }
 """Name of each check, what it counts, and what it proves, in the order of the report."""
-NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value"}
+NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value", "squared_mass"}
 """What credit methods may read and the store does not keep."""
 MAX_OPEN = 32
 """Environments open at once."""
@@ -189,7 +190,9 @@ class _Audit:
         self._tallies["groups"].checked += len(groups)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         self._tallies["turns"].checked += len(trajectories)
-        self._take([breach for trajectory in trajectories for breach in check_turns(step, trajectory)])
+        for trajectory in trajectories:
+            alone = [path.trajectory for path in split_paths(trajectory)] if has_order(trajectory) else [trajectory]
+            self._take(list(dict.fromkeys(breach for path in alone for breach in check_turns(step, path))))
         self._check_accounts(step, groups, advantages, metrics)
         sound = [(group, t) for group in groups for t in group.trajectories if has_order(t)]
         if len(sound) == len(trajectories):
@@ -236,6 +239,7 @@ class _Audit:
         except (TrainingError, StoreError) as cause:
             self.breach("advantages", step, "", f"credit cannot be computed from the stored rewards: {cause}")
             return
+        whole = {(group.group_id, t.member): t for group in compared for t in group.trajectories}
         for key in sorted(again.keys() | advantages.keys()):
             tally.checked += 1
             label = f"{key[0]}/{key[1]}"
@@ -243,7 +247,12 @@ class _Audit:
                 side = "stored but not recomputed" if key in advantages else "recomputed but not stored"
                 self.breach("advantages", step, label, f"its advantages are {side}")
                 continue
-            for number, (new, old) in enumerate(zip(again[key], advantages[key], strict=True)):
+            for number, (new, old) in enumerate(zip(pad_turns(again[key], whole[key]), advantages[key], strict=True)):
+                if new is None and old is None:
+                    continue
+                if new is None:
+                    self.breach("advantages", step, label, f"turn {number} never trains and yet has advantages")
+                    break
                 if old is None or new.shape != old.shape or not np.allclose(new, old, rtol=1e-5, atol=1e-6):
                     on_record = "none" if old is None else f"{old[:1]}"
                     self.breach("advantages", step, label, f"turn {number}: stored {on_record}, recomputed {new[:1]} (first token)")
@@ -254,7 +263,7 @@ class _Audit:
         config, gate = self._config, asyncio.Semaphore(MAX_OPEN)
         seed = derive_seed(config.run.seed, "rollout")
 
-        async def replay(group: TrajectoryGroup, trajectory: Trajectory) -> None:
+        async def replay(group: TrajectoryGroup, trajectory: Trajectory, num_shared: int) -> None:
             async with gate:
                 found = await replay_trajectory(
                     trajectory,
@@ -266,17 +275,20 @@ class _Audit:
                     timeout_s=config.rollout.trajectory_timeout_s,
                 )
             failed = dict(found.not_checked)
-            self._tallies["prompts"].checked += 0 if "prompts" in failed else len(trajectory.turns)
+            num_turns = len(trajectory.turns) - num_shared
+            self._tallies["prompts"].checked += 0 if "prompts" in failed else num_turns
             self._tallies["rewards"].checked += found.reward_checked
             self._tallies["tools"].checked += found.num_calls
             if not self._replay_tools and trajectory.num_tool_calls:
                 self._tallies["tools"].not_checked["calls, as --replay-tools was not given"] += trajectory.num_tool_calls
             for check, reason in found.not_checked:
-                self._tallies[check].not_checked[reason] += len(trajectory.turns) if check == "prompts" else 1
+                self._tallies[check].not_checked[reason] += num_turns if check == "prompts" else 1
             for check, text in found.breaches:
                 self.breach(check, step, name_of(trajectory), text)
 
-        await asyncio.gather(*(replay(group, trajectory) for group, trajectory in sound))
+        await asyncio.gather(
+            *(replay(group, path.trajectory, path.num_shared) for group, trajectory in sound for path in split_paths(trajectory))
+        )
 
     def _check_logprobs(self, step: int, trajectories: Sequence[Trajectory]) -> None:
         """Score every turn again under the version that sampled it, where a checkpoint of that version exists."""

@@ -18,6 +18,7 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import ToolSpec
+from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model, load_model
@@ -126,7 +127,9 @@ class System:
             ),
             sampling=Sampling(
                 temperature=config.rollout.temperature if training else config.evaluate.temperature,
-                top_p=config.rollout.top_p if training else 1.0,
+                top_p=config.rollout.top_p if training else config.evaluate.top_p,
+                top_k=config.rollout.top_k if training else config.evaluate.top_k,
+                min_p=config.rollout.min_p if training else config.evaluate.min_p,
                 seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
             ),
             failure=FailurePolicy(max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share),
@@ -147,15 +150,30 @@ def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     model = load_model(checkpoint, dtype=config.model.dtype) if checkpoint else build_policy_model(config, tokenizer)
     opening = opening_of(family)
     check_prefix_stable(renderer, tokenizer.decode, opening[0], opening[1])
-    kind = PagedEngine if config.engine.kind == "paged" else LocalEngine
-    engine = kind(
+    engine = build_engine(config, model, tokenizer)
+    return System(config=config, family=family, tokenizer=tokenizer, renderer=renderer, model=model, engine=engine)
+
+
+def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalEngine | PagedEngine:
+    """The recipe's engine, on the parameters of `model`."""
+    if config.engine.kind == "local":
+        return LocalEngine(
+            model,
+            max_concurrency=config.engine.max_concurrency,
+            max_context=config.engine.max_context,
+            max_batch_tokens=config.engine.max_batch_tokens,
+            decode=tokenizer.decode,
+        )
+    return PagedEngine(
         model,
         max_concurrency=config.engine.max_concurrency,
         max_context=config.engine.max_context,
         max_batch_tokens=config.engine.max_batch_tokens,
+        fused=None if config.engine.fused else False,
+        max_draft_tokens=config.engine.max_draft_tokens,
+        grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
         decode=tokenizer.decode,
     )
-    return System(config=config, family=family, tokenizer=tokenizer, renderer=renderer, model=model, engine=engine)
 
 
 def opening_of(family: EnvironmentFamily) -> tuple[tuple[Any, ...], tuple[ToolSpec, ...]]:

@@ -3,6 +3,10 @@
 What an environment measures reaches a method by name: signals called `reward`, `state_value`, `process_score`, `answer_probability`,
 `progress` or `potential` fill the turn's field of that name, `state_hash` fills `state`, the parts of the reward fill `parts`, and
 `payload["role"]` of the task fills `role`. Several signals of one name on a turn add up.
+
+Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole. A turn that several
+of them share is one turn when it trains: it gets the sum of what they got for it, which weighs as training every copy would. State values
+are the mean rewards of the continuations from a state, where there are any.
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenField
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.kl import compute_kl_rewards
+from turnwise.algorithms.turns.igpo import PRIOR_PART
 from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, Turn
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
+from turnwise.rollout.branches import Path, compute_state_values, trained_paths, unfold_groups
 
 Key = tuple[str, int]
 """`(group_id, member)`."""
@@ -45,7 +51,7 @@ def to_credit_trajectories(
     final_values: Mapping[Key, float] | None = None,
     greedy_rewards: Mapping[str, float] | None = None,
 ) -> list[CreditTrajectory]:
-    """Every trajectory of the groups, in order.
+    """Every path that trains, of every trajectory of the groups, in order (`trained_paths`); most trajectories are one path.
 
     Args:
         shaping: changes rewards before credit; None leaves them.
@@ -58,32 +64,45 @@ def to_credit_trajectories(
     """
     offered = {signal.name for group in groups for t in group.trajectories for turn in t.turns for signal in turn.signals}
     found = []
-    for group in groups:
+    for group, unfolded in zip(groups, unfold_groups(groups), strict=True):
         role = str(group.task.payload.get("role", ""))
-        for trajectory, reward in zip(group.trajectories, compute_shaped_rewards(group, shaping), strict=True):
+        rewards = iter(compute_shaped_rewards(unfolded, shaping))
+        for trajectory in group.trajectories:
             key = (group.group_id, trajectory.member)
-            tokens = {field: by_key[key] for field, by_key in (scores or {}).items() if key in by_key}
-            found.append(
-                CreditTrajectory(
-                    group=group.group_id,
-                    reward=reward,
-                    turns=_to_turns(trajectory, offered, tokens),
-                    parts={part.name: part.value for part in trajectory.reward.parts} if isinstance(trajectory.reward, Scored) else {},
-                    greedy_reward=(greedy_rewards or {}).get(group.group_id),
-                    role=role,
-                    truncated=trajectory.stop.is_truncated,
-                    final_value=(final_values or {}).get(key),
+            for path in trained_paths(trajectory):
+                tokens = {field: [by_key[key][index] for index in path.turns] for field, by_key in (scores or {}).items() if key in by_key}
+                found.append(
+                    CreditTrajectory(
+                        group=group.group_id,
+                        reward=next(rewards),
+                        turns=_to_turns(trajectory, path, offered, tokens),
+                        parts=_read_parts(path.trajectory),
+                        greedy_reward=(greedy_rewards or {}).get(group.group_id),
+                        role=role,
+                        tree=f"{group.group_id}/{trajectory.member}",
+                        truncated=path.trajectory.stop.is_truncated,
+                        final_value=(final_values or {}).get(key),
+                    )
                 )
-            )
     return found
 
 
-def _to_turns(trajectory: Trajectory, offered: set[str], tokens: Mapping[TokenField, TurnArrays]) -> tuple[CreditTurn, ...]:
+def _read_parts(trajectory: Trajectory) -> dict[str, float]:
+    """The reward's parts, and how likely the gold answer was before the first turn where that was scored."""
+    parts = {part.name: part.value for part in trajectory.reward.parts} if isinstance(trajectory.reward, Scored) else {}
+    prior = _signal(trajectory.turns[0], PRIOR_PART) if trajectory.turns else None
+    return parts if prior is None else parts | {PRIOR_PART: prior}
+
+
+def _to_turns(whole: Trajectory, path: Path, offered: set[str], tokens: Mapping[TokenField, TurnArrays]) -> tuple[CreditTurn, ...]:
     turns: list[CreditTurn] = []
-    for index, turn in enumerate(trajectory.turns):
+    values = compute_state_values(whole) if path.kind == "first" else [None] * len(path.turns)
+    for index, turn in enumerate(path.trajectory.turns):
         unseen = turn.completion.finish_reason is FinishReason.LENGTH
         before = turns[turn.parent] if turn.parent is not None else None
         numbers: dict[str, Any] = {name: _signal(turn, name) for name in (*STATE_SIGNALS, *STEP_SIGNALS)}
+        if values[index] is not None:
+            numbers["state_value"] = values[index]
         for name, value in numbers.items():
             if value is None and unseen and name in offered:
                 inherited = getattr(before, name) if before is not None and name in STATE_SIGNALS else None
@@ -92,6 +111,7 @@ def _to_turns(trajectory: Trajectory, offered: set[str], tokens: Mapping[TokenFi
             CreditTurn(
                 num_tokens=len(turn.completion.token_ids),
                 parent=turn.parent,
+                node=path.turns[index],
                 reward=_signal(turn, "reward") or 0.0,
                 state=turn.state,
                 logprobs=turn.completion.logprobs.astype(np.float64),
@@ -147,11 +167,37 @@ def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | Non
 def compute_advantages(
     credit: CheckedCredit, groups: Sequence[TrajectoryGroup], trajectories: Sequence[CreditTrajectory]
 ) -> dict[Key, TurnArrays]:
-    """Advantages per turn of every trajectory that trains. Raises TrainingError naming trajectory, turn and what is missing or wrong."""
-    keys = [(group.group_id, t.member) for group in groups for t in group.trajectories]
+    """Advantages per turn of every trajectory that trains: of the turns of `take_trained`, which comes before all others.
+
+    `trajectories` as `to_credit_trajectories` gives them. Raises TrainingError naming trajectory, turn and what is missing or wrong.
+    """
     with boundary(TrainingError, f"credit.method={credit.method.name!r}"):
         advantages = credit(trajectories)
-    return {key: turns for key, turns in zip(keys, advantages, strict=True) if turns is not None}
+    found: dict[Key, TurnArrays] = {}
+    for (key, path), credited in zip(list_paths(groups), advantages, strict=True):
+        if credited is None:
+            continue
+        turns = found.setdefault(key, [])
+        for index, values in zip(path.turns, credited, strict=True):
+            if index > len(turns):
+                raise TrainingError(
+                    f"trajectory {key[0]}/{key[1]}: turn {len(turns)} never trains and yet comes before turn {index}, which does"
+                )
+            if index == len(turns):
+                turns.append(values)
+            else:
+                turns[index] = turns[index] + values
+    return found
+
+
+def list_paths(groups: Sequence[TrajectoryGroup]) -> list[tuple[Key, Path]]:
+    """The paths that `to_credit_trajectories` makes trajectories of, with the trajectory each belongs to."""
+    return [((group.group_id, t.member), path) for group in groups for t in group.trajectories for path in trained_paths(t)]
+
+
+def pad_turns(arrays: TurnArrays, trajectory: Trajectory) -> list[NDArray[np.float64] | None]:
+    """Advantages of all turns of a trajectory; None for those that never train."""
+    return [*arrays, *[None] * (len(trajectory.turns) - len(arrays))]
 
 
 def add_kl_penalty(advantages: TurnArrays, trajectory: CreditTrajectory, coefficient: float) -> TurnArrays:

@@ -19,8 +19,9 @@ from turnwise.algorithms.credit import StatefulCredit
 from turnwise.algorithms.credit_table import build_credit
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, boundary
-from turnwise.core.types import Scored, TrajectoryGroup
-from turnwise.runs.credit import Key, compute_advantages, to_credit_trajectories
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
+from turnwise.rollout.branches import split_paths
+from turnwise.runs.credit import Key, compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method
 from turnwise.runs.sampling import read_greedy_rewards
@@ -48,6 +49,10 @@ class ExplainedTurn:
     state: str | None
     twins: int
     """Turns of other members of the group that were taken from the same state; 0 where the environment gives no state."""
+    parent: int | None
+    """The turn it follows; None at the start. Not the one before it where a branch begins."""
+    ends: str
+    """What kind of path ends here and with which reward, such as "leaf 1" or "estimate 0"; empty elsewhere and in a linear trajectory."""
     credit: Mapping[str, TurnCredit | None]
     """By column; None where the method gave the trajectory none."""
 
@@ -93,7 +98,9 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
         if method == config.credit.method and key in stored:
             columns[f"{method} (as trained)"] = stored[key]
         else:
-            columns[method] = _recompute(trajectories, config, method, step).get(key)
+            recomputed = _recompute(trajectories, config, method, step).get(key)
+            columns[method] = None if recomputed is None else pad_turns(recomputed, attempt)
+    ends = _describe_ends(attempt)
     return Explanation(
         prompt="".join(message.text for message in group.task.prompt),
         stop=attempt.stop.value,
@@ -107,6 +114,8 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
                 reward=sum(signal.value for signal in turn.signals if signal.name == "reward"),
                 state=turn.state,
                 twins=_count_twins(group, member, turn.state),
+                parent=turn.parent,
+                ends=ends.get(index, ""),
                 credit={column: _summarise(None if turns is None else turns[index]) for column, turns in columns.items()},
             )
             for index, turn in enumerate(attempt.turns)
@@ -137,6 +146,17 @@ def _count_twins(group: TrajectoryGroup, member: int, state: str | None) -> int:
     if state is None:
         return 0
     return sum(turn.state == state for t in group.trajectories if t.member != member for turn in t.turns)
+
+
+def _describe_ends(attempt: Trajectory) -> dict[int, str]:
+    """By the last turn of every path of a branched trajectory, the path's kind and reward."""
+    paths = split_paths(attempt)
+    rewards = [path.trajectory.reward for path in paths]
+    return {
+        path.turns[-1]: f"{path.kind} {reward.total:g}" if isinstance(reward, Scored) else f"{path.kind} failed"
+        for path, reward in zip(paths, rewards, strict=True)
+        if len(paths) > 1
+    }
 
 
 def _summarise(advantages: NDArray[Any] | None) -> TurnCredit | None:

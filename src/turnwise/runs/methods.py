@@ -7,22 +7,66 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from turnwise.algorithms.corrections import compute_correction
+import torch
+
+from turnwise.algorithms.corrections import Correction, compute_correction, compute_second_moment_mask
 from turnwise.algorithms.credit import CreditMethod
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
+from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossFunction
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.protocols import ForkableEnvironment
+from turnwise.runs.build import build_family
+from turnwise.runs.gold_answers import GoldAnswers
 from turnwise.training.policy_step import PolicyLoss
+
+BRANCHED = ("vine", "tree", "arpo")
+"""Credit methods that look at several futures of one past."""
 
 
 def check_methods(config: RunConfig) -> None:
-    """Raise ConfigError with the reason when credit, critic and loss of a recipe do not fit together."""
-    if config.train.algorithm == "policy_gradient":
-        build_credit_method(config)
-        build_policy_loss(config)
+    """Raise ConfigError with the reason when credit, critic, loss and environment of a recipe do not fit together."""
+    if config.train.algorithm != "policy_gradient":
+        return
+    build_credit_method(config)
+    build_policy_loss(config)
+    check_environment(config)
+
+
+def needs_fork(config: RunConfig) -> bool:
+    """Whether the recipe's credit method samples branches."""
+    method = config.credit.method
+    return method in BRANCHED and not (method == "vine" and config.credit.branching.num_continuations == 0)
+
+
+def check_environment(config: RunConfig) -> None:
+    """Raise ConfigError when credit asks for what the environment cannot do, or for what several futures of one past do not have."""
+    method = config.credit.method
+    if needs_fork(config):
+        environment = build_family(config).build_environment()
+        if not isinstance(environment, ForkableEnvironment):
+            raise ConfigError(
+                f"credit.method={method!r} samples several futures from one state, and {type(environment).__name__} of "
+                f"environment.name={config.environment.name!r} cannot fork; give it `async def fork(self)`, or choose another method"
+            )
+        if method != "vine" and penalises_tokens(config):
+            raise ConfigError(
+                f"credit.method={method!r} with loss.kl.place='reward': a turn above a fork has several futures, and so no one sum of "
+                "penalties to come; use loss.kl.place='loss'"
+            )
+    if "answer_probability" in needs_of(method) and not isinstance(build_family(config), GoldAnswers):
+        raise ConfigError(
+            f"credit.method={method!r} scores the right answer after every turn, and environment.name={config.environment.name!r} does "
+            "not say which it is; give its family `gold_answer` and `answer_reply`, or choose another method"
+        )
+
+
+def needs_of(method: str) -> tuple[str, ...]:
+    """What a credit method of the table reads besides outcomes; nothing for one of the user's own."""
+    return CREDIT_METHODS[method].needs if method in CREDIT_METHODS else ()
 
 
 def build_credit_method(config: RunConfig) -> CheckedCredit:
@@ -89,26 +133,35 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
         aggregation, batch_rule = method.default_aggregation, method.batch_rule
     kl, teacher = loss.kl, loss.teacher
     return PolicyLoss(
-        function=function,
+        function=mask_drifted_sequences(function, max_drift=loss.max_drift) if loss.max_drift else function,
         temperature=config.rollout.temperature,
         aggregation=loss.aggregation or aggregation,  # type: ignore[arg-type]
         constant=float(loss.constant or config.rollout.max_tokens),
         rejected=loss.rejected,
         batch_rule=batch_rule,
-        correct=partial(
-            compute_correction,
-            mode=correction.mode,  # type: ignore[arg-type]
-            level=correction.level,
-            low=correction.low,
-            high=correction.high,
-            veto=correction.veto or None,
-        )
-        if corrected
-        else None,
+        correct=build_correction(config),
         kl_kind=kl.kind,
         kl_coefficient=kl.coefficient if kl.place == "loss" else 0.0,
         entropy_coefficient=loss.entropy_coefficient,
         teacher_coefficient=teacher.coefficient if teacher.path and teacher.kind == "exact" else 0.0,
+    )
+
+
+def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Correction] | None:
+    """The recipe's importance correction, from old and behavior log-probabilities and sequences; None for none."""
+    correction = config.loss.correction
+    if correction.mode == "none":
+        return None
+    if correction.mode == "second_moment":
+        limit = correction.max_second_moment
+        return lambda old, behavior, sequence: compute_second_moment_mask(old, behavior, max_second_moment=limit)
+    return partial(
+        compute_correction,
+        mode=correction.mode,
+        level=correction.level,
+        low=correction.low,
+        high=correction.high,
+        veto=correction.veto or None,
     )
 
 

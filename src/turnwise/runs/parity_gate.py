@@ -22,7 +22,7 @@ NUM_TASKS = 4
 
 
 def run_parity_gate(system: System, *, step: int) -> Parity:
-    """Measure, and refuse when sampler and trainer are further apart than their dtype explains.
+    """Measure, and refuse when sampler and trainer are further apart than their dtype explains. The trainer computes as its steps do.
 
     Raises TrainingError naming the measured difference, the bound and the cause found; or that no trajectory could be sampled at all.
     """
@@ -41,7 +41,11 @@ def run_parity_gate(system: System, *, step: int) -> Parity:
     bound = BOUNDS[config.model.dtype]
     ends = set(system.renderer.stop_token_ids) | {system.tokenizer.eos_token_id, system.tokenizer.pad_token_id}
     evidence = collect_evidence(
-        system.model, samples, temperature=config.rollout.temperature, end_token_ids=[token for token in ends if token is not None]
+        system.model,
+        samples,
+        temperature=config.rollout.temperature,
+        end_token_ids=[token for token in ends if token is not None],
+        shared_prefix=config.train.shared_prefix,
     )
     parity = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
     if not parity.within(bound):

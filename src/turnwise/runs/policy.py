@@ -8,6 +8,7 @@ from typing import Protocol
 
 from transformers import PreTrainedModel
 
+from turnwise.batching.collate import Packing
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import Metric
 from turnwise.core.types import FloatArray, TrajectoryGroup
@@ -23,8 +24,13 @@ class Learned:
     """What one step of learning says."""
 
     metrics: dict[str, Metric]
-    advantages: Mapping[Key, Sequence[FloatArray]] | None
-    """Per turn of every trajectory that had credit; None where the algorithm computes none."""
+    advantages: Mapping[Key, Sequence[FloatArray | None]] | None
+    """Per turn of every trajectory that had credit, None for turns that never train; None where the algorithm computes none."""
+
+
+def get_packing(config: RunConfig) -> Packing:
+    """How the recipe's steps are cut into micro-batches."""
+    return Packing(micro_batch_tokens=config.train.micro_batch_tokens, shared_prefix=config.train.shared_prefix)
 
 
 class Learner(Protocol):

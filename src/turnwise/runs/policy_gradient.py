@@ -23,11 +23,14 @@ from turnwise.core.metrics import Mean, Metric, Sum, merge
 from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup, to_floats
 from turnwise.models.build import load_model
+from turnwise.rollout.branches import take_trained, unfold_groups
 from turnwise.runs.accounting import Account, list_drops
+from turnwise.runs.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
 from turnwise.runs.build import set_threads
-from turnwise.runs.credit import Key, TurnArrays, add_kl_penalty, compute_advantages, to_credit_trajectories
+from turnwise.runs.credit import Key, TurnArrays, add_kl_penalty, compute_advantages, list_paths, pad_turns, to_credit_trajectories
 from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
-from turnwise.runs.policy import Learned, TrainedPolicy
+from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
+from turnwise.runs.squared_mass import score_squared_mass
 from turnwise.store.ledger import DropReason
 from turnwise.training.critic import (
     Critic,
@@ -43,8 +46,11 @@ from turnwise.training.implicit_reward import ImplicitReward, build_implicit_rew
 from turnwise.training.policy_step import run_policy_step
 from turnwise.training.state import Companion
 
+COEFFICIENTS = "coefficients"
+"""Where the coefficients that move stand in the learner's memory."""
+
 Attempts = Mapping[Key, Trajectory]
-"""Trajectories that were scored, in the order of the groups."""
+"""Trajectories that were scored, in the order of the groups, without the turns that never train."""
 
 
 class PolicyGradient:
@@ -72,23 +78,36 @@ class PolicyGradient:
         return self._reference
 
     def state_dict(self) -> dict[str, object]:
-        """What the credit method remembers."""
-        return self.credit.state_dict()
+        """What the credit method remembers, and the coefficients that move."""
+        state = self.credit.state_dict()
+        return state | {COEFFICIENTS: read_coefficients(self.config)} if adapts(self.config) else state
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Restore the credit method's memory."""
+        """Restore the credit method's memory and the coefficients that move."""
+        rest = dict(state)
+        coefficients = rest.pop(COEFFICIENTS, None)
+        if isinstance(coefficients, Mapping):
+            self._follow(set_coefficients(self.config, coefficients))
         with boundary(TrainingError, f"the checkpoint's memory of credit.method={self.config.credit.method!r}"):
-            self.credit.load_state_dict(state)
+            self.credit.load_state_dict(rest)
+
+    def _follow(self, config: RunConfig) -> None:
+        """Go on with the coefficients of `config`, which is the recipe in everything else."""
+        self.config = config
+        self.loss = build_policy_loss(config)
+        if penalises_tokens(config) and takes_token_penalty(config.credit.method):
+            self.credit = build_credit_method(config)
 
     def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
         """See `Learner.learn`."""
         config = self.config
         set_threads(config.train.num_threads)
         attempts: dict[Key, Trajectory] = {
-            (group.group_id, t.member): t for group in groups for t in group.trajectories if isinstance(t.reward, Scored)
+            (group.group_id, t.member): take_trained(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored)
         }
         started = time.perf_counter()
-        metrics: dict[str, Metric] = {"credit/no_signal_groups": Mean.of(float(not has_signal(group.rewards())) for group in groups)}
+        outcomes = [group.rewards() for group in unfold_groups(groups, estimates=True)]
+        metrics: dict[str, Metric] = {"credit/no_signal_groups": Mean.of(float(not has_signal(rewards)) for rewards in outcomes)}
         scores, finals = self._score(attempts, metrics)
         if scores:
             metrics["train/scoring_seconds"] = Sum(time.perf_counter() - started)
@@ -116,7 +135,14 @@ class PolicyGradient:
         if self.critic is not None and not self.critic.is_shared:
             for _ in range(config.critic.epochs):
                 metrics = merge(metrics, self._update_critic(self.critic, samples, columns))
-        return Learned(metrics=metrics, advantages={key: [to_floats(array) for array in credit] for key, credit in advantages.items()})
+        if adapts(config) and samples:
+            self._follow(adapt_coefficients(config, metrics, num_samples=len(samples)))
+        whole = {(group.group_id, t.member): t for group in groups for t in group.trajectories}
+        stored = {
+            key: [None if array is None else to_floats(array) for array in pad_turns(credit, whole[key])]
+            for key, credit in advantages.items()
+        }
+        return Learned(metrics=metrics, advantages=stored)
 
     def _score(self, attempts: Attempts, metrics: dict[str, Metric]) -> tuple[dict[str, dict[Key, TurnArrays]], dict[Key, float]]:
         """What the models say about sampled tokens before the step, per turn, where needed; and the value after the last token.
@@ -126,11 +152,11 @@ class PolicyGradient:
         config = self.config
         owners = [(key, sample) for key, attempt in attempts.items() for sample in to_samples(attempt)]
         samples = [sample for _, sample in owners]
-        budget, temperature = config.train.micro_batch_tokens, config.rollout.temperature
+        packing, temperature = get_packing(config), config.rollout.temperature
         found: dict[str, list[NDArray[np.generic]]] = {}
         finals: dict[Key, float] = {}
         if self.critic is not None:
-            found["values"], after = score_values(self.critic, samples, micro_batch_tokens=budget)
+            found["values"], after = score_values(self.critic, samples, **packing)
             finals = {key: value for (key, _), value in zip(owners, after, strict=True)}
         models = {
             "old": self.policy.model if config.loss.recompute_old else None,
@@ -139,14 +165,14 @@ class PolicyGradient:
         }
         for name, model in models.items():
             if model is not None:
-                found[name] = score_logprobs(model, samples, temperature, micro_batch_tokens=budget)
+                found[name] = score_logprobs(model, samples, temperature, **packing)
+        if "squared_mass" in self.credit.method.needs:
+            found["squared_mass"] = score_squared_mass(self.policy.model, samples, temperature, **packing)
         if self.implicit is not None:
             outcomes = [attempts[key].reward.total for key, _ in owners]  # type: ignore[union-attr]
             learn = partial(run_implicit_reward_step, temperature=temperature, max_grad_norm=config.train.max_grad_norm)
-            metrics |= learn(self.implicit, samples, outcomes, found["reference"], micro_batch_tokens=budget)
-            found["implicit"] = score_implicit_rewards(
-                self.implicit, samples, found["reference"], temperature=temperature, micro_batch_tokens=budget
-            )
+            metrics |= learn(self.implicit, samples, outcomes, found["reference"], **packing)
+            found["implicit"] = score_implicit_rewards(self.implicit, samples, found["reference"], temperature=temperature, **packing)
         by_key: dict[str, dict[Key, TurnArrays]] = {}
         for name, arrays in found.items():
             grouped: dict[Key, list[Any]] = {key: [] for key in attempts}
@@ -167,7 +193,12 @@ class PolicyGradient:
         """Advantages per turn, and returns for the critic (empty without one)."""
         config = self.config
         fields: dict[TokenField, Mapping[Key, TurnArrays]] = {}
-        known: dict[str, TokenField] = {"values": "values", "reference": "reference_logprobs", "implicit": "implicit_rewards"}
+        known: dict[str, TokenField] = {
+            "values": "values",
+            "reference": "reference_logprobs",
+            "implicit": "implicit_rewards",
+            "squared_mass": "squared_mass",
+        }
         for name, field in known.items():
             if name in scores:
                 fields[field] = scores[name]
@@ -175,7 +206,7 @@ class PolicyGradient:
             groups, shaping=config.credit.shaping, scores=fields, final_values=finals, greedy_rewards=greedy_rewards
         )
         advantages = compute_advantages(self.credit, groups, trajectories)
-        seen = dict(zip(((g.group_id, t.member) for g in groups for t in g.trajectories), trajectories, strict=True))
+        seen = {key: found for (key, path), found in zip(list_paths(groups), trajectories, strict=True) if path.kind == "first"}
         returns: dict[Key, TurnArrays] = {}
         if self.critic is not None:
             options = {**self.credit.method.defaults, **config.credit.options}
@@ -215,7 +246,7 @@ class PolicyGradient:
             loss=self.loss,
             lr=policy.next_lr(),
             max_grad_norm=config.train.max_grad_norm,
-            micro_batch_tokens=config.train.micro_batch_tokens,
+            **get_packing(config),
             columns=known,
             reference=self.reference if self.loss.kl_coefficient else None,
             teacher=self.teacher,
@@ -227,9 +258,8 @@ class PolicyGradient:
         return metrics
 
     def _update_critic(self, critic: Critic, samples: Sequence[Sample], columns: Mapping[str, Column]) -> dict[str, Metric]:
-        train = self.config.train
         known = compute_value_columns(columns.get("old_values", []), columns.get("returns", []))
-        return run_critic_step(critic, samples, known, max_grad_norm=train.max_grad_norm, micro_batch_tokens=train.micro_batch_tokens)
+        return run_critic_step(critic, samples, known, max_grad_norm=self.config.train.max_grad_norm, **get_packing(self.config))
 
 
 def split_updates(count: int, updates: int, seed: int, step: int) -> list[list[int]]:

@@ -14,9 +14,13 @@ from turnwise.core.metrics import Mean, Metric, Rate, Sum
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Scored, Task, TrajectoryGroup
 from turnwise.evaluation.summary import is_success
+from turnwise.rollout.branches import first_path, unfold_groups
+from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates
 from turnwise.rollout.group import RolloutWorker
 from turnwise.runs.build import System, set_threads
 from turnwise.runs.credit import read_metric
+from turnwise.runs.gold_answers import GoldAnswers, add_answer_probabilities
+from turnwise.runs.methods import needs_fork, needs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,7 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
     config = system.config
     dynamic_sampling, wanted = config.rollout.dynamic_sampling, config.rollout.tasks_per_step
     set_threads(config.engine.num_threads)
-    worker = system.worker("train")
+    worker = replace(system.worker("train"), branching=build_branching(system))
     started = time.perf_counter()
     groups: list[TrajectoryGroup] = []
     num_tasks = 0
@@ -71,7 +75,10 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
     kept: Sequence[TrajectoryGroup] = groups
     if dynamic_sampling.metric:
         while True:
-            informative = [is_informative(read_metric(g, dynamic_sampling.metric, "rollout.dynamic_sampling.metric")) for g in groups]
+            informative = [
+                is_informative(read_metric(group, dynamic_sampling.metric, "rollout.dynamic_sampling.metric"))
+                for group in unfold_groups(groups)
+            ]
             refill = plan_refill(informative, num_wanted=wanted, batch_size=wanted, max_batches=dynamic_sampling.max_batches)
             if refill.state != "draw":
                 kept = [groups[i] for i in refill.kept]
@@ -86,13 +93,52 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
             groups += _roll_out(worker, tasks, step, len(groups), config.rollout.group_size)
     greedy: list[TrajectoryGroup] = []
     if with_greedy:
-        arg_max = replace(worker, sampling=replace(worker.sampling, temperature=0.0))
+        arg_max = replace(worker, branching=None, sampling=replace(worker.sampling, temperature=0.0))
         greedy = asyncio.run(arg_max.run_groups([(f"{group.group_id}/greedy", group.task) for group in kept], group_size=1))
         worker.failure.check(greedy)
         # Without its greedy attempt a group has nothing to compare with.
         scored = read_greedy_rewards(greedy)
         kept = [group for group in kept if group.group_id in scored]
+    if "answer_probability" in needs_of(config.credit.method) and config.train.algorithm == "policy_gradient":
+        kept = _score_answers(system, kept)
+        scored_groups = {group.group_id: group for group in kept}
+        groups = [scored_groups.get(group.group_id, group) for group in groups]
     return Sampled(groups=groups, kept=kept, num_tasks=num_tasks, greedy=greedy, seconds=time.perf_counter() - started)
+
+
+def _score_answers(system: System, groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
+    """The groups with the probability of the right answer on every turn. Raises ConfigError where the family does not know it."""
+    config, family = system.config, system.family
+    if not isinstance(family, GoldAnswers):
+        raise ConfigError(f"credit.method={config.credit.method!r} needs a family with gold_answer, {type(family).__name__} has none")
+    set_threads(config.train.num_threads)
+    return add_answer_probabilities(
+        groups,
+        family=family,
+        renderer=system.renderer,
+        model=system.model,
+        temperature=config.rollout.temperature,
+        micro_batch_tokens=config.train.micro_batch_tokens,
+    )
+
+
+def build_branching(system: System) -> Branching | None:
+    """The branches that the recipe's credit method asks for; None for none."""
+    config = system.config
+    branching, method = config.credit.branching, config.credit.method
+    if config.train.algorithm != "policy_gradient" or not needs_fork(config):
+        return None
+    if method == "vine":
+        return ValueEstimates(num_continuations=branching.num_continuations)
+    if method == "tree":
+        return RandomTree(num_branches=branching.num_branches, num_rounds=branching.num_rounds)
+    return EntropyTree(
+        num_branches=branching.num_branches,
+        vocab_size=len(system.tokenizer),
+        weight=branching.entropy_weight,
+        threshold=branching.entropy_threshold,
+        num_tokens=branching.num_entropy_tokens,
+    )
 
 
 def _roll_out(worker: RolloutWorker, tasks: Sequence[Task], step: int, first: int, group_size: int) -> list[TrajectoryGroup]:
@@ -119,11 +165,12 @@ def draw_by_value(groups: Sequence[TrajectoryGroup], count: int, max_reward: flo
 
 
 def compute_rollout_metrics(sampled: Sampled) -> dict[str, Metric]:
-    """What a rollout phase says, over all groups rolled out."""
-    trajectories = [t for group in sampled.groups for t in group.trajectories]
+    """What a rollout phase says, over all groups rolled out. Branches count in tokens, and else apart from the attempts they left."""
+    whole = [t for group in sampled.groups for t in group.trajectories]
+    trajectories = [first_path(t) for t in whole]
     scored = [t for t in trajectories if isinstance(t.reward, Scored)]
-    num_sampled = sum(t.num_sampled_tokens for t in trajectories)
-    context = sum(len(turn.context_ids) for t in trajectories for turn in t.turns)
+    num_sampled = sum(t.num_sampled_tokens for t in whole)
+    context = sum(len(turn.context_ids) for t in whole for turn in t.turns)
     return {
         "rollout/reward": Mean.of(t.reward.total for t in scored if isinstance(t.reward, Scored)),
         "rollout/success": Mean.of(float(is_success(t)) for t in scored),

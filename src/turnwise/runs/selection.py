@@ -19,7 +19,7 @@ from turnwise.core.metrics import Max, Mean, Metric, Sum, merge
 from turnwise.core.types import Trajectory, TrajectoryGroup
 from turnwise.runs.accounting import Account, list_drops
 from turnwise.runs.build import set_threads
-from turnwise.runs.policy import Learned, TrainedPolicy
+from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
 from turnwise.store.ledger import DropReason
 from turnwise.training.preference_step import PairFunction, PairSide, SamplePair, run_pair_step
 from turnwise.training.sft import run_sft_step
@@ -64,7 +64,7 @@ class RejectionSampling:
                 samples,
                 lr=lr,
                 max_grad_norm=config.train.max_grad_norm,
-                micro_batch_tokens=config.train.micro_batch_tokens,
+                **get_packing(config),
             )
             metrics = merge(metrics, {"train/loss": told["sft/loss"], "train/seconds": told["sft/seconds"]})
         return Learned(metrics=metrics, advantages=None)
@@ -110,7 +110,7 @@ class PreferenceOptimization:
             temperature=config.rollout.temperature,
             lr=lr,
             max_grad_norm=config.train.max_grad_norm,
-            micro_batch_tokens=config.train.micro_batch_tokens,
+            **get_packing(config),
         )
         return Learned(metrics=metrics | told, advantages=None)
 

@@ -14,6 +14,7 @@ from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Sample
 from turnwise.rollout.demonstrate import run_demonstration
 from turnwise.runs.build import System, set_threads
+from turnwise.runs.policy import get_packing
 from turnwise.training.optimizer import build_optimizer, compute_lr
 from turnwise.training.sft import run_sft_step
 
@@ -67,7 +68,7 @@ def run_warmup(system: System, report: Callable[[int, dict[str, Metric]], None])
             batch,
             lr=compute_lr(step, base=config.sft.lr, warmup_steps=config.sft.warmup_steps, total_steps=config.sft.steps, decay="cosine"),
             max_grad_norm=config.train.max_grad_norm,
-            micro_batch_tokens=config.train.micro_batch_tokens,
+            **get_packing(config),
         )
         report(step + 1, metrics)
 

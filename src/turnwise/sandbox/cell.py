@@ -137,7 +137,7 @@ class _Place:
         found = [files.open_file(self.scratch_fd, "work/" + name) for name in outputs.decode().split("\0")] if outputs else []
         report = wire.REPORT.pack(status, ended, elapsed_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, disk_full)
         if not found:
-            return report, found
+            return report, []
         return report + bytes([fd is not None for fd in found]), [fd for fd in found if fd is not None]
 
     def _disk_full(self) -> bool:

@@ -49,6 +49,8 @@ class DropReason(StrEnum):
     """No room left in the step."""
     NOT_SELECTED = "not_selected"
     """Rejection sampling or pair mining did not choose it."""
+    VALUE_ESTIMATE = "value_estimate"
+    """A continuation that was sampled only to see what a state is worth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,7 @@ from turnwise.algorithms.advantages.gae import compute_trajectory_gae
 from turnwise.algorithms.advantages.turn_gae import compute_bilevel_gae, compute_turn_gae
 from turnwise.algorithms.credit import CreditTrajectory
 from turnwise.algorithms.value_loss import compute_value_loss
-from turnwise.batching.collate import Column, Columns, MicroBatch, collate
-from turnwise.batching.pack import plan_micro_batches
+from turnwise.batching.collate import Column, Columns, MicroBatch, iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
@@ -77,24 +76,27 @@ def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
         input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],
         use_cache=False,
-        attention_plan=PackedAttention(batch.lengths),
+        attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
     )
     hidden: torch.Tensor = output.last_hidden_state[0]
     return hidden
 
 
 @torch.no_grad()
-def score_values(critic: Critic, samples: Sequence[Sample], *, micro_batch_tokens: int) -> tuple[list[NDArray[np.generic]], list[float]]:
+def score_values(
+    critic: Critic, samples: Sequence[Sample], *, micro_batch_tokens: int, shared_prefix: bool = False
+) -> tuple[list[NDArray[np.generic]], list[float]]:
     """The value before every trained token, `[K_i]` per sample, and after the last token of every sample."""
-    values: list[NDArray[np.generic]] = []
-    finals: list[float] = []
-    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
-        batch = collate([samples[i] for i in indices], critic.head.weight.device)
-        everywhere = critic.head(compute_hidden(critic, batch))[:, 0].float().cpu()
+    values: dict[int, NDArray[np.generic]] = {}
+    finals: dict[int, float] = {}
+    for indices, batch in iterate_micro_batches(
+        samples, critic.head.weight.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
+        everywhere = critic.head(compute_hidden(critic, batch))[:, 0].float()
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
-        values += [part.numpy() for part in everywhere[batch.predict_at.cpu()].split(counts)]
-        finals += everywhere[torch.tensor(batch.lengths).cumsum(0) - 1].tolist()
-    return values, finals
+        values |= {i: part.numpy() for i, part in zip(indices, everywhere[batch.predict_at[batch.row]].cpu().split(counts), strict=True)}
+        finals |= dict(zip(indices, everywhere[batch.ends].tolist(), strict=True))
+    return [values[i] for i in range(len(samples))], [finals[i] for i in range(len(samples))]
 
 
 def compute_returns(method: str, options: Mapping[str, Any], trajectory: CreditTrajectory) -> list[NDArray[np.float64]]:
@@ -130,7 +132,9 @@ def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Colu
 def compute_micro_batch_value_loss(values: torch.Tensor, batch: MicroBatch, clip: float | None) -> tuple[torch.Tensor, dict[str, float]]:
     """The micro-batch's share of the value loss of `values [K]`, and sums for the metrics."""
     columns = batch.columns
-    losses, clipped = compute_value_loss(values.float(), columns["old_values"], columns["returns"], clip=clip)
+    losses, clipped = compute_value_loss(
+        values if values.dtype == torch.float64 else values.float(), columns["old_values"], columns["returns"], clip=clip
+    )
     loss = (columns["value_weights"] * losses).sum()
     return loss, {
         "train/value_loss": float(loss.detach()),
@@ -150,7 +154,13 @@ def compute_explained_variance(old_values: Column, returns: Column) -> float:
 
 
 def run_critic_step(
-    critic: Critic, samples: Sequence[Sample], columns: Columns, *, max_grad_norm: float, micro_batch_tokens: int
+    critic: Critic,
+    samples: Sequence[Sample],
+    columns: Columns,
+    *,
+    max_grad_norm: float,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> dict[str, Metric]:
     """One optimizer step of a critic with layers of its own; `columns` as `compute_value_columns` gives them.
 
@@ -158,10 +168,10 @@ def run_critic_step(
     """
     started = time.perf_counter()
     totals: dict[str, float] = {}
-    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
-        part = {name: [arrays[i] for i in indices] for name, arrays in columns.items()}
-        batch = collate([samples[i] for i in indices], critic.head.weight.device, part)
-        values = critic.head(compute_hidden(critic, batch)[batch.predict_at])[:, 0]
+    for _, batch in iterate_micro_batches(
+        samples, critic.head.weight.device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
+        values = critic.head(compute_hidden(critic, batch)[batch.predict_at])[batch.row, 0]
         loss, sums = compute_micro_batch_value_loss(values, batch, critic.clip)
         if not bool(torch.isfinite(loss)):
             critic.optimizer.zero_grad(set_to_none=True)

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 
 from turnwise.algorithms.ratios import sum_over_sequence
 from turnwise.algorithms.turns.prime import compute_implicit_rewards
-from turnwise.batching.collate import Column, collate
-from turnwise.batching.pack import plan_micro_batches
+from turnwise.batching.collate import Column, iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
@@ -45,10 +44,16 @@ def build_implicit_reward(
 
 
 def score_implicit_rewards(
-    model: ImplicitReward, samples: Sequence[Sample], reference_logprobs: Column, *, temperature: float, micro_batch_tokens: int
+    model: ImplicitReward,
+    samples: Sequence[Sample],
+    reference_logprobs: Column,
+    *,
+    temperature: float,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> list[NDArray[np.generic]]:
     """Rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` in the same shape."""
-    scores = score_logprobs(model.own, samples, temperature, micro_batch_tokens=micro_batch_tokens)
+    scores = score_logprobs(model.own, samples, temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix)
     return [
         compute_implicit_rewards(np.asarray(own, np.float64), np.asarray(reference, np.float64), beta=model.beta)
         for own, reference in zip(scores, reference_logprobs, strict=True)
@@ -64,6 +69,7 @@ def run_implicit_reward_step(
     temperature: float,
     max_grad_norm: float,
     micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> dict[str, Metric]:
     """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
 
@@ -78,8 +84,10 @@ def run_implicit_reward_step(
         )
     total, correct = 0.0, 0.0
     device = model.own.device
-    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
-        batch = collate([samples[i] for i in indices], device, {"reference": [reference_logprobs[i] for i in indices]})
+    columns = {"reference": reference_logprobs}
+    for indices, batch in iterate_micro_batches(
+        samples, device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
         logprobs, _ = compute_logprobs(model.own, batch, temperature)
         sums = sum_over_sequence(model.beta * (logprobs - batch.columns["reference"]), batch.sequence)
         # Every token knows its attempt's sum; the first of each attempt speaks for it.

@@ -301,23 +301,24 @@ def collect_evidence(
     *,
     temperature: float,
     end_token_ids: Sequence[int] = (),
-    attention: Callable[[list[int]], AttentionPlan] = PackedAttention,
+    attention: Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan] = PackedAttention,
+    shared_prefix: bool = False,
 ) -> Evidence:
     """Let the trainer's model score the trained tokens of `samples`, which an engine sampled under the same weights.
 
-    `attention` makes the plan from the lengths: `models.invariant.InvariantAttention` scores in exact mode, where an engine with
-    invariant rows (float32, CPU, one thread) agrees in every bit. Memory: K x V float32, so give few samples. Raises ValueError when
-    there is none.
+    `shared_prefix` lays the samples out as a training step with it does. `attention` makes the plan from the runs:
+    `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU, one thread) agrees in
+    every bit, prefixes shared or not. Memory: K x V float32, so give few samples. Raises ValueError when there is none.
     """
-    batch = collate(samples, model.device)
+    batch = collate(samples, model.device, shared_prefix=shared_prefix)
     output = model(
         input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],
         use_cache=False,
         logits_to_keep=batch.predict_at,
-        attention_plan=attention(batch.lengths),
+        attention_plan=attention(batch.lengths, batch.seen, batch.num_seen),
     )
-    logits = output.logits[0].float()
+    logits = output.logits[0].float()[batch.row]
     chosen = (logits / temperature).log_softmax(-1).gather(-1, batch.targets[:, None])[:, 0]
     counts = [int(sample.loss_mask.sum()) for sample in samples]
     return Evidence(
@@ -327,7 +328,7 @@ def collect_evidence(
         token_ids=batch.targets.cpu().numpy(),
         sequence=np.repeat(np.arange(len(samples)), counts),
         turn=np.concatenate([_turn_numbers(sample) for sample in samples]),
-        lengths=np.array(batch.lengths),
+        lengths=np.array([len(sample.token_ids) for sample in samples]),
         temperature=temperature,
         end_token_ids=tuple(end_token_ids),
     )

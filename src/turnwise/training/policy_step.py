@@ -22,8 +22,7 @@ from turnwise.algorithms.kl import KLKind, compute_k3, compute_kl
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs
 from turnwise.algorithms.preference.distillation import compute_reverse_kl_loss
 from turnwise.algorithms.ratios import MAX_LOG_RATIO
-from turnwise.batching.collate import Column, Columns, MicroBatch, collate, split_column
-from turnwise.batching.pack import plan_micro_batches
+from turnwise.batching.collate import Column, Columns, MicroBatch, iterate_micro_batches, split_column
 from turnwise.batching.weights import compute_sample_weights
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
@@ -71,6 +70,7 @@ def run_policy_step(
     lr: float,
     max_grad_norm: float,
     micro_batch_tokens: int,
+    shared_prefix: bool = False,
     columns: Columns | None = None,
     reference: PreTrainedModel | None = None,
     teacher: PreTrainedModel | None = None,
@@ -79,6 +79,7 @@ def run_policy_step(
     """Take one optimizer step on `samples` and return its metrics. Any split into micro-batches gives the same gradient.
 
     Args:
+        shared_prefix: compute what several samples begin with once; the gradient is the same up to rounding.
         columns: what is known per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that shares the
             policy's layers what `compute_value_columns` gives.
         reference: needed when `loss.kl_coefficient` is not 0.
@@ -91,12 +92,12 @@ def run_policy_step(
     num_trained = float(sum(int(s.loss_mask.sum()) for s in samples))
     if num_trained == 0:
         raise TrainingError("no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder")
-    known, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens)
+    known, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens, shared_prefix)
     totals: dict[str, float] = {}
-    gap_max = 0.0
-    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
-        part = {name: [arrays[i] for i in indices] for name, arrays in known.items()}
-        batch = collate([samples[i] for i in indices], model.device, part)
+    gap_max, num_computed = 0.0, 0
+    for indices, batch in iterate_micro_batches(
+        samples, model.device, known, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
         value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
         if not bool(torch.isfinite(value)):
             _forget(optimizer, critic)
@@ -107,6 +108,7 @@ def run_policy_step(
             )
         value.backward()
         gap_max = max(gap_max, gap)
+        num_computed += len(batch.token_ids)
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     norm = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
@@ -125,6 +127,7 @@ def run_policy_step(
         "train/lr": Max(lr),
         "train/logprob_gap_max": Max(gap_max),
         "train/tokens": Sum(num_tokens),
+        "train/computed_tokens": Sum(num_computed),
         "train/trained_tokens": Sum(num_trained),
         "train/tokens_per_s": Rate(num_tokens, seconds),
         "train/seconds": Sum(seconds),
@@ -145,7 +148,12 @@ def _forget(optimizer: torch.optim.Optimizer, critic: Critic | None) -> None:
 
 
 def _prepare(
-    model: PreTrainedModel, samples: Sequence[Sample], loss: PolicyLoss, columns: Columns, micro_batch_tokens: int
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    loss: PolicyLoss,
+    columns: Columns,
+    micro_batch_tokens: int,
+    shared_prefix: bool,
 ) -> tuple[dict[str, Column], dict[str, Metric]]:
     """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction` and `selected`."""
     known: dict[str, Column] = dict(columns)
@@ -161,7 +169,8 @@ def _prepare(
         metrics["train/correction_kept"] = Mean(float(kept.sum()), float(len(kept)))
         metrics["train/correction_weight"] = Mean(float(correction.weights.sum()), float(len(kept)))
     if loss.batch_rule:
-        policy = torch.from_numpy(np.concatenate(score_logprobs(model, samples, loss.temperature, micro_batch_tokens=micro_batch_tokens)))
+        scores = score_logprobs(model, samples, loss.temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix)
+        policy = torch.from_numpy(np.concatenate(scores))
         sampled = ~behavior.isnan()
         inputs = LossInputs(
             policy_logprobs=policy,
@@ -186,7 +195,7 @@ def _compute_loss(
 ) -> tuple[torch.Tensor, dict[str, float], float]:
     """The micro-batch's share of the loss, sums over its tokens for the metrics, and the largest sampler-trainer gap."""
     distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
-    policy, entropy = select_logprobs(distribution, batch.targets, entropy_gradient=loss.entropy_coefficient != 0)
+    policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
     # Nobody sampled an unmasked observation token: it is on policy by definition.
     sampled = ~batch.behavior_logprobs.isnan()
     behavior = torch.where(sampled, batch.behavior_logprobs, policy.detach())
@@ -217,19 +226,19 @@ def _compute_loss(
         losses = losses + compute_entropy_loss(entropy, coefficient=loss.entropy_coefficient)
     if loss.kl_coefficient and reference is not None:
         with torch.no_grad():
-            reference_logprobs, _ = select_logprobs(compute_distribution(reference, batch, loss.temperature)[0], batch.targets)
+            reference_logprobs, _ = select_logprobs(compute_distribution(reference, batch, loss.temperature)[0], batch)
         kl = compute_kl(loss.kl_kind, policy, reference_logprobs, old_logprobs=old)
         losses = losses + loss.kl_coefficient * kl
         sums["train/kl_reference"] = float(kl.detach().sum())
     if loss.teacher_coefficient and teacher is not None:
         with torch.no_grad():
             target, _ = compute_distribution(teacher, batch, loss.temperature)
-        divergence = compute_reverse_kl_loss(distribution, target)
+        divergence = compute_reverse_kl_loss(distribution, target)[batch.row]
         losses = losses + loss.teacher_coefficient * divergence
         sums["train/teacher_kl"] = float((weights * divergence.detach()).sum())
     total = (weights * losses).sum()
     if critic is not None and hidden is not None:
-        value_loss, value_sums = compute_micro_batch_value_loss(critic.head(hidden)[:, 0], batch, critic.clip)
+        value_loss, value_sums = compute_micro_batch_value_loss(critic.head(hidden)[batch.row, 0], batch, critic.clip)
         total = total + critic.coefficient * value_loss
         sums |= value_sums
     sums["train/loss"] = float(total.detach())

@@ -58,6 +58,7 @@ def run_pair_step(
     lr: float,
     max_grad_norm: float,
     micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> dict[str, Metric]:
     """One optimizer step of the mean loss over pairs. Both policies are scored at `temperature`, that of the rollouts.
 
@@ -66,11 +67,12 @@ def run_pair_step(
     started = time.perf_counter()
     if not pairs:
         raise TrainingError("no pair to train on; lower preference.min_margin or sample larger groups")
-    total, correct, margin, num_tokens = 0.0, 0.0, 0.0, 0
+    total, correct, margin, num_tokens, num_computed = 0.0, 0.0, 0.0, 0, 0
     for indices in plan_micro_batches([pair.num_tokens for pair in pairs], micro_batch_tokens):
         sides = [side for i in indices for side in (pairs[i].chosen, pairs[i].rejected)]
         samples = [sample for side in sides for sample in side.samples]
-        batch = collate(samples, model.device, {"in_step": [mask for side in sides for mask in side.in_step]})
+        in_step = {"in_step": [mask for side in sides for mask in side.in_step]}
+        batch = collate(samples, model.device, in_step, shared_prefix=shared_prefix)
         side_of_sample = torch.tensor([number for number, side in enumerate(sides) for _ in side.samples], device=model.device)
         policy, _ = compute_logprobs(model, batch, temperature)
         with torch.no_grad():
@@ -84,7 +86,8 @@ def run_pair_step(
         total += float(output.losses.detach().sum())
         correct += float((output.chosen_rewards > output.rejected_rewards).sum())
         margin += float((output.chosen_rewards - output.rejected_rewards).sum())
-        num_tokens += len(batch.token_ids)
+        num_tokens += sum(pairs[i].num_tokens for i in indices)
+        num_computed += len(batch.token_ids)
     norm = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
     seconds = time.perf_counter() - started
     return {
@@ -95,6 +98,7 @@ def run_pair_step(
         "train/grad_norm": Mean(norm),
         "train/lr": Max(lr),
         "train/tokens": Sum(num_tokens),
+        "train/computed_tokens": Sum(num_computed),
         "train/tokens_per_s": Rate(num_tokens, seconds),
         "train/seconds": Sum(seconds),
     }

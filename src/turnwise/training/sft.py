@@ -10,8 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.aggregate import compute_token_mean
-from turnwise.batching.collate import collate
-from turnwise.batching.pack import plan_micro_batches
+from turnwise.batching.collate import iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
@@ -27,6 +26,7 @@ def run_sft_step(
     lr: float,
     max_grad_norm: float,
     micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> dict[str, Metric]:
     """One optimizer step of mean cross-entropy per trained token. Raises TrainingError when the loss is not finite."""
     started = time.perf_counter()
@@ -34,8 +34,7 @@ def run_sft_step(
     if denominator == 0:
         raise TrainingError("no token to train on: the demonstrations are empty")
     total = 0.0
-    for indices in plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens):
-        batch = collate([samples[i] for i in indices], model.device)
+    for _, batch in iterate_micro_batches(samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix):
         logprobs, _ = compute_logprobs(model, batch, temperature=1.0)
         loss = compute_token_mean(-logprobs, denominator)
         total += float(loss.detach()) * denominator

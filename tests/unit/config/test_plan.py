@@ -1,9 +1,12 @@
 """The plan of tokens and memory, by hand and against a real model."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from turnwise.config.memory import PACKED_FAMILIES, plan_memory
 from turnwise.config.plan import compute_plan
 from turnwise.config.run import RunConfig
 
@@ -41,12 +44,53 @@ def test_tokens_by_hand() -> None:
 def test_memory_by_hand() -> None:
     # Embeddings 100 x 8 = 800, tied. A layer: q and o 2 x 8 x 16 = 256, k and v 2 x 8 x 8 = 128, MLP 3 x 8 x 16 = 384,
     # two norms 16: 784. Final norm 8. Together 800 + 2 x 784 + 8 = 2376.
-    plan = compute_plan(config(engine={"max_concurrency": 3, "max_context": 10}))
+    plan = compute_plan(config(engine={"kind": "local", "max_concurrency": 3, "max_context": 10}))
     assert plan.parameters == 2376
-    assert plan.training_bytes == 2376 * 4 * 4  # weights, gradients, two moments; 4 bytes each
-    assert plan.cache_bytes == 2 * 2 * 2 * 4 * 4 * 3 * 10  # k and v, 2 layers, 2 heads of 4, 4 bytes, 3 slots of 10 tokens
-    with_reference = compute_plan(config(loss={"kl": {"coefficient": 0.1}}))
-    assert with_reference.training_bytes == 2376 * 4 * 5
+    memory = plan.memory
+    assert memory is not None
+    assert memory.weights == 2376 * 4
+    assert memory.optimizer == 2376 * 4 * 3  # gradients and two moments
+    assert memory.cache == 2 * 2 * 2 * 4 * 4 * 3 * 10  # k and v, 2 layers, 2 heads of 4, 4 bytes, 3 slots of 10 tokens
+    assert memory.packed == 0
+    # Sampling holds no gradients, training holds no logits of sampled rows.
+    assert memory.peak == memory.cache + 3 * 2376 * 4 + max(memory.sampling, 2376 * 4 + memory.training)
+    paged = plan_memory(config(engine={"max_concurrency": 3, "max_context": 10}))
+    assert paged is not None
+    assert paged.cache == 2 * 2 * 2 * 4 * 4 * (3 + 1) * 32  # a page of 32 tokens each, and the blank one
+    assert paged.packed == (2 * 768 + 800) * 4  # matrices of both layers and the output layer
+    with_reference = plan_memory(config(loss={"kl": {"coefficient": 0.1}}))
+    assert with_reference is not None
+    assert with_reference.weights == 2 * 2376 * 4
+    with_critic = plan_memory(config(critic={"kind": "separate"}, credit={"method": "gae"}))
+    assert with_critic is not None
+    assert (with_critic.weights, with_critic.optimizer) == (2 * 2376 * 4, 6 * 2376 * 4)
+
+
+def test_a_training_step_by_hand() -> None:
+    rollout = {"max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10, "group_size": 4}
+
+    def training(**train: Any) -> int:
+        memory = plan_memory(config(rollout=rollout, train=train))
+        assert memory is not None
+        return memory.training
+
+    # A layer keeps 6 x 8 hidden, 5 x 16 query, 4 x 8 key and value, 4 x 16 MLP = 224 numbers per token; two layers, 200 tokens.
+    # 20 of 50 tokens are trained: 80 rows of 100 logits, 3.2 times. All are small, so 1.85 times; 4 bytes.
+    alone = training(micro_batch_tokens=200, shared_prefix=False)
+    assert alone == pytest.approx(1.85 * (2 * 224 * 200 * 4 + 80 * 100 * 4 * 3.2), abs=1)
+    # 2,000,000 tokens: arrays of 8 numbers per token are 64 MB, all of them large, and the logits' 320 MB too.
+    large = training(micro_batch_tokens=2_000_000, shared_prefix=False)
+    assert large == pytest.approx(2 * 224 * 2_000_000 * 4 + 800_000 * 100 * 4 * 3.2, abs=1)
+    # Shared: four members compute 30 + 4 x 20 = 110 tokens, of which 80 are trained, and attend to 200: 2 + 2 x 20/11 arrays of 8.
+    shared = training(micro_batch_tokens=200)
+    per_layer = 6 * 8 + 5 * 16 + (2 + 2 * 20 / 11) * 8 + 4 * 16
+    assert shared == pytest.approx(1.85 * (2 * per_layer * 200 * 4 + 200 * 80 / 110 * 100 * 4 * 3.2), abs=1)
+
+
+def test_the_packed_families_are_the_engines() -> None:
+    from turnwise.engines.paged.fused import FAMILIES
+
+    assert set(PACKED_FAMILIES) == set(FAMILIES)
 
 
 def test_the_estimate_is_close_to_a_real_model() -> None:
@@ -62,5 +106,23 @@ def test_the_estimate_is_close_to_a_real_model() -> None:
 def test_a_model_from_a_path_or_of_unknown_shape_is_unknown_not_zero() -> None:
     for model in ({"path": "somewhere"}, {"config": {"n_embd": 8}}):
         plan = compute_plan(config(model=model))
-        assert (plan.parameters, plan.training_bytes, plan.cache_bytes) == (None, None, None)
+        assert (plan.parameters, plan.memory) == (None, None)
         assert ("parameters", "unknown until the model is loaded") in plan.lines()
+        assert ("memory", "unknown until the model is loaded") in plan.lines()
+
+
+def test_a_model_from_a_path_is_read_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**TINY, "vocab_size": 100, "model_type": "qwen3"}))
+    assert plan_memory(config(model={"path": str(tmp_path)})) == plan_memory(config())
+
+
+@pytest.mark.parametrize(("method", "per_attempt"), [("vine", 4 * 2), ("tree", 3 * 5), ("arpo", 3), ("grpo", 0)])
+def test_branches_by_hand(method: str, per_attempt: int) -> None:
+    rollout = {"tasks_per_step": 3, "group_size": 4, "max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10}
+    branching = {"num_continuations": 4, "num_branches": 3, "num_rounds": 5}
+    plan = compute_plan(config(rollout=rollout, credit={"method": method, "branching": branching}))
+    assert plan.trajectories_per_step == 12
+    assert plan.branches_per_step == 12 * per_attempt
+    assert plan.max_tokens_per_step == 12 * (1 + per_attempt) * 50
+    assert plan.max_sampled_tokens_per_step == 12 * (1 + per_attempt) * 20
+    assert ("branches" in dict(plan.lines())["trajectories per RL step"]) == bool(per_attempt)

@@ -121,9 +121,7 @@ def test_a_stop_is_done_or_a_limit_or_a_failure(stop: StopReason) -> None:
 
 def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="2 token ids but 1 logprobs"):
-        Completion(
-            token_ids=to_ids([1, 2]), logprobs=to_floats([0]), finish_reason=FinishReason.STOP, version_first=0, version_last=0
-        )
+        Completion(token_ids=to_ids([1, 2]), logprobs=to_floats([0]), finish_reason=FinishReason.STOP, version_first=0, version_last=0)
 
     def sample(mask: list[bool], advantages: list[float]) -> Sample:
         return Sample(

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion, FinishReason, SamplingParams, to_ids
 from turnwise.engines.local import LocalEngine
-from turnwise.engines.local.sampling import sample_tokens
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import build_model
 
@@ -243,14 +242,3 @@ def test_a_cancelled_request_leaves_the_others_alone(model: PreTrainedModel) -> 
         return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session="next")
 
     assert len(asyncio.run(run()).token_ids) == 5
-
-
-def test_greedy_top_p_and_inverse_cdf_by_hand() -> None:
-    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]] * 5))
-    temperatures = torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0])
-    top_ps = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.6])
-    # u in [0, .5) is token 0, [.5, .8) token 1, [.8, 1) token 2. Greedy takes 0. Top-p 0.6 keeps 0 and 1 renormalised to 5/8, 3/8.
-    uniforms = torch.tensor([0.49, 0.51, 0.81, 0.99, 0.99], dtype=torch.float64)
-    ids, logprobs = sample_tokens(logits, temperatures, top_ps, uniforms)
-    assert ids.tolist() == [0, 1, 2, 0, 1]
-    assert logprobs.exp().tolist() == pytest.approx([0.5, 0.3, 0.2, 0.5, 0.375])

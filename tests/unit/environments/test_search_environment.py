@@ -211,6 +211,29 @@ def test_a_reward_by_import_path_that_fails_later_is_invalid(monkeypatch, tmp_pa
     assert "no judge" in result.reason
 
 
+@pytest.mark.parametrize("search", ["on", "shuffled"])
+def test_a_fork_has_the_same_state_and_a_future_of_its_own(search):
+    family = SearchQA(**TINY, search=search)
+
+    async def run():
+        environment = family.build_environment()
+        await environment.reset(family.task("train", 0), 5)
+        await environment.step(search_message("mayor", 0))
+        twin = await environment.fork()
+        hashes = [environment.state_hash(), twin.state_hash()]
+        same = [(await each.step(search_message("author", 1))).observations[0].text for each in (environment, twin)]
+        await twin.step(search_message("founder", 2))
+        hashes += [environment.state_hash(), twin.state_hash()]
+        rewards = [await each.score([answer_message("unknown")], StopReason.DONE) for each in (environment, twin)]
+        return hashes, same, rewards
+
+    hashes, same, rewards = asyncio.run(run())
+    assert hashes[0] == hashes[1]
+    assert hashes[2] != hashes[3]
+    assert same[0] == same[1]  # the episode's luck is the fork's too
+    assert rewards[0] == rewards[1]
+
+
 def test_state_hash_tells_states_apart():
     family = SearchQA(**TINY)
     task = family.task("train", 0)
@@ -310,7 +333,7 @@ def test_question_layouts(tmp_path, row, expected):
         ("[1]", ["list instead of an object"]),
         ({"question": "Who?"}, ["no answers", "golden_answers"]),
         ({"answers": ["A"]}, ['"question" is None']),
-        ({"question": "Who?", "answers": "A"}, ['"answers" is \'A\'', "list"]),
+        ({"question": "Who?", "answers": "A"}, ["\"answers\" is 'A'", "list"]),
         ({"question": "Who?", "answers": []}, ["at least one"]),
         ({"question": "Who?", "answers": ["A", 3]}, ["answers[1]", "3"]),
         ({"question": " ", "answers": ["A"]}, ['"question"']),

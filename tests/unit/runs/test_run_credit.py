@@ -114,7 +114,7 @@ def test_invalid_members_get_no_advantage_and_missing_fields_are_named() -> None
     seen = to_credit_trajectories(groups)
     advantages = compute_advantages(build_credit("dr_grpo"), groups, seen)
     assert {key: [a.tolist() for a in turns] for key, turns in advantages.items()} == {("g", 0): [[0.5, 0.5]], ("g", 1): [[-0.5]]}
-    with pytest.raises(TrainingError, match=r"credit\.method='gigpo'.*turn 0: state is missing.*have the environment give a state key"):
+    with pytest.raises(TrainingError, match=r"credit\.method='gigpo'.*turn 0: state is missing.*give the environment `state_hash`"):
         compute_advantages(build_credit("gigpo"), groups, seen)
 
 

@@ -202,11 +202,11 @@ def make_model(dtype: str = "float32") -> PreTrainedModel:
 def sample_conversations(
     engine: Engine, *, temperature: float = 1.0, top_p: float = 1.0, stop_token_ids: tuple[int, ...] = ()
 ) -> list[Sample]:
-    """Six conversations of three replies with observations between, sampled side by side."""
+    """Six conversations of three replies with observations between, sampled side by side; all begin with the same 30 tokens."""
 
     async def converse(member: int) -> Trajectory:
         rng = np.random.default_rng(member)
-        context = prompt = to_ids(rng.integers(1, 64, 11 + 13 * member))
+        context = prompt = to_ids(np.concatenate([np.arange(1, 31), rng.integers(1, 64, 11 + 13 * member)]))
         turns: list[Turn] = []
         for number in range(3):
             seed = 100 * member + number
@@ -258,7 +258,7 @@ def test_an_engine_that_did_not_adopt_the_update_is_named() -> None:
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.4])
 def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
-    """Packed beside others, scored alone, decoded in company: the same float32 bits."""
+    """Packed beside others, on a shared prefix, scored alone, decoded in company: the same float32 bits."""
     model = make_model()
     engine = PagedEngine(model, max_concurrency=8, max_context=256, fused=False)
     # The end token is the padding token here; nothing pads and nothing masks by id, so it scores like any other.
@@ -267,6 +267,8 @@ def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
     assert together.trainer_logprobs.tobytes() == together.sampler_logprobs.tobytes()
     assert (together.token_ids == END).any()
     assert (together.sampler_logprobs[together.token_ids == END] < -0.01).all(), "a masked token would have 0"
+    shared = collect_evidence(model, samples, temperature=temperature, attention=InvariantAttention, shared_prefix=True)
+    assert shared.trainer_logprobs.tobytes() == together.sampler_logprobs.tobytes()
     for sample in samples:
         alone = collect_evidence(model, [sample], temperature=temperature, attention=InvariantAttention)
         assert alone.trainer_logprobs.tobytes() == sample.behavior_logprobs[sample.loss_mask].tobytes()

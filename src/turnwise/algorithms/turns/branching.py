@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from turnwise.algorithms.advantages.grpo import Deviation
 from turnwise.algorithms.credit import CreditFunction
 from turnwise.algorithms.turns.tree import Sharing, build_tree
@@ -35,6 +38,23 @@ def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_siz
             if not logprob <= 0:
                 raise ValueError(f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0")
             total -= math.exp(logprob) * logprob if logprob > -math.inf else 0.0
+    return total / math.log(vocab_size)
+
+
+def compute_sampled_entropy(logprobs: Sequence[float] | NDArray[np.floating], *, vocab_size: int, max_tokens: int = 20) -> float:
+    """`compute_branch_entropy` estimated from the sampled tokens alone: `H = sum_t -log p_t / log(vocab_size)`, first `max_tokens`.
+
+    At each position -log p of the token that was drawn has the entropy as its expected value: unbiased, and noisier than the entropy
+    of known probabilities. No tokens give 0. Raises ValueError as `compute_branch_entropy` does.
+    """
+    if vocab_size < 2:
+        raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
+    total = 0.0
+    for position, logprob in enumerate(logprobs[:max_tokens]):
+        # Rounding may leave a certain token a hair above 0.
+        if not logprob <= 1e-6:
+            raise ValueError(f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0")
+        total -= min(float(logprob), 0.0)
     return total / math.log(vocab_size)
 
 

@@ -1,7 +1,7 @@
 """Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240), and what shared turns get.
 
 Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in several of
-them and would train once per leaf below it. `share_advantages` says what its copies get.
+them. `share_advantages` says what its copies get. Who trains one copy only gives it the sum over all of them.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def compute_tree_advantages(
 def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
     """A number per turn of every leaf, equal where leaves of one tree hold the same turn.
 
-    Turn k of two leaves is the same when turns 0 to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit:
-    copies of one sampling have the same ones, two samplings agree only by chance. A turn without `logprobs` is never shared.
+    Turns are the same where `CreditTurn.node` says so. Where nobody counted, turn k of two leaves is the same when turns 0 to k agree in
+    state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling have the same ones, two samplings
+    only when they drew the same tokens. A turn without `logprobs` is then never shared.
     """
     numbers: dict[Hashable, int] = {}
     found = []
@@ -72,7 +73,7 @@ def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
         for k, turn in enumerate(leaf.turns):
             drawn = (i, k) if turn.logprobs is None else turn.logprobs.tobytes()
             parent = numbers.setdefault(path, len(numbers))
-            path = (parent, turn.state, turn.num_tokens, drawn)
+            path = (parent, turn.state, turn.num_tokens, drawn) if turn.node is None else (parent, turn.node)
             row.append(numbers.setdefault(path, len(numbers)))
         found.append(row)
     return found

@@ -21,7 +21,7 @@ from turnwise.core.errors import EngineError
 from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, to_floats, to_ids
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
-from turnwise.engines.local.sampling import sample_tokens
+from turnwise.engines.sampling import sample_tokens
 
 # Matrix kernels may round a row differently when there are only one to three rows; above, a row's result does not depend on
 # its neighbours, and so neither does what a request samples.
@@ -147,6 +147,8 @@ class LocalEngine:
             raise EngineError(
                 f"request of {session!r} holds a token id outside the vocabulary of {self._vocab_size}: {min(prompt)}..{max(prompt)}"
             )
+        if params.grammar is not None:
+            raise EngineError(f"request of {session!r} has a grammar, which this engine does not know; use engine.kind='paged'")
         if params.stop and self._decode is None:
             raise EngineError(f"request of {session!r} has stop strings {params.stop} but the engine was built without `decode`")
 
@@ -231,8 +233,7 @@ class LocalEngine:
         finite = torch.isfinite(logits).all(-1).tolist()
         token_ids, logprobs = sample_tokens(
             logits,
-            torch.tensor([r.params.temperature for r in requests], device=logits.device),
-            torch.tensor([r.params.top_p for r in requests], device=logits.device),
+            [r.params for r in requests],
             torch.tensor([r.uniforms[len(r.sampled)] for r in requests], dtype=torch.float64, device=logits.device),
         )
         finished: list[tuple[_Request, Completion | EngineError]] = []

@@ -4,9 +4,8 @@ One kernel (scaled-dot-product attention with an explicit mask) serves single to
 *tiles*: up to `TILE` consecutive query tokens of one request. Tiles of like size are computed together, each group of them gathering
 its pages into a buffer small enough to stay in the processor's cache.
 
-What makes a row's result independent of its company on CPU (float32, one thread; a test holds it bit for bit):
-matrix kernels sum a row the same way whenever they get at least `MIN_ROWS` rows, and they sum over keys the same way for every
-span that `padded_span` returns. So decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit.
+A row's result does not depend on its company (CPU, float32, one thread; `models.invariant` says why, a test holds it bit for bit), so
+decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit.
 Knows nothing about requests, sampling or model families.
 """
 
@@ -17,14 +16,9 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch.nn import functional
 from transformers import PretrainedConfig
 
-TILE = 64
-"""Most query tokens of one request that are computed together."""
-
-MIN_ROWS = 4
-"""Fewest rows of an attention matrix product: below, kernels round differently."""
+from turnwise.models.invariant import attend_rows, padded_span
 
 GATHER_ELEMENTS = 1 << 19
 """Numbers gathered from the cache at once; 2 MiB in float32."""
@@ -88,28 +82,6 @@ class PagedMemory:
         """Zero pages that may hold numbers that are not finite: a masked NaN still spoils a sum."""
         for layer in range(len(self.layers)):
             self.pages(layer).index_fill_(0, torch.tensor(pages, device=self.layers[0].device), 0.0)
-
-
-def padded_span(num_keys: int) -> int:
-    """The number of keys to attend over so that `num_keys` real ones and masked ones after them sum in a fixed order.
-
-    A multiple of 64. Attention takes keys in blocks of 512, and matrix kernels split a block of 256 or 320 keys in halves where they
-    split every other size at 192; so these two become 384.
-    """
-    span = -(-num_keys // 64) * 64
-    return span + 384 - span % 512 if span % 512 in (256, 320) else span
-
-
-def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float) -> torch.Tensor:
-    """`query [n, kv_heads, rows, D]` over `keys`, `values` `[n, kv_heads, span, D]` with additive `mask [n, 1, rows or 1, span]`.
-
-    Fewer than `MIN_ROWS` rows are filled up with zeros for the kernel and cut off again.
-    """
-    rows = query.shape[2]
-    if rows < MIN_ROWS:
-        query = functional.pad(query, (0, 0, 0, MIN_ROWS - rows))
-    mask = mask.expand(-1, 1, query.shape[2], -1)
-    return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)[:, :, :rows]
 
 
 class Tile(Protocol):

@@ -11,27 +11,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, to_floats, to_ids
+from turnwise.engines.guided import GrammarCompiler
+from turnwise.engines.paged.admission import check_request
+from turnwise.engines.paged.drafts import GroupDrafts
+from turnwise.engines.paged.drawing import Drawn, draw_tokens
 from turnwise.engines.paged.prefix_cache import Node, PrefixCache
 from turnwise.engines.paged.runner import ModelRunner
-from turnwise.engines.paged.sampler import sample_tokens
 from turnwise.engines.paged.scheduler import Item, Request, Scheduler
 
 # Longest text tail, in tokens, searched for a stop string.
 STOP_TAIL_TOKENS = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class VersionedCompletion(Completion):
-    """A completion with the weight version of each of its tokens."""
-
-    versions: IntArray
-    """`[N]`; all equal unless the weights changed while the request was paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +40,10 @@ class EngineStatistics:
     num_stale_tokens: int
     """Of the reused tokens, those computed with older weights; 0 unless `reuse_stale_cache`."""
     num_sampled_tokens: int
+    num_drafted_tokens: int
+    """Tokens guessed ahead."""
+    num_accepted_tokens: int
+    """Of these, those that were sampled."""
     num_preemptions: int
     num_evicted_pages: int
     num_held_pages: int
@@ -66,6 +64,8 @@ class PagedEngine:
         page_size: int = 32,
         fused: bool | None = None,
         reuse_stale_cache: bool = False,
+        max_draft_tokens: int = 0,
+        grammars: GrammarCompiler | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         """An engine for `model`, which must have been built with Turnwise's attention (else EngineError).
@@ -79,17 +79,25 @@ class PagedEngine:
             fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own modules, whose
                 log-probabilities are those of a packed forward pass with the same attention rows in every bit.
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
+            max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a step is small;
+                0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
+            grammars: compiles grammars; a request with one is refused without it.
             decode: token ids to text; needed only for stop strings, a request with any is refused without it.
         """
         if page_size not in (16, 32, 64):
             raise EngineError(f"page_size={page_size} must be 16, 32 or 64, so that whole pages fill every attention span")
         num_pages = max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
         self._runner = ModelRunner(model, num_pages=num_pages, page_size=page_size, max_context=max_context, fused=fused)
+        self._drafts = GroupDrafts(max_draft_tokens=max_draft_tokens, max_groups=max_concurrency) if max_draft_tokens else None
         self._scheduler = Scheduler(
-            PrefixCache(num_pages=num_pages, page_size=page_size), max_running=max_concurrency, max_batch_tokens=max_batch_tokens
+            PrefixCache(num_pages=num_pages, page_size=page_size),
+            max_running=max_concurrency,
+            max_batch_tokens=max_batch_tokens,
+            drafts=self._drafts,
         )
         self._max_context = max_context
         self._reuse_stale_cache = reuse_stale_cache
+        self._grammars = grammars
         self._decode = decode
         self._futures: dict[Request, asyncio.Future[Completion]] = {}
         self._conversations: dict[str, Node] = {}
@@ -97,7 +105,7 @@ class PagedEngine:
         self._paused = False
         self._stamp = self._runner.weights_stamp()
         self.version = 0
-        self._num_steps = self._num_computed = self._num_sampled = 0
+        self._num_steps = self._num_computed = self._num_sampled = self._num_drafted = self._num_accepted = 0
 
     @property
     def num_computed_tokens(self) -> int:
@@ -118,28 +126,41 @@ class PagedEngine:
             num_reused_tokens=scheduler.num_reused_tokens,
             num_stale_tokens=scheduler.num_stale_tokens,
             num_sampled_tokens=self._num_sampled,
+            num_drafted_tokens=self._num_drafted,
+            num_accepted_tokens=self._num_accepted,
             num_preemptions=scheduler.num_preemptions,
             num_evicted_pages=scheduler.cache.num_evicted,
             num_held_pages=scheduler.cache.num_held,
         )
 
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> VersionedCompletion:
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
         """See `Engine.generate`. Waits its turn when `max_concurrency` requests are being sampled."""
         prompt = prompt_ids.tolist()
-        self._check(prompt, params, session)
-        request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens))
+        cache = self._scheduler.cache
+        check_request(
+            prompt,
+            params,
+            session,
+            max_context=self._max_context,
+            cache_tokens=cache.num_pages * cache.page_size,
+            vocab_size=self._runner.vocab_size,
+            knows_text=self._decode is not None,
+            knows_grammars=self._grammars is not None,
+        )
+        guide = None
+        if params.grammar is not None and self._grammars is not None:
+            guide = self._grammars.start(params.grammar, params.stop_token_ids)
+        request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens), guide)
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         self._scheduler.submit(request)
         self._start()
         try:
-            completion = await future
+            return await future
         except asyncio.CancelledError:
             if self._futures.pop(request, None) is not None:
                 self._abandon(request)
             raise
-        assert isinstance(completion, VersionedCompletion)
-        return completion
 
     async def release(self, session: str) -> None:
         """See `Engine.release`. What the conversation shares with nobody is the first to be evicted."""
@@ -184,6 +205,8 @@ class PagedEngine:
         """Packed weights, and unless stale reuse is allowed every cached token, belong to the past."""
         self._stamp = self._runner.weights_stamp()
         self._runner.renew()
+        if self._drafts is not None:
+            self._drafts.clear()
         cache = self._scheduler.cache
         if self._reuse_stale_cache:
             self._scheduler.keep_stale(self.version)
@@ -191,26 +214,6 @@ class PagedEngine:
         self._scheduler.restart()
         self._conversations.clear()
         cache.clear(self.version)
-
-    def _check(self, prompt: list[int], params: SamplingParams, session: str) -> None:
-        if not prompt:
-            raise EngineError(f"request of {session!r} has an empty prompt; render at least one token")
-        if params.max_tokens < 1:
-            raise EngineError(f"request of {session!r} asks for max_tokens={params.max_tokens}; ask for at least 1")
-        cache = self._scheduler.cache
-        wanted = len(prompt) + params.max_tokens
-        for limit, name in ((self._max_context, "engine.max_context"), (cache.num_pages * cache.page_size, "cache_tokens")):
-            if wanted > limit:
-                raise EngineError(
-                    f"request of {session!r}: prompt of {len(prompt)} tokens plus max_tokens={params.max_tokens} exceeds "
-                    f"{name}={limit}; shorten the task or raise the limit"
-                )
-        if min(prompt) < 0 or max(prompt) >= self._runner.vocab_size:
-            raise EngineError(
-                f"request of {session!r} holds a token id outside the vocabulary of {self._runner.vocab_size}: {min(prompt)}..{max(prompt)}"
-            )
-        if params.stop and self._decode is None:
-            raise EngineError(f"request of {session!r} has stop strings {params.stop} but the engine was built without `decode`")
 
     def _start(self) -> None:
         if not self._paused and (self._pump is None or self._pump.done()):
@@ -236,8 +239,8 @@ class PagedEngine:
         try:
             with boundary(EngineError, "the engine step failed"):
                 logits = self._runner.run(items)
-                sampling = [item.request for item in items if item.samples]
-                drawn = self._draw(sampling, logits)
+                sampling = [item for item in items if item.samples]
+                drawn = draw_tokens(sampling, logits)
         except EngineError as error:
             if len(items) > 1:
                 self._step(items[: len(items) // 2])
@@ -246,38 +249,47 @@ class PagedEngine:
                 self._fail(items[0].request, error)
             return
         self._num_computed += sum(item.count for item in items)
-        for request, (_, _, finite) in zip(sampling, drawn, strict=True):
-            if not finite:
-                self._fail(request, EngineError(f"logits are not finite after {len(request.tokens)} tokens; the weights may have diverged"))
+        self._num_drafted += sum(len(item.draft) for item in items)
+        for item, (first, *_) in zip(sampling, drawn, strict=True):
+            if first.error is not None:
+                self._fail(item.request, first.error)
         self._scheduler.commit([item for item in items if item.request.lease is not None])
-        for request, (token, logprob, finite) in zip(sampling, drawn, strict=True):
-            if not finite:
-                continue
-            request.tokens.append(token)
-            request.logprobs.append(logprob)
-            request.versions.append(self.version)
-            self._num_sampled += 1
-            try:
-                with boundary(EngineError, f"looking for a stop string in the reply of {request.session!r}"):
-                    reason = self._finish_reason(request)
-            except EngineError as error:
-                self._fail(request, error)
-                continue
-            if reason is not None:
-                self._finish(request, reason)
+        for item, row in zip(sampling, drawn, strict=True):
+            if row[0].error is None:
+                self._take(item, row)
 
-    @torch.inference_mode()
-    def _draw(self, requests: list[Request], logits: torch.Tensor) -> list[tuple[int, float, bool]]:
-        if not requests:
-            return []
-        token_ids, logprobs = sample_tokens(
-            logits,
-            [r.params for r in requests],
-            torch.tensor([r.uniforms[r.num_sampled] for r in requests], dtype=torch.float64, device=logits.device),
-        )
-        # One number that is not finite makes a row's sum so.
-        finite = torch.isfinite(logits.sum(-1)).tolist()
-        return list(zip(token_ids.tolist(), logprobs.tolist(), finite, strict=True))
+    def _take(self, item: Item, drawn: Sequence[Drawn]) -> None:
+        """Append the tokens drawn, up to the first that its draft did not foresee."""
+        request = item.request
+        try:
+            for place, each in enumerate(drawn):
+                if each.error is not None:
+                    raise each.error
+                if place:
+                    # The drafted token before this one was right, so its keys and values are too.
+                    request.num_computed += 1
+                    self._num_accepted += 1
+                with boundary(EngineError, f"looking for the end of the reply of {request.session!r}"):
+                    reason = self._append(request, each)
+                if reason is not None:
+                    self._finish(request, reason)
+                if reason is not None or place == len(item.draft) or each.token != item.draft[place]:
+                    return
+        except EngineError as error:
+            self._fail(request, error)
+
+    def _append(self, request: Request, drawn: Drawn) -> FinishReason | None:
+        """Record one token; why it is the last, or None."""
+        request.tokens.append(drawn.token)
+        request.logprobs.append(drawn.logprob)
+        request.versions.append(self.version)
+        self._num_sampled += 1
+        if drawn.full_logprob is not None:
+            request.full_logprobs.append(drawn.full_logprob)
+        reason = self._finish_reason(request)
+        if reason is None and request.guide is not None and request.guide.advance(drawn.token):
+            return FinishReason.STOP
+        return reason
 
     def _finish_reason(self, request: Request) -> FinishReason | None:
         params = request.params
@@ -294,13 +306,14 @@ class PagedEngine:
         future = self._futures.pop(request, None)
         if future is not None and not future.done():
             future.set_result(
-                VersionedCompletion(
+                Completion(
                     token_ids=to_ids(request.tokens[request.num_prompt :]),
                     logprobs=to_floats(request.logprobs),
                     finish_reason=reason,
                     version_first=request.versions[0],
                     version_last=request.versions[-1],
                     versions=to_ids(request.versions),
+                    full_logprobs=to_floats(request.full_logprobs) if request.full_logprobs else None,
                 )
             )
 

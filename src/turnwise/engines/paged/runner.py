@@ -13,10 +13,11 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.engines.paged.attention import TILE, Geometry, PagedAttention, PagedMemory, bucket
+from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemory, bucket
 from turnwise.engines.paged.fused import FusedDecoder, why_not
 from turnwise.engines.paged.scheduler import Item
 from turnwise.models.attention import ATTENTION_NAME
+from turnwise.models.invariant import TILE
 
 # Matrix kernels may round a row differently when there are only one to three rows; above, a row's result does not depend on
 # its neighbours, and so neither does what a request samples.
@@ -66,7 +67,10 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:
-        """Logits `[number of sampling items, V]`, in the order of the items that sample. Writes the items' keys and values."""
+        """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted token after it.
+
+        Writes the items' keys and values.
+        """
         tiles = _lay_out(items)
         ids: list[int] = []
         size = self.memory.page_size
@@ -76,6 +80,7 @@ class ModelRunner:
         for tile in tiles:
             end = tile.start + tile.count
             ids += items[tile.item].request.tokens[tile.start : end]
+            ids += items[tile.item].draft
             if tile.count == 1:
                 positions[tile.at] = tile.start
                 slots[tile.at] = tile.pages[tile.start // size] * size + tile.start % size
@@ -86,16 +91,17 @@ class ModelRunner:
             if end == items[tile.item].start + items[tile.item].count:
                 last[tile.item] = tile.at + tile.count - 1
         ids += [0] * (len(positions) - len(ids))
-        num_sampling = sum(item.samples for item in items)
-        rows = [row for row, item in zip(last, items, strict=True) if item.samples] or [0]
-        rows += [rows[-1]] * (MIN_ROWS - len(rows))
+        # A drafted item is one tile, so its rows follow each other.
+        rows = [row - back for row, item in zip(last, items, strict=True) if item.samples for back in range(len(item.draft), -1, -1)]
+        num_rows = len(rows)
+        rows += [rows[-1] if rows else 0] * (MIN_ROWS - num_rows)
         device = self.model.device
         return self._forward(
             torch.tensor(ids, device=device),
             torch.from_numpy(positions).to(device),
             PagedAttention(self.memory, list(tiles), slots),
             torch.tensor(rows, device=device),
-        )[:num_sampling]
+        )[:num_rows]
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, plan: PagedAttention, rows: torch.Tensor) -> torch.Tensor:
         if self.is_fused:

@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turnwise.core.types import SamplingParams
+from turnwise.engines.guided import Guide
+from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.prefix_cache import Lease, Node, PrefixCache
+
+MAX_DRAFTING_TOKENS = 32
+"""Tokens of a step, guesses included, above which nothing is guessed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +34,11 @@ class Request:
     params: SamplingParams
     uniforms: np.ndarray
     """`[max_tokens]` float64, one random number per token to sample."""
+    guide: Guide | None = None
+    """Where it stands in its grammar; None without one."""
     logprobs: list[float] = field(default_factory=list)
+    full_logprobs: list[float] = field(default_factory=list)
+    """Without the grammar; empty for a request that has none."""
     versions: list[int] = field(default_factory=list)
     """Weight version that sampled each token."""
     num_computed: int = 0
@@ -54,16 +63,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`count` tokens of `request` from position `start` run in this step."""
+    """`count` tokens of `request` from position `start` run in this step, the last of them guesses."""
 
     request: Request
     start: int
     count: int
+    draft: tuple[int, ...] = ()
+    """Guessed tokens after the request's last one."""
 
     @property
     def samples(self) -> bool:
         """The item reaches the request's last token, so the next one is sampled."""
-        return self.start + self.count == len(self.request.tokens)
+        return self.start + self.count - len(self.draft) == len(self.request.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,8 @@ class Plan:
 class Scheduler:
     """Decides; computes nothing."""
 
-    def __init__(self, cache: PrefixCache, *, max_running: int, max_batch_tokens: int) -> None:
+    def __init__(self, cache: PrefixCache, *, max_running: int, max_batch_tokens: int, drafts: GroupDrafts | None = None) -> None:
+        """`drafts` None guesses nothing."""
         self.cache = cache
         self.running: list[Request] = []
         """In order of arrival."""
@@ -88,6 +100,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._max_running = max_running
         self._max_batch_tokens = max_batch_tokens
+        self._drafts = drafts
         self._computing: Counter[int] = Counter()
 
     @property
@@ -125,7 +138,7 @@ class Scheduler:
                 raise AssertionError("a request was admitted without room for it")
             items.append(Item(request, request.num_computed, count))
             budget -= count
-        return Plan(items, copies)
+        return Plan(self._with_drafts(items, budget), copies)
 
     def commit(self, items: Sequence[Item]) -> None:
         """The items ran: their tokens are in the cache, and finished prompts are everybody's."""
@@ -133,7 +146,7 @@ class Scheduler:
             request = item.request
             assert request.lease is not None
             finished = item.samples and request.computing
-            request.num_computed += item.count
+            request.num_computed += item.count - len(item.draft)
             if finished:
                 self.cache.register(request.lease, request.tokens, request.num_computed)
                 self._end_computing(request)
@@ -143,6 +156,8 @@ class Scheduler:
         assert request.lease is not None
         self.running.remove(request)
         self.cache.register(request.lease, request.tokens, request.num_computed)
+        if self._drafts is not None:
+            self._drafts.read(request.session, request.tokens)
         node = request.lease.node
         self._drop(request)
         return node
@@ -168,6 +183,27 @@ class Scheduler:
         """The weights changed and the cache is kept nevertheless: what running requests hold now counts as stale."""
         self.cache.version = version
         self.num_stale_tokens += sum(request.num_computed for request in self.running)
+
+    def _with_drafts(self, items: list[Item], budget: int) -> list[Item]:
+        """Guesses for decoding requests, as far as the step stays small and the pages they have hold them.
+
+        A step of few tokens costs little more with a few further ones; a full one costs for each. A request with a grammar gets none.
+        """
+        if self._drafts is None:
+            return items
+        spare = min(budget, MAX_DRAFTING_TOKENS - sum(item.count for item in items))
+        share = spare // max(1, sum(item.samples and item.count == 1 for item in items))
+        if share < 1:
+            return items
+        drafted = []
+        for item in items:
+            request = item.request
+            if item.samples and item.count == 1 and request.guide is None and request.lease is not None:
+                room = min(len(request.lease.pages) * self.cache.page_size, request.max_length) - len(request.tokens)
+                draft = self._drafts.draft(request.session, request.tokens, min(share, room))
+                item = Item(request, item.start, 1 + len(draft), draft)
+            drafted.append(item)
+        return drafted
 
     def _admit(self, request: Request, copies: list[tuple[int, int]]) -> bool:
         cache = self.cache

@@ -114,6 +114,10 @@ class MathEnvironment(ToolEnvironment):
         total = compute_retool_reward(correct=bool(correct.total), num_replies=max(1, len(replies)), rule=self._rules.reward)
         return Scored(total=total, parts=(RewardPart(name="success", value=correct.total),))
 
+    async def fork(self) -> MathEnvironment:
+        """See `ForkableEnvironment.fork`: programs start from nothing each time, so the calls so far are the whole state."""
+        return self.copy_episode()
+
 
 def strip_fence(code: str) -> str:
     """The program inside a Markdown fence, where the whole text is one; else the text itself."""

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
-from turnwise.core.types import Task, text_message
+from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.math_code.datasets import MathRow, load_problems
 from turnwise.environments.math_code.environment import MathEnvironment, Rules
 from turnwise.environments.math_code.interpreter import SharedSandbox, load_sandbox
-from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, problem_of
+from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, problem_of
 from turnwise.environments.math_code.problems import KINDS, build_problem
 from turnwise.environments.math_code.reasoning import DATASETS, check_installed, draw_entry
 from turnwise.rewards.math_answer import RewardRule, parse_integer
@@ -191,6 +191,14 @@ class MathCode:
         if "parts" in payload:
             return parse_integer(answer) == int(payload["answers"][0])
         return self._verifier.verify(answer, payload["answers"])
+
+    def gold_answer(self, task: Task) -> str:
+        """The first of the task's right answers."""
+        return str(task.payload["answers"][0])
+
+    def answer_reply(self, answer: str) -> Message:
+        """The reply that gives this answer and nothing else; "" leaves its place empty."""
+        return answer_message(answer)
 
     def policy(self, name: str) -> ScriptedPolicy:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""

@@ -118,6 +118,10 @@ class SearchEnvironment(ToolEnvironment):
         }
         return Scored(total=total.total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
 
+    async def fork(self) -> SearchEnvironment:
+        """See `ForkableEnvironment.fork`: the calls so far are the whole state; corpus and index only answer."""
+        return self.copy_episode()
+
     def state_hash(self) -> str:
         """16 hexadecimal digits of the episode's state: the task and every tool call with its answer. Equal states have equal hashes."""
         digest = hashlib.sha256(self._task_id.encode())

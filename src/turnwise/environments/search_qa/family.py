@@ -18,7 +18,7 @@ from turnwise.environments.search_qa.corpus import NUM_PHRASINGS, Corpus, write_
 from turnwise.environments.search_qa.environment import DocumentFormat, SearchEnvironment, SearchSwitch, format_documents
 from turnwise.environments.search_qa.files import QuestionRow, load_corpus, load_questions
 from turnwise.environments.search_qa.names import MAX_WORDS
-from turnwise.environments.search_qa.policies import Conversation, NaivePolicy, OraclePolicy, RandomPolicy
+from turnwise.environments.search_qa.policies import Conversation, NaivePolicy, OraclePolicy, RandomPolicy, answer_message
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import KINDS, WITHOUT_SEARCH, Question, build_question
 from turnwise.environments.search_qa.retrieval import Retriever
@@ -243,6 +243,14 @@ class SearchQA:
             tool_timeout_s=self._tool_timeout_s,
             max_observation_chars=self._max_observation_chars,
         )
+
+    def gold_answer(self, task: Task) -> str:
+        """The first of the task's right answers."""
+        return str(task.payload["answers"][0])
+
+    def answer_reply(self, answer: str) -> Message:
+        """The reply that gives this answer and nothing else; "" leaves its place empty."""
+        return answer_message(answer)
 
     def policy(self, name: str) -> ScriptedPolicy:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""

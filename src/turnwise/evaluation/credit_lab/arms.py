@@ -23,6 +23,7 @@ from turnwise.evaluation.credit_lab.signals import (
     ProgressRise,
     Signal,
     TokenLogprobs,
+    TokenMass,
 )
 from turnwise.evaluation.credit_lab.world import FloatArray, World
 
@@ -60,6 +61,7 @@ _ARMS = (
     Arm(name="dr_grpo", credit="dr_grpo", supplied=""),
     Arm(name="rloo", credit="rloo", supplied=""),
     Arm(name="opo", credit="opo", supplied=""),
+    Arm(name="otb", credit="otb", supplied="the policy's own distributions", signal=TokenMass),
     Arm(name="remax", credit="remax", supplied="one greedy attempt per task (paid)", signal=GreedyAttempts),
     Arm(name="max_rl", credit="max_rl", supplied=""),
     Arm(name="gdpo", credit="gdpo", supplied="the outcome as its only reward part"),

@@ -259,3 +259,12 @@ class TokenLogprobs(NoSignal):
         """`logprobs`."""
         found = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
         return Measured(fields={"logprobs": found - 1e-12 * paths.turn_ids[..., None]})
+
+
+class TokenMass(NoSignal):
+    """Log-probabilities at sampling, and how concentrated the policy's distribution was at each token."""
+
+    def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
+        """`logprobs` and `squared_mass`."""
+        found = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
+        return Measured(fields={"logprobs": found, "squared_mass": np.square(tokens).sum(axis=-1)[paths.states]})

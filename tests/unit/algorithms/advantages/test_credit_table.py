@@ -36,6 +36,7 @@ def full_trajectory(reward: float | None, group: str = "g") -> CreditTrajectory:
         logprobs=np.full(2, -1.0),
         reference_logprobs=np.full(2, -1.0),
         implicit_rewards=np.zeros(2),
+        squared_mass=np.full(2, 0.5),
     )
     turns = (turn, replace(turn, parent=0))
     return CreditTrajectory(

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.engines.paged.attention import Geometry, PagedMemory, attend_rows, bucket, padded_span
+from turnwise.engines.paged.attention import Geometry, PagedMemory, bucket
 from turnwise.engines.paged.fused import build_product, build_residual_product
+from turnwise.models.invariant import attend_rows, padded_span
 
 
 @pytest.fixture(autouse=True)

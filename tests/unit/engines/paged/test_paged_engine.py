@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, FinishReason, SamplingParams, to_ids
-from turnwise.engines.paged import PagedEngine, TruncatedSampling, VersionedCompletion
-from turnwise.engines.paged.attention import attend_rows, padded_span
+from turnwise.core.seeds import uniforms
+from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, to_ids
+from turnwise.engines.local import LocalEngine
+from turnwise.engines.paged import PagedEngine
+from turnwise.engines.sampling import sample_tokens
 from turnwise.models.build import build_model
+from turnwise.models.invariant import InvariantAttention
 
 VOCAB = 97
 CONFIG = {
@@ -60,7 +62,7 @@ SYSTEM = prompt_of(99, 50)
 
 async def converse(
     engine: PagedEngine, seed: int, turns: int = 3, delay_s: float = 0.0, observation: int = 9, **changes: Any
-) -> list[VersionedCompletion]:
+) -> list[Completion]:
     """A conversation that begins like every other one and whose observations are random tokens."""
     ids, completions = [*SYSTEM, *prompt_of(seed // 2)], []
     for turn in range(turns):
@@ -73,69 +75,73 @@ async def converse(
     return completions
 
 
-def crowd(engine: PagedEngine, seeds: list[int], **changes: Any) -> dict[int, list[VersionedCompletion]]:
-    async def run() -> list[list[VersionedCompletion]]:
+def crowd(engine: PagedEngine, seeds: list[int], **changes: Any) -> dict[int, list[Completion]]:
+    async def run() -> list[list[Completion]]:
         return await asyncio.gather(*(converse(engine, seed, **changes) for seed in seeds))
 
     return dict(zip(seeds, asyncio.run(run()), strict=True))
 
 
-def same(a: list[VersionedCompletion], b: list[VersionedCompletion]) -> bool:
+def same(a: list[Completion], b: list[Completion]) -> bool:
     pairs = list(zip(a, b, strict=True))
     return all(np.array_equal(x.token_ids, y.token_ids) and np.array_equal(x.logprobs, y.logprobs) for x, y in pairs)
 
 
-class RowExactAttention:
-    """A trainer's attention plan with the engine's row arithmetic: sequences laid end to end, rows filled up to a multiple of four."""
-
-    def __init__(self, lengths: list[int]) -> None:
-        self._lengths = lengths
-
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        parts = zip(query.split(self._lengths), key.split(self._lengths), value.split(self._lengths), strict=True)
-        return torch.cat([self._one(*part, scaling) for part in parts])
-
-    def _one(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        count, heads, dim = query.shape
-        kv_heads = key.shape[1]
-        span, rows = padded_span(count), -(-count // 4) * 4
-        keys, values = (functional.pad(x.transpose(0, 1)[None], (0, 0, 0, span - count)) for x in (key, value))
-        grouped = functional.pad(query.view(count, kv_heads, -1, dim).transpose(0, 1), (0, 0, 0, 0, 0, rows - count))
-        hidden = torch.arange(span)[None] > torch.arange(rows).clamp(max=count - 1).repeat_interleave(heads // kv_heads)[:, None]
-        mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))[None, None]
-        out = attend_rows(grouped.reshape(1, kv_heads, -1, dim), keys, values, mask, scaling)
-        return out.view(kv_heads, rows, -1, dim).transpose(0, 1)[:count].reshape(count, heads, dim)
+END = 3
+EXACT = [
+    ({"temperature": 1.0}, {}),
+    ({"temperature": 0.7, "top_p": 0.8}, {"max_batch_tokens": 37}),
+    ({"temperature": 1.3, "top_k": 20, "stop_token_ids": (END, 4, 5, 6, 7, 8)}, {"max_batch_tokens": 70, "page_size": 16}),
+    ({"temperature": 0.9, "min_p": 0.3, "top_p": 0.95}, {"max_concurrency": 2}),
+    ({"temperature": 0.4, "stop_token_ids": (END,)}, {"max_draft_tokens": 8}),
+]
 
 
-@pytest.mark.parametrize(("temperature", "max_batch_tokens"), [(1.0, 8192), (0.7, 37), (1.3, 70)])
-def test_log_probabilities_are_the_trainers_in_every_bit(model: PreTrainedModel, temperature: float, max_batch_tokens: int) -> None:
-    engine = build(model, fused=False, max_batch_tokens=max_batch_tokens, cache_tokens=480)
-    results = crowd(engine, [0, 1, 2, 3, 4], temperature=temperature)
-    sequences, masks, recorded = [], [], []
+@pytest.mark.parametrize(("sampling", "shape"), EXACT)
+def test_the_trainers_logits_give_the_same_tokens_and_log_probabilities_in_every_bit(
+    model: PreTrainedModel, sampling: dict[str, Any], shape: dict[str, Any]
+) -> None:
+    """Exact mode: packed beside others by the trainer, decoded in any company by the engine, drawn with the same random numbers."""
+    engine = build(model, fused=False, **{"cache_tokens": 480, **shape})
+    results = crowd(engine, [0, 1, 2, 3, 4], **sampling)
+    sequences, places, params, randoms, recorded = [], [], [], [], []
+    offset = 0
     for seed, completions in results.items():
-        ids, mask = [*SYSTEM, *prompt_of(seed // 2)], []
-        mask = [False] * len(ids)
+        ids = [*SYSTEM, *prompt_of(seed // 2)]
         for turn, completion in enumerate(completions):
-            observation = prompt_of(7 * seed + turn, 9)
-            ids = [*ids, *completion.token_ids.tolist(), *observation]
-            mask += [True] * len(completion.token_ids) + [False] * 9
-            recorded += completion.logprobs.tolist()
+            each = SamplingParams(max_tokens=6, seed=1000 * seed + turn, **sampling)
+            places += range(offset + len(ids) - 1, offset + len(ids) + len(completion.token_ids) - 1)
+            params += [each] * len(completion.token_ids)
+            randoms += uniforms(each.seed, 6)[: len(completion.token_ids)].tolist()
+            recorded += list(zip(completion.token_ids.tolist(), completion.logprobs.tolist(), strict=True))
+            ids = [*ids, *completion.token_ids.tolist(), *prompt_of(7 * seed + turn, 9)]
         sequences.append(ids)
-        masks += mask
+        offset += len(ids)
     lengths = [len(s) for s in sequences]
-    flat = torch.tensor([token for s in sequences for token in s])
     with torch.no_grad():
         logits = model(
-            input_ids=flat[None],
+            input_ids=torch.tensor([[token for s in sequences for token in s]]),
             position_ids=torch.tensor([[p for n in lengths for p in range(n)]]),
             use_cache=False,
-            attention_plan=RowExactAttention(lengths),
+            attention_plan=InvariantAttention(lengths),
         ).logits[0]
-    distribution = (logits.float() / temperature).log_softmax(-1)
-    at = torch.tensor(masks).nonzero()[:, 0]
-    scored = distribution[at - 1].gather(-1, flat[at][:, None])[:, 0]
+    token_ids, logprobs = sample_tokens(logits[places], params, torch.tensor(randoms, dtype=torch.float64))
     assert engine.statistics().num_reused_tokens > 0
-    assert scored.tolist() == recorded
+    assert list(zip(token_ids.tolist(), logprobs.tolist(), strict=True)) == recorded
+
+
+@pytest.mark.parametrize("changes", [{}, {"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}, {"stop_token_ids": (END, 5, 6, 7)}])
+def test_the_plain_engine_samples_the_same(model: PreTrainedModel, changes: dict[str, Any]) -> None:
+    async def run() -> list[list[Completion]]:
+        engine = LocalEngine(model, max_concurrency=8, max_context=160)
+        return await asyncio.gather(*(converse(engine, seed, **changes) for seed in range(4)))  # type: ignore[arg-type]
+
+    plain, paged = asyncio.run(run()), crowd(build(model), list(range(4)), **changes)
+    for seed in range(4):
+        for a, b in zip(plain[seed], paged[seed], strict=True):
+            assert a.token_ids.tolist() == b.token_ids.tolist()
+            assert a.logprobs.tolist() == pytest.approx(b.logprobs.tolist(), abs=5e-6)
+            assert a.finish_reason is b.finish_reason
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -228,7 +234,7 @@ def test_a_paused_request_goes_on_under_new_weights_with_its_versions(qwen: PreT
     kept = {k: v.clone() for k, v in qwen.state_dict().items()}
     engine = build(qwen)
 
-    async def run() -> VersionedCompletion:
+    async def run() -> Completion:
         job = asyncio.create_task(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=20, seed=3), session="s"))
         while engine.statistics().num_sampled_tokens < 5:
             await asyncio.sleep(0)
@@ -253,7 +259,7 @@ def test_a_paused_request_goes_on_under_new_weights_with_its_versions(qwen: PreT
             logits = qwen(
                 input_ids=torch.tensor([[*prefix, *done.token_ids[5:].tolist()]]),
                 use_cache=False,
-                attention_plan=RowExactAttention([70]),
+                attention_plan=InvariantAttention([70]),
             ).logits[0]
         expected = logits.log_softmax(-1)[torch.arange(54, 69), torch.from_numpy(done.token_ids[5:].astype(np.int64))]
         assert done.logprobs[5:].tolist() == pytest.approx(expected.tolist(), abs=2e-6)
@@ -280,7 +286,7 @@ def test_top_k_of_one_is_greedy(qwen: PreTrainedModel) -> None:
     def run(params: SamplingParams) -> list[int]:
         return asyncio.run(build(qwen).generate(to_ids(prompt_of(1)), params, session="s")).token_ids.tolist()
 
-    assert run(TruncatedSampling(max_tokens=9, top_k=1, seed=8)) == run(SamplingParams(max_tokens=9, temperature=0.0))
+    assert run(SamplingParams(max_tokens=9, top_k=1, seed=8)) == run(SamplingParams(max_tokens=9, temperature=0.0))
 
 
 def together(engine: PagedEngine, bad: tuple[list[int], SamplingParams]) -> tuple[object, object]:
@@ -303,6 +309,13 @@ def together(engine: PagedEngine, bad: tuple[list[int], SamplingParams]) -> tupl
         ([1] * 159, {"max_tokens": 4}, "engine.max_context=160"),
         ([1] * 60, {"max_tokens": 8}, "cache_tokens=64"),
         ([1], {"max_tokens": 0}, "max_tokens=0"),
+        ([1], {"max_tokens": 4, "temperature": float("nan")}, "temperature=nan"),
+        ([1], {"max_tokens": 4, "temperature": -1.0}, "temperature=-1.0"),
+        ([1], {"max_tokens": 4, "top_p": 0.0}, "top_p=0.0"),
+        ([1], {"max_tokens": 4, "top_k": -1}, "top_k=-1"),
+        ([1], {"max_tokens": 4, "min_p": 2.0}, "min_p=2.0"),
+        ([1], {"max_tokens": 4, "stop_token_ids": (VOCAB,)}, "stops at a token outside the vocabulary"),
+        ([1], {"max_tokens": 4, "grammar": Grammar(kind="regex", text="a")}, "turnwise[guided]"),
     ],
 )
 def test_a_bad_request_is_refused_alone(qwen: PreTrainedModel, ids: list[int], params: dict[str, Any], words: str) -> None:
@@ -373,6 +386,30 @@ def test_a_cancelled_request_leaves_the_others_alone_and_frees_its_pages(qwen: P
 
     assert len(asyncio.run(run()).token_ids) == 5
     assert engine.statistics().num_held_pages == 0
+
+
+@pytest.mark.parametrize("drafted", [0, 8])
+def test_cancelling_one_of_a_group_changes_nothing_for_the_others(qwen: PreTrainedModel, drafted: int) -> None:
+    def run(cancel: bool) -> list[Completion]:
+        engine = build(qwen, max_draft_tokens=drafted)
+
+        async def both() -> list[Completion]:
+            jobs = [
+                asyncio.create_task(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=30, seed=i), session=f"g/{i}/0"))
+                for i in range(3)
+            ]
+            while engine.statistics().num_sampled_tokens < 9:
+                await asyncio.sleep(0)
+            if cancel:
+                jobs[0].cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+            return [job.result() for job in jobs[1:]]
+
+        done = asyncio.run(both())
+        assert engine.statistics().num_held_pages == 0
+        return done
+
+    assert same(run(cancel=True), run(cancel=False))
 
 
 def test_close_fails_what_is_running(qwen: PreTrainedModel) -> None:

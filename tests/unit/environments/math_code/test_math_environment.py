@@ -218,3 +218,27 @@ def test_what_the_model_sees_of_an_execution(execution: Execution, text: str) ->
 )
 def test_a_fence_around_the_program_is_no_part_of_it(code: str, stripped: str) -> None:
     assert strip_fence(code) == stripped
+
+
+def test_a_fork_goes_on_by_itself() -> None:
+    family = MathCode(**STAND_IN)
+
+    async def run() -> list[tuple[str, int]]:
+        environment = family.build_environment()
+        assert isinstance(environment, MathEnvironment)
+        await environment.reset(family.task("heldout", 0), 0)
+        await environment.step(code_message("print(1)", 0))
+        twin = await environment.fork()
+        own = await environment.step(code_message("print(2)", 1))
+        broken = await twin.step(code_message("1 / 0", 1))
+        # A failed program is an error of the fork's call, and of no other.
+        assert own.tool_records[0].error is None
+        assert broken.tool_records[0].error is not None
+        for each in (environment, twin):
+            await each.close()
+        return [(own.observations[0].text, len(environment.tool_records)), (broken.observations[0].text, len(twin.tool_records))]
+
+    (own, own_calls), (broken, broken_calls) = asyncio.run(run())
+    assert own == "2\n"
+    assert "ZeroDivisionError" in broken
+    assert (own_calls, broken_calls) == (2, 2)

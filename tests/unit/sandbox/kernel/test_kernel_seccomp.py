@@ -267,10 +267,10 @@ def test_the_c_compiler_runs_under_the_filter(in_child, tmp_path):
 
     def run():
         restrict()
-        subprocess.run(["gcc", "-o", tmp_path / "a", tmp_path / "a.c"], check=True, timeout=60)
-        return subprocess.run([tmp_path / "a"], timeout=60).returncode
+        subprocess.run(["gcc", "-o", tmp_path / "a", tmp_path / "a.c"], check=True, timeout=120)
+        return subprocess.run([tmp_path / "a"], timeout=120).returncode
 
-    assert in_child(run, timeout_s=60) == 42
+    assert in_child(run, timeout_s=150) == 42
 
 
 def test_loopback_profile_talks_to_itself(in_child, as_root):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.types import SamplingParams
-from turnwise.engines.paged.sampler import TruncatedSampling, sample_tokens
+from turnwise.engines.sampling import sample_tokens
 
 
 def test_greedy_top_p_and_inverse_cdf_by_hand() -> None:
@@ -36,7 +36,7 @@ def test_greedy_top_p_and_inverse_cdf_by_hand() -> None:
 )
 def test_truncations_by_hand(params: dict[str, float], expected: list[float]) -> None:
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
-    settings_ = TruncatedSampling(max_tokens=1, **params)  # type: ignore[arg-type]
+    settings_ = SamplingParams(max_tokens=1, **params)  # type: ignore[arg-type]
     mass = [0.0, 0.0, 0.0]
     grid = 400
     for k in range(grid):
@@ -76,9 +76,7 @@ def test_tokens_without_mass_are_never_drawn() -> None:
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     logits = torch.randn(8, 500, generator=torch.Generator().manual_seed(0))
-    params = [
-        TruncatedSampling(max_tokens=1, top_k=(0, 50)[i % 2], top_p=(1.0, 0.9, 0.5)[i % 3], temperature=0.5 + i % 2) for i in range(8)
-    ]
+    params = [SamplingParams(max_tokens=1, top_k=(0, 50)[i % 2], top_p=(1.0, 0.9, 0.5)[i % 3], temperature=0.5 + i % 2) for i in range(8)]
     uniforms = torch.linspace(0.05, 0.95, 8, dtype=torch.float64)
     ids, logprobs = sample_tokens(logits, params, uniforms)
     for i in range(8):

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from turnwise.core.types import SamplingParams
 
 BLOCK = 128
 """Tokens per block of the two-level inverse CDF."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedSampling(SamplingParams):
-    """Sampling that also cuts by rank and by relative probability."""
-
-    top_k: int = 0
-    """Keep this many most likely tokens; 0 keeps all."""
-    min_p: float = 0.0
-    """Keep tokens at least this likely relative to the likeliest (arXiv 2407.01082, equation 2); 0 keeps all."""
 
 
 def sample_tokens(logits: torch.Tensor, params: list[SamplingParams], uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,19 +59,18 @@ def _last_with_mass(cumulative: torch.Tensor) -> torch.Tensor:
 
 
 def _truncates(params: SamplingParams) -> bool:
-    return params.top_p < 1 or (isinstance(params, TruncatedSampling) and (params.top_k > 0 or params.min_p > 0))
+    return params.top_p < 1 or params.top_k > 0 or params.min_p > 0
 
 
 def _truncate(logprobs: torch.Tensor, params: list[SamplingParams]) -> torch.Tensor:
     """-inf outside the kept set, renormalised inside."""
     device, size = logprobs.device, logprobs.shape[-1]
-    extended = [p if isinstance(p, TruncatedSampling) else None for p in params]
-    if any(e is not None and e.top_k > 0 for e in extended):
-        kept = torch.tensor([min(e.top_k, size) if e is not None and e.top_k > 0 else size for e in extended], device=device)
+    if any(p.top_k > 0 for p in params):
+        kept = torch.tensor([min(p.top_k, size) if p.top_k > 0 else size for p in params], device=device)
         border = logprobs.sort(dim=-1, descending=True).values.gather(-1, kept[:, None] - 1)
         logprobs = logprobs.masked_fill(logprobs < border, float("-inf")).log_softmax(-1)
-    if any(e is not None and e.min_p > 0 for e in extended):
-        share = torch.tensor([e.min_p if e is not None else 0.0 for e in extended], device=device)
+    if any(p.min_p > 0 for p in params):
+        share = torch.tensor([p.min_p for p in params], device=device)
         dropped = logprobs < logprobs.amax(-1, keepdim=True) + share.log()[:, None]
         logprobs = logprobs.masked_fill(dropped, float("-inf")).log_softmax(-1)
     if any(p.top_p < 1 for p in params):

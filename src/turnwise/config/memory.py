@@ -1,0 +1,171 @@
+"""How much memory a recipe's engine and trainer take at their peak, from its numbers alone.
+
+Counted are the tensors that live at the same time in the two phases of a step, by the shapes of Llama-like decoders on one CPU: what
+stays (weights, optimizer moments, packed weights, key-value cache) and the larger of what sampling and a training step add. Smaller
+arrays of a training step count `HELD` times: the C library keeps freed blocks of a backward pass for the next one.
+`benchmarks/memory.py` compares with what a process takes; the interpreter and its libraries (about 400 MiB) are not counted. Knows
+nothing about torch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise.config.run import RunConfig
+
+BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
+PAGE_SIZE = 32
+"""Tokens per page of the paged engine."""
+PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
+"""Models whose weights the paged engine packs, which costs them once more."""
+HELD = 1.85
+"""Resident over live memory of a training step's smaller arrays: measured 1.6 to 1.9 with glibc."""
+LARGE = 32 << 20
+"""Bytes from which glibc gives an array back at once, so that it is not held."""
+SAMPLING_HELD = 1.3
+"""The same while sampling."""
+SAMPLING_BYTES = 16 << 20
+"""Buffers of the engine whose size does not depend on the model."""
+LOGIT_COPIES = 3.2
+"""Arrays of trained tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
+DRAWING_COPIES = 6
+"""Arrays of sampled rows by vocabulary that live at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What memory depends on."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    tied: bool
+    """The output layer is the embedding."""
+
+    @property
+    def num_linear(self) -> int:
+        """Numbers in all matrices but the embedding."""
+        attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
+        return self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size) + self.vocab_size * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """Distinct parameters; norms of queries and keys are left out."""
+        norms = (2 * self.num_layers + 1) * self.hidden_size
+        return self.num_linear + norms + (0 if self.tied else self.vocab_size * self.hidden_size)
+
+    @property
+    def num_cached(self) -> int:
+        """Numbers in the key-value cache per token."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim
+
+    def saved(self, repeats: float) -> tuple[tuple[float, int], ...]:
+        """What a forward pass keeps for the backward pass: how many arrays, and their numbers per token.
+
+        `repeats`: keys attended to per computed token, more than 1 where branches share what they begin with.
+
+        A layer: both norms' inputs, normalised rows and results (6 hidden); queries before and after their norm, turned, and the
+        attended values twice (5 heads); keys likewise and values (4 kv heads); gate, up, the activated gate and the product.
+        """
+        return (
+            (6 * self.num_layers, self.hidden_size),
+            (5 * self.num_layers, self.num_heads * self.head_dim),
+            ((2 + 2 * repeats) * self.num_layers, self.num_kv_heads * self.head_dim),
+            (4 * self.num_layers, self.intermediate_size),
+        )
+
+
+def read_model_shape(config: RunConfig) -> ModelShape | None:
+    """From `model.config`, or from the config.json of `model.path`; None where it does not name the usual sizes."""
+    table: dict[str, Any] = {**config.model.config, "vocab_size": config.tokenizer.vocab_size}
+    if config.model.path:
+        try:
+            table = json.loads((Path(config.model.path) / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+    try:
+        heads, hidden = table["num_attention_heads"], table["hidden_size"]
+        return ModelShape(
+            vocab_size=table["vocab_size"],
+            hidden_size=hidden,
+            intermediate_size=table["intermediate_size"],
+            num_layers=table["num_hidden_layers"],
+            num_heads=heads,
+            num_kv_heads=table.get("num_key_value_heads") or heads,
+            head_dim=table.get("head_dim") or hidden // heads,
+            tied=bool(table.get("tie_word_embeddings")),
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """Bytes."""
+
+    weights: int
+    """The policy, and beside it a reference copy and a separate critic where the recipe has them."""
+    optimizer: int
+    """Gradients and two AdamW moments of what is trained."""
+    packed: int
+    """The engine's packed copy of the weights; 0 where it runs the model's modules."""
+    cache: int
+    """Keys and values."""
+    sampling: int
+    """At most, beside these, while sampling."""
+    training: int
+    """At most, beside these, in a training step."""
+    gradients: int
+    """Of `optimizer`, what only a training step holds."""
+
+    @property
+    def peak(self) -> int:
+        """Of engine and trainer together."""
+        stays = self.weights + self.optimizer - self.gradients + self.packed + self.cache
+        return stays + max(self.sampling, self.gradients + self.training)
+
+
+def plan_memory(config: RunConfig) -> MemoryPlan | None:
+    """Peak memory of a recipe; None where the model's sizes are unknown."""
+    shape = read_model_shape(config)
+    if shape is None:
+        return None
+    item, engine, rollout = BYTES[config.model.dtype], config.engine, config.rollout
+    parameters = shape.num_parameters * item
+    needs_reference = bool(config.loss.kl.coefficient) or config.train.algorithm in ("dpo", "step_dpo")
+    num_trained = 1 + (config.critic.kind == "separate")
+    paged = engine.kind == "paged"
+    packs = paged and engine.fused and config.model.dtype == "float32" and config.model.model_type in PACKED_FAMILIES
+    tokens = engine.max_concurrency * engine.max_context
+    if paged:
+        tokens = (engine.max_concurrency * -(-engine.max_context // PAGE_SIZE) + 1) * PAGE_SIZE
+    step = min(engine.max_batch_tokens, engine.max_concurrency * engine.max_context)
+    widest = max(2 * shape.hidden_size + 4 * shape.intermediate_size, 3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim)
+    drawn = engine.max_concurrency * shape.vocab_size * 4 * DRAWING_COPIES
+    batch = max(config.train.micro_batch_tokens, rollout.max_tokens)
+    sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
+    members = rollout.group_size if config.train.shared_prefix else 1
+    computed = rollout.max_tokens - sampled + members * sampled  # of a group, were all that is not sampled shared
+    share, repeats = members * sampled / computed, members * rollout.max_tokens / computed
+    logits = LOGIT_COPIES * _held(batch * share * shape.vocab_size * 4)
+    return MemoryPlan(
+        weights=parameters * (num_trained + needs_reference),
+        optimizer=3 * parameters * num_trained,
+        packed=shape.num_linear * item if packs else 0,
+        cache=tokens * shape.num_cached * item,
+        sampling=int(SAMPLING_HELD * (step * widest * item + drawn)) + SAMPLING_BYTES,
+        training=int(sum(count * _held(batch * width * item) for count, width in shape.saved(repeats)) + logits),
+        gradients=parameters * num_trained,
+    )
+
+
+def _held(num_bytes: float) -> float:
+    """Resident bytes of one array of a training step."""
+    return num_bytes if num_bytes >= LARGE else HELD * num_bytes

@@ -1,0 +1,103 @@
+"""Which tokens a grammar allows next (optional extra `guided`: llguidance).
+
+A `Grammar` becomes a `Guide`: one automaton per request, advanced token by token. The engine gives tokens that are not allowed
+probability 0 and records log-probabilities of what is left, renormalised; beside them those of the whole distribution, which is what a
+trainer without the grammar scores. Knows nothing about logits or requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.core.types import BoolArray, Grammar
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+NO_TOKEN = "NoExtensionBias"
+"""llguidance's word for a grammar that neither goes on nor ends here."""
+
+
+class Guide:
+    """Where one completion stands in its grammar."""
+
+    def __init__(self, matcher: Any, end_token_id: int, stop_token_ids: Sequence[int], vocab_size: int) -> None:
+        self._matcher = matcher
+        self._end = end_token_id
+        self._stops = list(stop_token_ids)
+        self._vocab_size = vocab_size
+
+    def allowed(self) -> BoolArray:
+        """`[V]` tokens that may come next. Where the text may end, that is the request's stop tokens (without any, the tokenizer's end).
+
+        All False when the grammar admits none. Raises EngineError when the grammar turns out too large to follow.
+        """
+        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        mask = np.zeros(self._vocab_size, dtype=np.bool_)
+        if self._matcher.is_error():
+            reason = _first_line(self._matcher.get_error())
+            if reason == NO_TOKEN:
+                return mask
+            raise EngineError(f"the grammar cannot be followed: {reason}")
+        known = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
+        mask[: len(known)] = known
+        mask[self._end] = False
+        if self._matcher.is_accepting():
+            mask[self._stops or [self._end]] = True
+        return mask
+
+    def advance(self, token: int) -> bool:
+        """Take the token that was sampled. True when it is the tokenizer's end token: the text is complete."""
+        if not self._matcher.consume_token(token):
+            raise EngineError(f"the grammar does not go on with token {token}: {_first_line(self._matcher.get_error())}")
+        return token == self._end
+
+
+class GrammarCompiler:
+    """Grammars for one tokenizer. Compiled ones are kept, so the members of a group share the work."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, vocab_size: int) -> None:
+        """`vocab_size` is the model's, which may be larger than the tokenizer's: what is beyond is never allowed.
+
+        Nothing is read before the first grammar comes.
+        """
+        self._source = tokenizer
+        self._tokenizer: Any = None
+        self._vocab_size = vocab_size
+        self._compiled: dict[Grammar, Any] = {}
+
+    def start(self, grammar: Grammar, stop_token_ids: Sequence[int]) -> Guide:
+        """A guide at the beginning of a completion.
+
+        Raises EngineError when the grammar is wrong or no text satisfies it, llguidance is missing, or it cannot read the tokenizer.
+        """
+        if grammar not in self._compiled:
+            self._compiled[grammar] = self._compile(grammar)
+        return Guide(self._compiled[grammar].deep_copy(), self._tokenizer.eos_token, stop_token_ids, self._vocab_size)
+
+    def _compile(self, grammar: Grammar) -> Any:
+        with boundary(EngineError, "guided sampling needs the extra `guided`: pip install 'turnwise[guided]'"):
+            from llguidance import LLMatcher
+            from llguidance.hf import from_tokenizer
+        if self._tokenizer is None:
+            with boundary(EngineError, "guided sampling needs a tokenizer of the `tokenizers` library with an end token"):
+                self._tokenizer = from_tokenizer(self._source)
+        readers: dict[str, Any] = {
+            "json_schema": lambda text: LLMatcher.grammar_from_json_schema(json.loads(text)),
+            "regex": LLMatcher.grammar_from_regex,
+            "lark": LLMatcher.grammar_from_lark,
+        }
+        with boundary(EngineError, f"the {grammar.kind} {grammar.text[:100]!r} cannot be read"):
+            matcher = LLMatcher(self._tokenizer, readers[grammar.kind](grammar.text), log_level=0)
+        if matcher.is_error():
+            raise EngineError(f"the {grammar.kind} {grammar.text[:100]!r} is refused: {_first_line(matcher.get_error())}")
+        return matcher
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n")[0]

@@ -1,0 +1,190 @@
+"""What the members of a group wrote, as a guess at what one of them writes next.
+
+Members of a group answer the same task: they call the same tools, copy the same names, quote the same results. A suffix automaton per
+group holds the text of all its members, prompts included (the idea of grouped drafting is Seer's, arXiv 2511.14617). A draft is what
+most often followed the longest recent text of a member that occurs elsewhere. Whether a draft is right decides how fast tokens come,
+never which. Knows nothing about models.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+ROOT = 0
+MIN_CONFIDENCE = 0.5
+"""A draft goes on while the estimated probability that all of it is right is at least this."""
+MEMORY = 64
+"""Guesses by which a group's estimates are corrected."""
+MAX_COUNTED = 32
+"""Contexts of a new token that count it, longest first: bounds the work on repetitive text."""
+
+
+class SuffixAutomaton:
+    """All substrings of several texts that grow at their ends, in time and memory linear in the tokens."""
+
+    def __init__(self) -> None:
+        self.next: list[dict[int, int]] = [{}]
+        """By state: token to state."""
+        self.link = [-1]
+        """By state: the state of its longest suffix that occurs in more places."""
+        self.length = [0]
+        """By state: tokens of its longest text."""
+        self.count = [0]
+        """By state: how many places its text ends at (of the longest `MAX_COUNTED` suffixes of each place)."""
+
+    def extend(self, last: int, token: int) -> int:
+        """Append `token` to the text that ends at state `last` (`ROOT` for an empty one). Returns where the text ends now."""
+        state = self._extend(last, token)
+        at = state
+        for _ in range(MAX_COUNTED):
+            if at == ROOT:
+                break
+            self.count[at] += 1
+            at = self.link[at]
+        return state
+
+    def _extend(self, last: int, token: int) -> int:
+        known = self.next[last].get(token)
+        if known is not None:
+            return known if self.length[known] == self.length[last] + 1 else self._split(last, token, known)
+        state = self._add(self.length[last] + 1, {}, ROOT, 0)
+        at = last
+        while at != -1 and token not in self.next[at]:
+            self.next[at][token] = state
+            at = self.link[at]
+        if at != -1:
+            known = self.next[at][token]
+            self.link[state] = known if self.length[known] == self.length[at] + 1 else self._split(at, token, known)
+        return state
+
+    def _split(self, at: int, token: int, known: int) -> int:
+        """A state for the shorter texts of `known`, which occur in a place where its longest one does not."""
+        copy = self._add(self.length[at] + 1, dict(self.next[known]), self.link[known], self.count[known])
+        self.link[known] = copy
+        while at != -1 and self.next[at].get(token) == known:
+            self.next[at][token] = copy
+            at = self.link[at]
+        return copy
+
+    def _add(self, length: int, following: dict[int, int], link: int, count: int) -> int:
+        self.next.append(following)
+        self.link.append(link)
+        self.length.append(length)
+        self.count.append(count)
+        return len(self.length) - 1
+
+    def find(self, last: int) -> tuple[int, int]:
+        """The longest end of the text ending at `last` that went on somewhere: its state and length, `(ROOT, 0)` where there is none."""
+        at = last
+        while at != ROOT and not self.next[at]:
+            at = self.link[at]
+        return at, self.length[at]
+
+    def guess(self, at: int, matched: int) -> Guess | None:
+        """What most often followed a text of `matched` tokens at state `at`; None where nothing did or the text is empty.
+
+        Its probability is estimated as (times it followed) / (times the text went on + 1 / matched).
+        """
+        following = self.next[at]
+        if not matched or not following:
+            return None
+        token, state = max(following.items(), key=lambda item: self.count[item[1]])
+        return Guess(token, state, self.count[state] / (sum(self.count[other] for other in following.values()) + 1 / matched))
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """One token ahead."""
+
+    token: int
+    state: int
+    """Where the text ends with it."""
+    probability: float
+
+
+@dataclass(slots=True)
+class _Member:
+    """How much of a conversation the automaton holds."""
+
+    state: int = ROOT
+    num_tokens: int = 0
+    guess: Guess | None = None
+    """The last first guess, made after `num_tokens` tokens."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """One automaton, who writes into it, and how well its guesses do."""
+
+    automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    members: dict[str, _Member] = field(default_factory=dict)
+    expected: float = MEMORY / 8
+    right: float = MEMORY / 8
+    """Sums over the last `MEMORY` guesses or so: of probabilities, and of those that came true."""
+
+    @property
+    def trust(self) -> float:
+        """By what to multiply an estimate."""
+        return min(1.0, self.right / self.expected)
+
+    def read(self, session: str, tokens: Sequence[int]) -> _Member:
+        """Take in what `tokens` (the whole conversation) adds, and judge the last guess by it."""
+        member = self.members.setdefault(session, _Member())
+        if member.num_tokens > len(tokens):
+            member = self.members[session] = _Member()
+        if member.guess is not None and member.num_tokens < len(tokens):
+            self.expected += member.guess.probability - self.expected / MEMORY
+            self.right += (tokens[member.num_tokens] == member.guess.token) - self.right / MEMORY
+            member.guess = None
+        for token in tokens[member.num_tokens :]:
+            member.state = self.automaton.extend(member.state, token)
+        member.num_tokens = len(tokens)
+        return member
+
+
+class GroupDrafts:
+    """Automata of the groups seen last. A conversation named GROUP/MEMBER/ATTEMPT belongs to GROUP; another name is a group of one."""
+
+    def __init__(self, *, max_draft_tokens: int, max_groups: int) -> None:
+        self._max_draft_tokens = max_draft_tokens
+        self._max_groups = max_groups
+        self._groups: OrderedDict[str, _Group] = OrderedDict()
+
+    def read(self, session: str, tokens: Sequence[int]) -> None:
+        """Let the group know all of this conversation."""
+        self._find(session).read(session, tokens)
+
+    def draft(self, session: str, tokens: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+        """At most `max_tokens` tokens that may follow the conversation `tokens`.
+
+        Estimates are corrected by how often the group's guesses came true of late, so text that does not repeat is soon left alone;
+        guesses are judged whether or not they were drafted, so text that begins to repeat is noticed.
+        """
+        group = self._find(session)
+        member = group.read(session, tokens)
+        at, matched = group.automaton.find(member.state)
+        guess = member.guess = group.automaton.guess(at, matched)
+        draft: list[int] = []
+        confidence = 1.0
+        while guess is not None and len(draft) < min(max_tokens, self._max_draft_tokens):
+            confidence *= group.trust * guess.probability
+            if confidence < MIN_CONFIDENCE:
+                break
+            draft.append(guess.token)
+            matched += 1
+            guess = group.automaton.guess(guess.state, matched)
+        return tuple(draft)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._groups.clear()
+
+    def _find(self, session: str) -> _Group:
+        name = session.rsplit("/", 2)[0]
+        group = self._groups.setdefault(name, _Group())
+        self._groups.move_to_end(name)
+        if len(self._groups) > self._max_groups:
+            self._groups.popitem(last=False)
+        return group

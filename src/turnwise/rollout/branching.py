@@ -1,0 +1,270 @@
+"""Branched rollouts: one attempt, then further futures from states it passed through, in environments forked there.
+
+Three plans. Value estimates (VinePPO, arXiv 2410.01679): fresh continuations from the state before every reply of the attempt; they never
+train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn by chance get further leaves, in rounds. Entropy-guided (ARPO, arXiv 2507.19849):
+states after which the policy's first tokens were less certain than at the start. What the leaves are worth is credit's business.
+
+Prefixes are recorded once (`rollout.branches`): a branch's turns hang below the turn it forked from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from turnwise.algorithms.turns.branching import compute_sampled_entropy, should_branch
+from turnwise.core.errors import EnvironmentFault, boundary
+from turnwise.core.protocols import Engine, Environment, ForkableEnvironment, Renderer
+from turnwise.core.seeds import rng
+from turnwise.core.types import Invalid, StopReason, Trajectory, Turn
+from turnwise.rollout.branches import sign_leaf
+from turnwise.rollout.limits import Limits
+from turnwise.rollout.loop import Attempt, Fork, Position, Sampling, Visit, close_environment, run_trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueEstimates:
+    """`num_continuations` fresh rollouts from the state before every reply of the attempt."""
+
+    num_continuations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomTree:
+    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start where there are none)."""
+
+    num_branches: int
+    num_rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropyTree:
+    """Up to `num_branches` more leaves, where the policy became uncertain (`should_branch`); what is left over starts afresh.
+
+    Deviation from ARPO: the entropy of a position is estimated by -log p of the token that was sampled there (its expectation is the
+    entropy), because an engine reports no other probabilities; and it is looked at after the reply, which costs nothing more.
+    """
+
+    num_branches: int
+    vocab_size: int
+    weight: float = 0.2
+    threshold: float = 0.5
+    num_tokens: int = 20
+    """How many first tokens of a reply count."""
+
+
+Branching = ValueEstimates | RandomTree | EntropyTree
+
+State = int | None
+"""After which turn; None is the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Snapshot:
+    """A state to return to."""
+
+    position: Position
+    environment: ForkableEnvironment
+    """Never stepped itself, only forked."""
+
+
+async def run_branched_trajectory(
+    attempt: Attempt,
+    environment: Environment,
+    engine: Engine,
+    renderer: Renderer,
+    limits: Limits,
+    sampling: Sampling,
+    *,
+    branching: Branching,
+    gate: asyncio.Semaphore,
+) -> Trajectory:
+    """Run one attempt, then its branches, as one branched trajectory. Never raises.
+
+    A branch that fails is kept as turns that never train. The whole is Invalid where the attempt itself is, where the environment cannot
+    be forked, and where every continuation from one state failed, as nothing is known about its value then.
+
+    Args:
+        gate: how many branches may be open at once, of all trajectories together.
+    """
+    tree = _Tree(attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate)
+    found: list[_Snapshot] = []
+    try:
+        first = await run_trajectory(attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(found))
+        if isinstance(first.reward, Invalid):
+            await close_all(found)
+            return first
+        tree.plant(first.turns, found)
+        if isinstance(branching, ValueEstimates):
+            await tree.grow([state for state in tree.snapshots for _ in range(branching.num_continuations)], estimate=True)
+        elif isinstance(branching, RandomTree):
+            await _grow_at_random(tree, branching)
+        else:
+            await _grow_by_entropy(tree, branching)
+    finally:
+        await tree.close()
+    whole = replace(first, turns=tree.to_turns())
+    if isinstance(branching, ValueEstimates) and branching.num_continuations in tree.num_failed.values():
+        reason = f"every continuation from one state failed, so it has no value; the last failure: {tree.failure}"
+        return replace(whole, reward=Invalid(reason=reason, retryable=True), error=reason)
+    return whole
+
+
+async def _grow_at_random(tree: _Tree, branching: RandomTree) -> None:
+    for number in range(branching.num_rounds):
+        states: list[State] = [state for state in tree.snapshots if state is not None] or [None]
+        random = rng(tree.attempt.seed(tree.sampling.seed, "grow", number))
+        whole, rest = divmod(branching.num_branches, len(states))
+        await tree.grow(sorted([*states * whole, *random.sample(states, rest)], key=lambda state: -1 if state is None else state))
+
+
+async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
+    """Paths are looked at in the order they were sampled; the turn a branch begins with stands at a state that was looked at already."""
+    paths = [list(range(len(tree.turns)))]
+    while paths and tree.num_branches < branching.num_branches:
+        uncertain = [state for path in paths for state in _find_uncertain(tree, path[1:], branching)]
+        paths = await tree.grow(uncertain[: branching.num_branches - tree.num_branches])
+    await tree.grow([None] * (branching.num_branches - tree.num_branches))
+
+
+def _find_uncertain(tree: _Tree, turns: Sequence[int], branching: EntropyTree) -> list[State]:
+    """States before these turns from which to branch."""
+    found: list[State] = []
+    for index in turns:
+        root = index
+        while (parent := tree.turns[root].parent) is not None:
+            root = parent
+        now, initial = (
+            compute_sampled_entropy(tree.turns[i].completion.logprobs, vocab_size=branching.vocab_size, max_tokens=branching.num_tokens)
+            for i in (index, root)
+        )
+        uniform = rng(tree.attempt.seed(tree.sampling.seed, "branch at", index)).random()
+        if should_branch(now, initial, uniform, weight=branching.weight, threshold=branching.threshold):
+            found.append(tree.turns[index].parent)
+    return found
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Tree:
+    """One attempt while it grows."""
+
+    attempt: Attempt
+    engine: Engine
+    renderer: Renderer
+    limits: Limits
+    sampling: Sampling
+    gate: asyncio.Semaphore
+    turns: list[Turn] = field(default_factory=list)
+    """Those that train."""
+    idle: list[tuple[State, tuple[Turn, ...]]] = field(default_factory=list)
+    """Branches that never train, by the state they left; parents count from the branch's own first turn."""
+    snapshots: dict[State, _Snapshot] = field(default_factory=dict)
+    num_branches: int = 0
+    num_failed: Counter[State] = field(default_factory=Counter)
+    failure: str = ""
+    """Why the last failed branch failed."""
+
+    def visitor(self, found: list[_Snapshot], known: Position | None = None) -> Visit:
+        """Adds a snapshot of every position of one path to `found`, except of `known`."""
+
+        async def visit(position: Position, environment: Environment) -> None:
+            if position is known:
+                return
+            if not isinstance(environment, ForkableEnvironment):
+                raise EnvironmentFault(f"{type(environment).__name__} has no fork(); choose a credit method that needs none")
+            twin = await self._fork(environment)
+            if not isinstance(twin, ForkableEnvironment):
+                raise EnvironmentFault(f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()")
+            found.append(_Snapshot(position=position, environment=twin))
+
+        return visit
+
+    def plant(self, turns: Sequence[Turn], found: Sequence[_Snapshot]) -> None:
+        """The attempt itself: the first path."""
+        self.turns = list(turns)
+        self.snapshots = {index - 1 if index else None: snapshot for index, snapshot in enumerate(found)}
+
+    async def grow(self, states: Sequence[State], *, estimate: bool = False) -> list[list[int]]:
+        """Sample one branch from each state, all at once; the turns of each that trains. Failed ones and estimates do not."""
+        numbers = range(self.num_branches + 1, self.num_branches + 1 + len(states))
+        self.num_branches += len(states)
+        found: list[list[_Snapshot]] = [[] for _ in states]
+        branches = await asyncio.gather(
+            *(
+                self._sample(state, number, None if estimate else snapshots)
+                for state, number, snapshots in zip(states, numbers, found, strict=True)
+            )
+        )
+        grown = []
+        for state, snapshots, branch in zip(states, found, branches, strict=True):
+            if isinstance(branch.reward, Invalid):
+                self.num_failed[state] += 1
+                self.failure = branch.reward.reason
+            if not branch.turns:
+                continue
+            leaf = sign_leaf(branch.turns[-1], stop=branch.stop, reward=branch.reward, estimate=estimate)
+            own = (*branch.turns[:-1], leaf)
+            if estimate or isinstance(branch.reward, Invalid):
+                self.idle.append((state, own))
+                await close_all(snapshots)
+                continue
+            indices = list(range(len(self.turns), len(self.turns) + len(own)))
+            self.turns += _hang(own, state, indices[0])
+            self.snapshots |= dict(zip(indices, snapshots, strict=False))
+            grown.append(indices)
+        return grown
+
+    async def _sample(self, state: State, number: int, snapshots: list[_Snapshot] | None) -> Trajectory:
+        snapshot, attempt = self.snapshots[state], self.attempt
+        async with self.gate:
+            try:
+                environment = await self._fork(snapshot.environment)
+            except EnvironmentFault as cause:
+                reward = Invalid(reason=str(cause), retryable=True)
+                return Trajectory(
+                    task_id=attempt.task.id,
+                    group_id=attempt.group_id,
+                    member=attempt.member,
+                    turns=(),
+                    stop=StopReason.ERROR,
+                    reward=reward,
+                )
+            return await run_trajectory(
+                attempt,
+                environment,
+                self.engine,
+                self.renderer,
+                self.limits,
+                self.sampling,
+                fork=Fork(number=number, position=snapshot.position),
+                visit=None if snapshots is None else self.visitor(snapshots, known=snapshot.position),
+            )
+
+    async def _fork(self, environment: ForkableEnvironment) -> Environment:
+        with boundary(EnvironmentFault, f"fork of environment {self.attempt.task.environment!r} for task {self.attempt.task.id}"):
+            return await environment.fork()
+
+    def to_turns(self) -> tuple[Turn, ...]:
+        """All turns, those that never train at the end."""
+        turns = list(self.turns)
+        for state, own in self.idle:
+            turns += _hang(own, state, len(turns))
+        return tuple(turns)
+
+    async def close(self) -> None:
+        """Free every snapshot."""
+        await close_all(list(self.snapshots.values()))
+        self.snapshots.clear()
+
+
+def _hang(own: Sequence[Turn], state: State, first: int) -> list[Turn]:
+    """A branch's turns with the parents they have in the tree, where the first of them stands at index `first`."""
+    return [replace(turn, parent=state if turn.parent is None else first + turn.parent) for turn in own]
+
+
+async def close_all(snapshots: Sequence[_Snapshot]) -> None:
+    """Close the environments of snapshots that nobody returns to; what goes wrong in it concerns no trajectory."""
+    for snapshot in snapshots:
+        await close_environment(snapshot.environment)  # type: ignore[arg-type]

@@ -1,0 +1,49 @@
+"""A remedy that names a switch names one that exists."""
+
+import inspect
+import re
+
+import pytest
+
+from turnwise.algorithms.credit_checks import FIELD_REMEDIES
+from turnwise.algorithms.credit_table import CREDIT_METHODS
+from turnwise.config.load import leaves
+from turnwise.config.run import RunConfig
+from turnwise.core import protocols, types
+from turnwise.runs import gold_answers
+from turnwise.runs.credit import STATE_SIGNALS, STEP_SIGNALS
+
+SECTIONS = "|".join(RunConfig.model_fields)
+
+
+def find_names() -> set[str]:
+    """Attributes and methods a user can give: of protocols and of the nouns."""
+    classes = [member for module in (protocols, types, gold_answers) for _, member in inspect.getmembers(module, inspect.isclass)]
+    return {name for found in classes for name in (*vars(found), *getattr(found, "__annotations__", {}))}
+
+
+def problems(text: str) -> list[str]:
+    """What a remedy names that does not exist; or that it names nothing."""
+    keys = re.findall(rf"\b(?:{SECTIONS})\.[a-z_.]*[a-z_]", text)
+    signals = re.findall(r"signal called (\w+)", text)
+    names = re.findall(r"`(\w+)`", text)
+    methods = re.findall(r"credit\.method='(\w+)'", text)
+    wrong = [key for key in keys if key not in leaves(RunConfig)]
+    wrong += [name for name in signals if name not in (*STATE_SIGNALS, *STEP_SIGNALS)]
+    wrong += [name for name in names if name not in find_names()]
+    wrong += [name for name in methods if name not in CREDIT_METHODS]
+    return wrong if keys or signals or names else [f"nothing is named in {text!r}"]
+
+
+@pytest.mark.parametrize("field", sorted(FIELD_REMEDIES))
+def test_a_remedy_names_what_exists(field: str) -> None:
+    assert problems(FIELD_REMEDIES[field]) == []
+
+
+def test_every_need_has_a_remedy() -> None:
+    assert {need for method in CREDIT_METHODS.values() for need in method.needs} <= set(FIELD_REMEDIES)
+
+
+def test_what_does_not_exist_is_found() -> None:
+    assert problems("train a progress model") == ["nothing is named in 'train a progress model'"]
+    assert problems("set critic.size, or give a signal called mood and `glow`") == ["critic.size", "mood", "glow"]

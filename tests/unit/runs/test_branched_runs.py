@@ -1,0 +1,313 @@
+"""Branched trajectories in training: credit by hand, the ledger's account of them, whole runs and their audit, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from turnwise.algorithms.credit_table import build_credit
+from turnwise.batching.samples import to_samples
+from turnwise.cli.main import app
+from turnwise.config.load import load_config
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError, TrainingError
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Invalid,
+    Reward,
+    Sample,
+    Scored,
+    StopReason,
+    Task,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+    text_message,
+    to_floats,
+    to_ids,
+    to_mask,
+)
+from turnwise.rollout.branches import sign_leaf, take_trained
+from turnwise.runs.accounting import list_drops
+from turnwise.runs.audit import run_audit
+from turnwise.runs.credit import compute_advantages, to_credit_trajectories
+from turnwise.runs.explain import explain_trajectory
+from turnwise.runs.methods import check_methods
+from turnwise.runs.train import run_train
+from turnwise.store.ledger import DropReason, LedgerError, StepLedger, load_ledgers, reconcile
+
+TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
+SMALL = [
+    "model.config.hidden_size=32",
+    "model.config.intermediate_size=32",
+    "model.config.head_dim=8",
+    "tokenizer.num_texts=150",
+    "tokenizer.vocab_size=450",
+    "rollout.tasks_per_step=3",
+    "rollout.group_size=2",
+    "sft.steps=20",
+    "sft.batch_size=16",
+    "sft.num_demonstrations=160",
+    "train.steps=1",
+    "train.num_threads=1",
+    "train.keep_checkpoints=2",
+    "evaluate.tasks=0",
+    "evaluate.controls={}",
+    "engine.max_concurrency=16",
+]
+TASK = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
+
+
+def make_turn(parent: int | None, num_tokens: int = 2) -> Turn:
+    return Turn(
+        parent=parent,
+        context_ids=to_ids([9]),
+        completion=Completion(
+            token_ids=to_ids(range(num_tokens)),
+            logprobs=to_floats(np.full(num_tokens, -0.5)),
+            finish_reason=FinishReason.STOP,
+            version_first=0,
+            version_last=0,
+        ),
+        message=text_message("assistant", ""),
+    )
+
+
+def leaf(turn: Turn, reward: float | None, *, estimate: bool = False) -> Turn:
+    judged: Reward = Invalid(reason="broken", retryable=False) if reward is None else Scored(total=reward)
+    stop = StopReason.ERROR if reward is None else StopReason.DONE
+    return sign_leaf(turn, stop=stop, reward=judged, estimate=estimate)
+
+
+def make_groups(reward: float, *turns: Turn) -> list[TrajectoryGroup]:
+    trajectory = Trajectory(task_id=TASK.id, group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=reward))
+    return [TrajectoryGroup(task=TASK, group_id="g", trajectories=(trajectory,))]
+
+
+def credit(method: str, groups: Sequence[TrajectoryGroup], **options: Any) -> list[float]:
+    """The advantage of each turn's first token."""
+    return [float(turn[0]) for turn in compute_advantages(build_credit(method, options), groups, to_credit_trajectories(groups))["g", 0]]
+
+
+# The attempt: turns 0 1 2, reward 1. V(s0) = (0 + 1) / 2, V(s1) = 1 (a failed continuation does not count), V(s2) = 0.
+VINE = make_groups(
+    1.0,
+    make_turn(None),
+    make_turn(0),
+    make_turn(1),
+    leaf(make_turn(None), 0.0, estimate=True),
+    leaf(make_turn(None), 1.0, estimate=True),
+    make_turn(0),
+    leaf(make_turn(5), 1.0, estimate=True),
+    leaf(make_turn(0), None, estimate=True),
+    leaf(make_turn(1), 0.0, estimate=True),
+)
+# Leaves: 0 1 (reward 1), 0 2 (reward 1), 3 4 from the start (reward 0), and a failed one below turn 0.
+TREE = make_groups(
+    1.0, make_turn(None), make_turn(0), leaf(make_turn(0), 1.0), make_turn(None), leaf(make_turn(3), 0.0), leaf(make_turn(0), None)
+)
+
+
+def test_vine_by_hand() -> None:
+    # V(s1) - V(s0), V(s2) - V(s1), 1 - V(s2)
+    assert credit("vine", VINE) == [0.5, -1.0, 1.0]
+    # Another method sees the attempt alone: nothing to compare it with.
+    assert credit("dr_grpo", VINE) == [0.0, 0.0, 0.0]
+
+
+def test_tree_and_arpo_by_hand() -> None:
+    # Leaves 1, 1, 0: mean 2/3, sample deviation sqrt((1/9 + 1/9 + 4/9) / 2) = 0.57735. Normalised: 0.57735, 0.57735, -1.15470.
+    up, down = (1 / 3) / 3**-0.5, (-2 / 3) / 3**-0.5
+    # One tree only, so within and across trees are the same comparison. Turn 0 lies on two leaves: "once" gives it their mean.
+    assert credit("tree", TREE, intra=0.0) == pytest.approx([up, up, up, down, down], abs=1e-5)
+    assert credit("tree", TREE) == pytest.approx([2 * up, 2 * up, 2 * up, 2 * down, 2 * down], abs=1e-5)
+    # "each" and "mean" weigh it as two copies would.
+    assert credit("arpo", TREE) == pytest.approx([2 * up, up, up, down, down], abs=1e-5)
+    assert credit("arpo", TREE, sharing="mean") == pytest.approx([2 * up, up, up, down, down], abs=1e-5)
+
+
+def test_two_samplings_of_the_same_tokens_are_two_turns() -> None:
+    # Turns 0 and 3 hold the same tokens with the same log-probabilities, and were drawn twice: neither takes the other's credit.
+    seen = to_credit_trajectories(TREE)
+    assert [[turn.node for turn in found.turns] for found in seen] == [[0, 1], [0, 2], [3, 4]]
+    assert {found.tree for found in seen} == {"g/0"}
+    alone = [replace(found, turns=tuple(replace(turn, node=None) for turn in found.turns)) for found in seen]
+    # Nobody counted: taken for one turn, its mean would be (1 + 1 - 2) / 3 of 0.57735.
+    merged = build_credit("tree", {"intra": 0.0})(alone)
+    assert merged[0] is not None
+    assert merged[0][0][0] == pytest.approx(0.0, abs=1e-6)
+
+
+def account(groups: Sequence[TrajectoryGroup], method: str, samples: Sequence[Sample] | None = None) -> StepLedger:
+    advantages = compute_advantages(build_credit(method), groups, to_credit_trajectories(groups))
+    trained = {key: to_samples(take_trained(groups[0].trajectories[0]), turns) for key, turns in advantages.items()}
+    updates = [list(samples) if samples is not None else [sample for found in trained.values() for sample in found]]
+    return reconcile(1, groups, updates, list_drops(groups, advantages, DropReason.NO_CREDIT), version=0)
+
+
+def test_every_sampled_token_is_accounted_for_once() -> None:
+    # Two tokens per turn. Vine: 3 turns train; 5 turns of estimates and 1 of a failed one do not.
+    vine = account(VINE, "vine")
+    assert (vine.sampled, vine.trained, vine.dropped) == (18, 6, {"value_estimate": 10, "invalid": 2})
+    tree = account(TREE, "tree")
+    assert (tree.sampled, tree.trained, tree.dropped) == (12, 10, {"invalid": 2})
+
+
+def test_a_tree_without_credit_is_dropped_with_both_reasons() -> None:
+    ledger = reconcile(1, TREE, [], list_drops(TREE, {}, DropReason.NO_CREDIT), version=0)
+    assert ledger.dropped == {"no_credit": 10, "invalid": 2}
+
+
+def test_a_planted_duplicate_of_a_shared_prefix_is_found() -> None:
+    trajectory = take_trained(TREE[0].trajectories[0])
+    samples = to_samples(trajectory, compute_advantages(build_credit("tree"), TREE, to_credit_trajectories(TREE))["g", 0])
+    assert [sample.loss_mask.tolist() for sample in samples][1] == [False, False, False, False, True, True]
+    prefix = samples[0]
+    mask, logprobs = np.array(samples[1].loss_mask), np.array(samples[1].behavior_logprobs)
+    mask[1], logprobs[1] = True, prefix.behavior_logprobs[1]
+    planted = [prefix, replace(samples[1], loss_mask=to_mask(mask), behavior_logprobs=to_floats(logprobs)), *samples[2:]]
+    with pytest.raises(LedgerError, match=r"g/0: sampled token 0 of turn 0 trains 2 times, at most 1 is allowed"):
+        account(TREE, "tree", planted)
+
+
+def test_an_estimate_that_trains_is_found() -> None:
+    whole = VINE[0].trajectories[0]
+    with pytest.raises(LedgerError, match=r"turn 3 is dropped as 'value_estimate' and yet 2 of its 2 tokens train"):
+        account(VINE, "vine", to_samples(whole))
+
+
+def test_turns_that_train_after_one_that_does_not_are_refused() -> None:
+    broken = make_groups(1.0, make_turn(None), leaf(make_turn(None), 0.0, estimate=True), leaf(make_turn(0), 1.0))
+    # Turn 2 hangs below turn 0, so the attempt has no leaf of its own: paths 0 2 and 1.
+    with pytest.raises(TrainingError, match="turn 1 never trains and yet comes before turn 2"):
+        credit("dr_grpo", broken)
+
+
+# ------------------------------------------------------------------------------------------------ whole runs
+
+
+def load(*overrides: str) -> RunConfig:
+    return load_config([TINY], [*SMALL, *overrides])
+
+
+@pytest.fixture(scope="module", params=["vine", "tree", "arpo", "igpo"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    output = tmp_path_factory.mktemp(request.param)
+    branching = ["credit.branching.num_continuations=2", "credit.branching.entropy_threshold=0.9"]
+    return run_train(load(f"credit.method={request.param}", f"run.output={output}", *branching), resume=None, display=False)
+
+
+def method_of(run: Path) -> str:
+    return str(json.loads((run / "config.json").read_text())["credit"]["method"])
+
+
+def test_a_whole_run_passes_its_audit(run: Path) -> None:
+    report = run_audit(run, replay_tools=True)
+    assert report.breaches == []
+    method = method_of(run)
+    rows = [json.loads(line) for line in (run / "trajectories" / "step_000001.jsonl").read_text().splitlines()]
+    assert report.tallies["advantages"].checked == len(rows) == 6
+    ledger = load_ledgers(run)[1]
+    assert ledger.sampled == ledger.trained + sum(ledger.dropped.values())
+    if method == "vine":
+        assert ledger.dropped["value_estimate"] > ledger.trained
+        assert report.tallies["rewards"].checked > 6  # the continuations' too
+    elif method == "igpo":
+        assert all("answer_probability" in {signal["name"] for signal in turn["signals"]} for row in rows for turn in row["turns"])
+    else:
+        # Two branches per attempt, all of which train, and what they share is stored once.
+        assert report.tallies["rewards"].checked == 18
+        assert ledger.dropped == {}
+
+
+def test_a_branched_trajectory_can_be_explained(run: Path) -> None:
+    found = explain_trajectory(run, "step1/task0/0", [method_of(run), "dr_grpo"])
+    assert found.columns == (f"{method_of(run)} (as trained)", "dr_grpo")
+    assert found.turns[0].credit["dr_grpo"] is not None
+    ends = [turn.ends.partition(" ")[0] for turn in found.turns if turn.ends]
+    assert ends[:1] == ([] if method_of(run) == "igpo" else ["first"])
+    assert set(ends[1:]) == {"vine": {"estimate"}, "tree": {"leaf"}, "arpo": {"leaf"}, "igpo": set()}[method_of(run)]
+    result = CliRunner().invoke(app, ["algorithms", "explain", str(run), "step1/task0/0"])
+    assert result.exit_code == 0
+    assert ("after" in result.output.split("advantage per")[0]) == (method_of(run) != "igpo")
+
+
+def plant(run: Path, tmp_path: Path, change: str) -> list[str]:
+    """Copy the run, change one stored branch, audit."""
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    path = copy / "trajectories" / "step_000001.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        for turn in reversed(row["turns"]):
+            for signal in turn["signals"]:
+                if signal["name"] == change:
+                    signal["value"] = 1.0 - signal["value"]
+                    path.write_text("".join(json.dumps(item) + "\n" for item in rows))
+                    return sorted({breach.check for breach in run_audit(copy).breaches})
+    raise AssertionError(f"no turn has {change}")
+
+
+def test_a_changed_reward_of_a_branch_is_found(run: Path, tmp_path: Path) -> None:
+    if method_of(run) == "igpo":
+        assert "advantages" in plant(run, tmp_path, "prior_answer_probability")
+    else:
+        assert {"rewards", "advantages"} & set(plant(run, tmp_path, "branch/reward"))
+
+
+def test_a_branch_hung_elsewhere_is_found(run: Path, tmp_path: Path) -> None:
+    if method_of(run) == "igpo":
+        pytest.skip("igpo samples no branches")
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    path = copy / "trajectories" / "step_000001.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    turns = rows[0]["turns"]
+    first = next(i for i, turn in enumerate(turns) if i and turn["parent"] != i - 1)
+    turns[first]["parent"] = first - 1 if turns[first]["parent"] is None else None
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checks = {breach.check for breach in run_audit(copy).breaches}
+    assert "ledger" in checks
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
+    def check_calls(*overrides: str) -> None:
+        check_methods(load_config([TINY.parents[1] / "toolrl" / "tiny.toml"], overrides))
+
+    for method in ("vine", "tree", "arpo"):
+        with pytest.raises(ConfigError, match=rf"credit\.method='{method}'.*cannot fork; give it `async def fork\(self\)`"):
+            check_calls(f"credit.method={method}")
+        check_methods(load(f"credit.method={method}"))
+    # Nothing is forked, so nothing is asked for.
+    check_calls("credit.method=vine", "credit.branching.num_continuations=0")
+    with pytest.raises(ConfigError, match=r"credit\.method='igpo'.*does not say which it is; give its family `gold_answer`"):
+        check_calls("credit.method=igpo")
+
+
+def test_one_tree_per_task_is_a_group() -> None:
+    check_methods(load("credit.method=tree", "rollout.group_size=1"))
+    with pytest.raises(ConfigError, match="has nothing to compare"):
+        load("credit.method=grpo", "rollout.group_size=1")
+
+
+def test_a_penalty_to_come_has_no_meaning_above_a_fork() -> None:
+    penalty = ["loss.kl.coefficient=0.1", "loss.kl.kind=k1", "loss.kl.place=reward"]
+    with pytest.raises(ConfigError, match="a turn above a fork has several futures"):
+        check_methods(load("credit.method=tree", *penalty))
+    check_methods(load("credit.method=vine", *penalty))
+
+
+def test_a_dry_run_refuses_what_the_run_refuses() -> None:
+    result = CliRunner().invoke(app, ["train", str(TINY), "credit.method=gae", "--dry-run"])
+    assert isinstance(result.exception, ConfigError)
+    assert "set critic.kind to 'head' or 'separate'" in str(result.exception)

@@ -1,0 +1,36 @@
+"""What a recipe says about the engine and about sampling reaches them."""
+
+from pathlib import Path
+
+import pytest
+
+from turnwise.config.load import load_config
+from turnwise.core.errors import EngineError
+from turnwise.engines.local import LocalEngine
+from turnwise.engines.paged import PagedEngine
+from turnwise.rollout.loop import Sampling
+from turnwise.runs.build import build_engine, build_system
+
+TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
+SMALL = ["model.config.hidden_size=32", "model.config.intermediate_size=32", "model.config.head_dim=8", "tokenizer.num_texts=100"]
+
+
+def test_the_recipe_reaches_engine_and_sampling() -> None:
+    settings = [*SMALL, "tokenizer.vocab_size=400", "evaluate.temperature=0.6", "evaluate.top_p=0.95", "evaluate.top_k=20"]
+    system = build_system(load_config([TINY], [*settings, "evaluate.min_p=0.05", "rollout.temperature=0.9"]))
+    assert isinstance(system.engine, PagedEngine)
+    assert system.engine.is_fused
+    evaluating, training = system.worker("evaluate").sampling, system.worker("train").sampling
+    assert evaluating == Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0.05, seed=evaluating.seed)
+    assert training == Sampling(temperature=0.9, top_p=1.0, top_k=0, min_p=0.0, seed=training.seed)
+    for override, kind in (("engine.kind='local'", LocalEngine), ("engine.fused=false", PagedEngine)):
+        engine = build_engine(load_config([TINY], [*settings, override]), system.model, system.tokenizer)
+        assert isinstance(engine, kind)
+        assert not getattr(engine, "is_fused", False)
+
+
+def test_a_model_whose_attention_is_not_turnwises_is_refused_by_the_paged_engine() -> None:
+    system = build_system(load_config([TINY], [*SMALL, "tokenizer.vocab_size=400"]))
+    system.model.set_attn_implementation("eager")
+    with pytest.raises(EngineError, match="attn_implementation='turnwise'"):
+        build_engine(system.config, system.model, system.tokenizer)
