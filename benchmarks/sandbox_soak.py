@@ -61,7 +61,7 @@ PROGRAMS: list[tuple[str, str, Limits, int]] = [
 ]
 
 
-async def run_soak(num_executions: int, *, warm_up: int = 400, seed: int = 0, num_slots: int = 2) -> dict[str, Any]:
+async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, num_slots: int = 2) -> dict[str, Any]:
     """Run them in a random order and compare before with after. `warm_up` executions come first: then every pool has its size."""
     async with LocalSandbox(num_slots=num_slots) as sandbox:
         level = (await sandbox.level()).name
@@ -69,7 +69,12 @@ async def run_soak(num_executions: int, *, warm_up: int = 400, seed: int = 0, nu
             await _execute(sandbox, *kind[:3])
         await _run_mix(sandbox, warm_up, seed + 1, num_slots)
         before, started = _look(), time.monotonic()
-        done = await _run_mix(sandbox, num_executions, seed, num_slots)
+        done: Counter[str] = Counter()
+        on_the_way = []
+        for tenth in range(10):
+            count = num_executions * (tenth + 1) // 10 - num_executions * tenth // 10
+            done += await _run_mix(sandbox, count, seed + 2 + tenth, num_slots)
+            on_the_way.append(_resident_bytes(os.getpid()))
         elapsed_s, after = time.monotonic() - started, _look()
     closed = _look()
     # Other cells may be idle than before, at most two per slot: a process, up to two groups (one per hierarchy) and ten descriptors each.
@@ -86,6 +91,7 @@ async def run_soak(num_executions: int, *, warm_up: int = 400, seed: int = 0, nu
         "executions": sum(done.values()),
         "by_kind": dict(sorted(done.items())),
         "executions_per_s": round(sum(done.values()) / elapsed_s, 1),
+        "supervisor_rss_bytes_after_each_tenth": on_the_way,
         "before": before,
         "after": after,
         "leaks": leaks,
@@ -95,7 +101,9 @@ async def run_soak(num_executions: int, *, warm_up: int = 400, seed: int = 0, nu
 
 
 async def _run_mix(sandbox: LocalSandbox, num_executions: int, seed: int, num_workers: int) -> Counter[str]:
-    waiting = iter(random.Random(seed).choices(PROGRAMS, weights=[weight for *_, weight in PROGRAMS], k=num_executions))
+    draw, weights = random.Random(seed), [weight for *_, weight in PROGRAMS]
+    # Drawn as they are needed: a list of them all would be memory of the soak's own.
+    waiting = (draw.choices(PROGRAMS, weights)[0] for _ in range(num_executions))
     done: Counter[str] = Counter()
 
     async def work() -> None:
@@ -173,7 +181,7 @@ def _resident_bytes(pid: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--executions", type=int, default=100_000)
-    parser.add_argument("--warm-up", type=int, default=400)
+    parser.add_argument("--warm-up", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slots", type=int, default=2)
     arguments = parser.parse_args()
