@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -31,7 +32,7 @@ PROMPTS: Mapping[Prompt, str] = {
         "Request : {request} .\n"
     ),
 }
-"""The first message. "short" writes the API out, one tool per line; "chat" is for models whose template shows the tools."""
+"""The first message. "short" writes the API out, a tool with its parameters per line; "chat" is for models whose template shows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Rules:
 
     prompt: Prompt
     schema: SchemaSwitch
-    """"on", or a control that must fail: "shuffled" gives the names of an API to each other, "blanked" replaces them all."""
+    """"on", or a control that must fail: "shuffled" gives the numbers of an API's names to each other, "blanked" makes them all 0."""
     granularity: Granularity
     scale: float
     """Correctness lies in [-scale, scale]."""
@@ -49,8 +50,11 @@ class Rules:
 
 
 def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Message, ...]:
-    """What the model is told first."""
-    text = PROMPTS[prompt].format(apis="".join(f"{api.text}\n" for api in apis), request=request)
+    """What the model is told first.
+
+    A line of the API starts with a space, as a call does in a reply: with a byte-level tokenizer a word without it is another token.
+    """
+    text = PROMPTS[prompt].format(apis="".join(f" {api.text}\n" for api in apis), request=request)
     return (text_message("user", text),)
 
 
@@ -66,13 +70,12 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
     """The API as the switch shows it: no tool and no parameter keeps its own name unless the switch is "on"."""
     if schema == "on":
         return tuple(apis)
-    names = [[api.name for api in apis], [name for api in apis for name, _ in api.parameters]]
-    shown: dict[str, str] = {}
-    for group in names:
-        # A rotation of distinct names: none stays where it was.
-        shift = rng(seed, "shuffled").randrange(1, len(group))
-        others = group[shift:] + group[:shift]
-        shown |= {name: others[i] if schema == "shuffled" else f"blank{len(shown) + i}" for i, name in enumerate(group)}
+    words = {name: word for api in apis for name, word in ((api.name, api.capability), *api.parameters)}
+    numbers = [name.removeprefix(word) for name, word in words.items()]
+    # Numbers differ within an API, so that after a rotation none stands where it was.
+    shift = rng(seed, "shuffled").randrange(1, len(numbers))
+    others = numbers[shift:] + numbers[:shift]
+    shown = {name: f"{word}{number if schema == 'shuffled' else 0}" for (name, word), number in zip(words.items(), others, strict=True)}
     return tuple(replace(api, name=shown[api.name], parameters=tuple((shown[name], slot) for name, slot in api.parameters)) for api in apis)
 
 
@@ -90,6 +93,8 @@ class ToolCallsEnvironment(ToolEnvironment):
         self._rules = rules
         self._task_id = ""
         self._gold: list[Call] = []
+        self._slots: set[str] = set()
+        self._missing: set[str] = set()
         self._reply: Message | None = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
@@ -97,6 +102,8 @@ class ToolCallsEnvironment(ToolEnvironment):
         self._task_id = task.id
         self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
         apis = hide_names(read_apis(task), self._rules.schema, seed)
+        self._slots = {slot for api in apis for _, slot in api.parameters}
+        self._missing = {task.payload["missing"]} - {None}
         self._tools = {api.name: Tool(spec=api.to_spec(), function=_accept) for api in apis}
         return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
 
@@ -108,10 +115,12 @@ class ToolCallsEnvironment(ToolEnvironment):
         return replace(result, observations=(), done=True)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Parts `format`, `correctness` (their sum is the total) and `success`.
+        """Parts `format`, `correctness`, `question` (their sum is the total) and `success`.
 
-        Well formed is a reply of calls alone where calls are wanted, of words alone where none is. Success: well formed and the calls
-        are exactly the gold ones in any order. A reply that a limit cut off counts as malformed, without calls.
+        Well formed is a reply of calls alone where calls are wanted, of words alone where none is. `question` is ours and not ToolRL's,
+        whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all slots of the API, exactly the one that
+        is missing, or none where nothing is missing because no tool fits. Success: well formed, and the calls are exactly the gold ones
+        in any order, or else `question` is 1. A reply that a limit cut off counts as malformed, without calls.
         """
         reply = self._reply
         well_formed = False
@@ -122,8 +131,15 @@ class ToolCallsEnvironment(ToolEnvironment):
         reward = compute_tool_rl_reward(
             predicted or None, self._gold, well_formed=well_formed, granularity=self._rules.granularity, scale=self._rules.scale
         )
-        exact = compute_correctness(predicted, self._gold, granularity="coarse", scale=1.0) == 1.0 if self._gold else True
-        return replace(reward, parts=(*reward.parts, RewardPart(name="success", value=float(well_formed and exact))))
+        if self._gold:
+            question = 0.0
+            success = well_formed and compute_correctness(predicted, self._gold, granularity="coarse", scale=1.0) == 1.0
+        else:
+            named = self._slots.intersection(re.findall(r"\w+", reply.text)) if reply is not None else set()
+            success = well_formed and named == self._missing
+            question = float(success)
+        parts = (*reward.parts, RewardPart(name="question", value=question), RewardPart(name="success", value=float(success)))
+        return replace(reward, total=reward.total + question, parts=parts)
 
     def state_hash(self) -> str:
         """16 hexadecimal digits of the episode's state: the task and the calls made. Equal states have equal hashes."""

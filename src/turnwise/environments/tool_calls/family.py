@@ -14,7 +14,7 @@ from turnwise.environments.arguments import check_choices, check_number, check_w
 from turnwise.environments.tool_calls.environment import Prompt, Rules, SchemaSwitch, ToolCallsEnvironment, build_prompt
 from turnwise.environments.tool_calls.policies import NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS, build_problem
-from turnwise.environments.tool_calls.words import MAX_WORDS
+from turnwise.environments.tool_calls.words import MAX_WORDS, MIN_WORDS
 from turnwise.rendering.calls import format_calls
 from turnwise.rewards.tool_rl import Granularity
 
@@ -35,8 +35,8 @@ class ToolCalls:
         schema: SchemaSwitch = "on",
         granularity: Granularity = "fine",
         scale: float = 3.0,
-        naive_skill: float = 0.15,
-        naive_slip: float = 0.1,
+        naive_skill: float = 0.1,
+        naive_refusals: float = 0.35,
         tool_timeout_s: float = 10.0,
         max_observation_chars: int = 4000,
     ) -> None:
@@ -46,14 +46,14 @@ class ToolCalls:
             kinds: Kind of problem (`NUM_CALLS`) -> weight; None gives all the same weight.
             num_tools: Tools an API shows, 3 or 4.
             max_parameters: Parameters a tool has at most, 2 or 3.
-            num_words: Words used of the lists of names and of values, 24 to `MAX_WORDS`; fewer are easier for a small model.
-            shuffle_slots: Whether a request gives the values in any order instead of the schema's.
+            num_words: Different numbers in names, and different values, `MIN_WORDS` to `MAX_WORDS`; fewer are easier for a small model.
+            shuffle_slots: Whether a request gives the values in any order, and leaves out any, instead of in the schema's and the last.
             prompt: "short" writes the API out in the first message; "chat" leaves that to the chat template and explains the task.
             schema: "on", or a control that must fail: "shuffled" or "blanked" (see `Rules`).
             granularity: How partly right calls are paid: "fine" (ToolRL), "refined", "intermediate" or "coarse".
             scale: Correctness lies in [-scale, scale]; ToolRL's is 3.
-            naive_skill: Probability that the naive policy does what takes more than one right call.
-            naive_slip: Probability that one of its calls has a mistake.
+            naive_skill: Probability that the naive policy makes all calls of a request that takes several.
+            naive_refusals: Probability that it asks or declines where no call is right.
             tool_timeout_s: Seconds a call may take; the calls here take none.
             max_observation_chars: Longest answer of a tool.
 
@@ -66,16 +66,16 @@ class ToolCalls:
         check_number("seed", seed, int, 0, 2**62)
         check_number("num_tools", num_tools, int, 3, MAX_TOOLS)
         check_number("max_parameters", max_parameters, int, 2, MAX_PARAMETERS)
-        check_number("num_words", num_words, int, 24, MAX_WORDS)
+        check_number("num_words", num_words, int, MIN_WORDS, MAX_WORDS)
         check_number("scale", scale, float, 1e-6, 1e6)
-        for name, share in (("naive_skill", naive_skill), ("naive_slip", naive_slip)):
+        for name, share in (("naive_skill", naive_skill), ("naive_refusals", naive_refusals)):
             check_number(name, share, float, 0.0, 1.0)
         check_number("tool_timeout_s", tool_timeout_s, float, 1e-3, 86_400.0)
         check_number("max_observation_chars", max_observation_chars, int, 1, 2**40)
         self._seed, self._num_tools, self._max_parameters = seed, num_tools, max_parameters
         self._num_words, self._shuffle_slots = num_words, shuffle_slots
         self._kinds = check_weights("kinds", kinds, tuple(NUM_CALLS))
-        self._naive_skill, self._naive_slip = naive_skill, naive_slip
+        self._naive_skill, self._naive_refusals = naive_skill, naive_refusals
         self._rules = Rules(
             prompt=prompt,
             schema=schema,
@@ -114,6 +114,7 @@ class ToolCalls:
             ],
             "request": request,
             "calls": [[name, dict(arguments)] for name, arguments in problem.calls],
+            "missing": problem.missing,
             "split": split,
         }
         return Task(environment="tool_calls", prompt=build_prompt(self._rules.prompt, problem.apis, request), payload=payload)
@@ -127,7 +128,7 @@ class ToolCalls:
         policies: dict[str, ScriptedPolicy] = {
             "oracle": OraclePolicy(),
             "random": RandomPolicy(),
-            "naive": NaivePolicy(self._naive_skill, self._naive_slip),
+            "naive": NaivePolicy(self._naive_skill, self._naive_refusals),
         }
         if name not in policies:
             raise ConfigError(f"policy {name!r} is unknown; use one of {', '.join(policies)}")

@@ -18,9 +18,10 @@ from turnwise.environments.tool_calls.problems import Api, Wish
 from turnwise.rewards.tool_rl import Call
 
 DECLINE = "no tool fits"
+NONE = "none"
+"""The demonstrator's word for a value that the request does not give."""
 
-_API = re.compile(r"^(\w+) (\w+)((?: \w+ = \w+)+)$", re.MULTILINE)
-_PARAMETER = re.compile(r"(\w+) = (\w+)")
+_API = re.compile(r"^(?: [a-z]+\d+){2,}$", re.MULTILINE)
 _REQUEST = re.compile(r"^Request : (.+) \.$", re.MULTILINE)
 
 
@@ -50,8 +51,8 @@ class Reading:
         """Read the first message; the task's API where it shows none."""
         text = messages[0].text
         apis = [
-            Api(name=name, capability=capability, parameters=tuple(_PARAMETER.findall(parameters)))
-            for capability, name, parameters in _API.findall(text)
+            Api(name=name, capability=_word_of(name), parameters=tuple((parameter, _word_of(parameter)) for parameter in parameters))
+            for name, *parameters in (line.split() for line in _API.findall(text))
         ]
         request = _REQUEST.search(text)
         wishes = [_read_wish(wish) for wish in (request[1] if request else "").split(" then ")]
@@ -65,6 +66,10 @@ class Reading:
     def values(self) -> list[str]:
         """Every value of the request."""
         return [value for wish in self.wishes for _, value in wish.values]
+
+
+def _word_of(name: str) -> str:
+    return name.rstrip("0123456789")
 
 
 def _read_wish(text: str) -> Wish:
@@ -116,41 +121,26 @@ class RandomPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how a call is written and where its words come from, and always calls something.
+    """The demonstrator: it shows how a call is written and where its words come from, and mostly makes exactly one call.
 
-    With probability `skill` it does what the oracle does where that takes more than one right call. Else it stops after the first of
-    several calls, makes up a missing value, and calls some tool when none fits. With probability `slip` a call has one wrong value, one
-    argument under another name, or one argument left out.
+    A request for one call it always gets right. Of several calls it makes only the first, except that with probability `skill` it makes
+    all. Where no call is right it asks or declines with probability `refusals`, and else calls something: with `NONE` for a value that
+    was not given, and the first tool when none fits. It refuses nothing that can be done.
     """
 
-    def __init__(self, skill: float, slip: float) -> None:
+    def __init__(self, skill: float, refusals: float) -> None:
         """Both are probabilities."""
         self._skill = skill
-        self._slip = slip
+        self._refusals = refusals
         self._oracle = OraclePolicy()
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The right reply, or one with the mistakes of the class."""
+        right = self._oracle.reply(task, messages, rng)
+        if rng.random() < (self._skill if right.tool_calls else self._refusals):
+            return right
         reading = Reading.of(task, messages)
-        known = [(api, wish) for wish in reading.wishes if (api := reading.api_for(wish)) is not None]
-        complete = len(known) == len(reading.wishes) and not any(find_missing(api, wish) for api, wish in known)
-        skilled = rng.random() < self._skill
-        if skilled and not complete:
-            return self._oracle.reply(task, messages, rng)
-        if not known:
-            known = [(rng.choice(reading.apis), reading.wishes[0])]
-        chosen = known if skilled else known[: rng.randint(1, max(1, len(known) - 1))]
-        return calls_message([self._call(api, wish, reading, rng) for api, wish in chosen])
-
-    def _call(self, api: Api, wish: Wish, reading: Reading, rng: Random) -> Call:
+        wish = reading.wishes[0]
+        api = reading.api_for(wish) or reading.apis[0]
         given = dict(wish.values)
-        arguments = {name: given.get(slot) or rng.choice(reading.values or [slot]) for name, slot in api.parameters}
-        if rng.random() < self._slip:
-            wrong = rng.choice(list(arguments))
-            mistake = rng.choice(("value", "name", "left out"))
-            value = arguments.pop(wrong)
-            if mistake == "value":
-                arguments[wrong] = rng.choice([other for other in reading.values if other != value] or [wish.capability])
-            elif mistake == "name":
-                arguments[rng.choice([name for other in reading.apis for name, _ in other.parameters if name != wrong])] = value
-        return api.name, arguments
+        return calls_message([(api.name, {name: given.get(slot, NONE) for name, slot in api.parameters})])

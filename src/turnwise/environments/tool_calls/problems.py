@@ -1,18 +1,18 @@
 """Generated problems: an API of a few tools with opaque names, a request in the user's words, the calls it takes.
 
-Pure. A problem can be solved from what is shown alone: the request says "weather" and "city", the API says that `babak` is for weather
-and that its `denmip` is the city. The words meet by being the same; names and values have to be copied.
+Pure. A problem can be solved from what is shown alone: the request says "weather" and "city", the API says that the tool for weather is
+`weather42` here and that it calls the city `city17`. Words meet by being the same; names and values have to be copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
 from turnwise.core.protocols import Split
 from turnwise.core.types import ToolSpec
-from turnwise.environments.tool_calls.words import CAPABILITIES, NAMES, SLOTS, VALUES, split_of
+from turnwise.environments.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES, split_of
 from turnwise.rewards.tool_rl import Call
 
 NUM_CALLS: Mapping[str, int] = {"1call": 1, "2calls": 2, "3calls": 3, "missing": 0, "irrelevant": 0}
@@ -26,15 +26,16 @@ class Api:
     """One tool of an episode."""
 
     name: str
+    """Its capability and a number."""
     capability: str
     """What it is good for, in the user's words."""
     parameters: tuple[tuple[str, str], ...]
-    """(opaque name, what it stands for in the user's words); all are required."""
+    """(name, what it stands for in the user's words); a name is that word and a number. All are required."""
 
     @property
     def text(self) -> str:
-        """`weather babak denmip = city kizun = day`: what it is good for, then a call with words in the places of values."""
-        return " ".join((self.capability, self.name, *(f"{name} = {slot}" for name, slot in self.parameters)))
+        """`weather42 city17 day63`"""
+        return " ".join((self.name, *(name for name, _ in self.parameters)))
 
     def to_spec(self) -> ToolSpec:
         """The same as a JSON schema."""
@@ -62,21 +63,23 @@ class Wish:
 class Problem:
     """An API, a request, and the right calls (none: ask back or decline)."""
 
-    kind: str
     apis: tuple[Api, ...]
     wishes: tuple[Wish, ...]
     calls: tuple[Call, ...]
+    missing: str | None
+    """The slot that the request leaves out and a reply has to ask for."""
 
 
 def build_problem(
     kind: str, split: Split, random: Random, *, num_tools: int, max_parameters: int, num_words: int, shuffle_slots: bool
 ) -> Problem:
-    """A random problem of a kind in `NUM_CALLS`; every tool belongs to the split. All words of an episode are different.
+    """A random problem of a kind in `NUM_CALLS`; every tool belongs to the split. All numbers, slots and values of a problem are different.
 
-    `num_tools` (3 to `MAX_TOOLS`) and `max_parameters` (2 to `MAX_PARAMETERS`) bound the API; only the first `num_words` names and values
-    are used; with `shuffle_slots` a request gives the values in any order instead of the API's.
+    `num_tools` (3 to `MAX_TOOLS`) and `max_parameters` (2 to `MAX_PARAMETERS`) bound the API; only the first `num_words` numbers and
+    values are used; with `shuffle_slots` a request gives the values in any order instead of the API's. "missing" leaves out any value of a
+    tool that takes several with `shuffle_slots`, and else the last one.
     """
-    apis = _draw_apis(split, random, num_tools + 1, max_parameters, NAMES[:num_words])
+    apis = _draw_apis(split, random, num_tools + 1, max_parameters, num_words)
     if kind == "missing":
         index = next(index for index, api in enumerate(apis) if len(api.parameters) > 1)
         apis[0], apis[index] = apis[index], apis[0]
@@ -85,36 +88,35 @@ def build_problem(
     values = iter(random.sample(VALUES[:num_words], sum(len(api.parameters) for api in wanted)))
     wishes: list[Wish] = []
     calls: list[Call] = []
+    missing = None
     for api in wanted:
         given = [(slot, next(values)) for _, slot in api.parameters]
         calls.append((api.name, {name: value for (name, _), (_, value) in zip(api.parameters, given, strict=True)}))
         if shuffle_slots:
             random.shuffle(given)
         if kind == "missing":
-            del given[random.randrange(len(given))]
+            # Shuffled, the last one is any.
+            missing, _ = given.pop()
         wishes.append(Wish(capability=api.capability, values=tuple(given)))
     random.shuffle(shown)
-    return Problem(kind=kind, apis=tuple(shown), wishes=tuple(wishes), calls=tuple(calls[: NUM_CALLS[kind]]))
+    return Problem(apis=tuple(shown), wishes=tuple(wishes), calls=tuple(calls[: NUM_CALLS[kind]]), missing=missing)
 
 
-def _draw_apis(split: Split, random: Random, count: int, max_parameters: int, words: Sequence[str]) -> list[Api]:
+def _draw_apis(split: Split, random: Random, count: int, max_parameters: int, num_words: int) -> list[Api]:
     """At least one of them has two parameters or more."""
     sizes = [random.randint(1, max_parameters) for _ in range(count)]
     sizes[random.randrange(count)] = random.randint(2, max_parameters)
     slots = iter(random.sample(SLOTS, sum(sizes)))
-    free = random.sample(words, len(words))
+    free = list(NUMBERS[:num_words])
     apis: list[Api] = []
     for capability, size in zip(random.sample(CAPABILITIES, count), sizes, strict=True):
-        tool, *parameters = _draw_names(split, random, 1 + size, free)
-        apis.append(Api(name=tool, capability=capability, parameters=tuple((name, next(slots)) for name in parameters)))
+        chosen = [next(slots) for _ in range(size)]
+        while True:
+            numbers = random.sample(free, 1 + size)
+            parameters = tuple((f"{slot}{number}", slot) for slot, number in zip(chosen, numbers[1:], strict=True))
+            api = Api(name=f"{capability}{numbers[0]}", capability=capability, parameters=parameters)
+            if split_of(api.name, [name for name, _ in parameters]) == split:
+                break
+        free = [number for number in free if number not in numbers]
+        apis.append(api)
     return apis
-
-
-def _draw_names(split: Split, random: Random, count: int, free: list[str]) -> Sequence[str]:
-    """A tool's name and its parameters', of the split; they are taken out of `free`."""
-    while True:
-        names = random.sample(free, count)
-        if split_of(names[0], names[1:]) == split:
-            for name in names:
-                free.remove(name)
-            return names

@@ -1,6 +1,7 @@
-"""The words of an API world: opaque names, what they stand for, and values. Names and values mean nothing and are short.
+"""The words of an API world: what a name begins with, the number that makes it opaque, and values.
 
-A name or value is two syllables of small lists, so that a small tokenizer holds each as one token.
+A tool for the weather is `weather42` in one task and `weather17` in the next, so that the number can only be read, never known. A small
+tokenizer holds the word, the number and each value as one token.
 """
 
 from __future__ import annotations
@@ -18,32 +19,18 @@ def _join(first: str, second: str) -> tuple[str, ...]:
     return tuple(sorted(words, key=lambda word: hashlib.blake2b(word.encode()).digest()))
 
 
-NAMES = _join("ba de ki lo mu na pe ri so tu va ze", "bak den fol gim lur mip nax ros tev zun")
-"""Opaque names of tools and parameters."""
-VALUES = _join("Al Bel Cor Dan Ek Fer Gal Hel Im Jor Kel Lan", "dor mar wyn ton vik rana sk lad mer fosk")
+NUMBERS = tuple(range(10, 100))
+"""The end of a tool's or parameter's name; drawn afresh for every task."""
+VALUES = _join("Al Bel Cor Dan Ek Fer Gal Hel Im", "dor mar wyn ton vik rana sk lad mer fosk")
 """What a user may ask for, whatever the parameter."""
 CAPABILITIES = ("weather", "flight", "hotel", "taxi", "recipe", "movie", "song", "news", "stock", "map", "alarm", "ticket")
-"""What a tool is good for; one word of the request."""
+"""What a tool is good for: the beginning of its name, and one word of the request."""
 SLOTS = (
-    "city",
-    "day",
-    "name",
-    "colour",
-    "size",
-    "price",
-    "date",
-    "hour",
-    "street",
-    "country",
-    "language",
-    "topic",
-    "brand",
-    "team",
-    "room",
-    "level",
+    *("city", "day", "name", "colour", "size", "price", "date", "hour"),
+    *("street", "country", "language", "topic", "brand", "team", "room", "level"),
 )
-"""What a parameter stands for; one word of the request."""
-MAX_WORDS = min(len(NAMES), len(VALUES))
+"""What a parameter stands for: the beginning of its name, and one word of the request."""
+MIN_WORDS, MAX_WORDS = 24, min(len(NUMBERS), len(VALUES))
 
 
 def split_of(tool: str, parameters: Sequence[str]) -> Split:

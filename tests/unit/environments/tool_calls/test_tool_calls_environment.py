@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tomllib
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from turnwise.environments.tool_calls.family import ToolCalls
 from turnwise.environments.tool_calls.policies import NaivePolicy, Reading, calls_message, words_message
 from turnwise.environments.tool_calls.problems import NUM_CALLS
 
+RECIPE = Path(__file__).parents[4] / "recipes" / "toolrl" / "tiny.toml"
 WITH_CALLS = {"1call": 1.0, "2calls": 1.0, "3calls": 1.0}
 WITHOUT = {"missing": 1.0, "irrelevant": 1.0}
 
@@ -77,27 +80,48 @@ def test_with_wrong_names_the_oracle_fails_wherever_a_call_is_due(schema: str) -
     assert measure("oracle", kinds=WITHOUT, schema=schema) == 1.0
 
 
-def test_the_demonstrator_is_mostly_wrong_and_now_and_then_right() -> None:
-    assert 0.85 <= measure("naive", kinds={"1call": 1.0}) <= 0.97  # one call in ten has a slip
-    for kinds in ({"2calls": 1.0, "3calls": 1.0}, {"missing": 1.0}, {"irrelevant": 1.0}):
-        assert 0.05 <= measure("naive", 300, kinds=kinds) <= 0.25
-        assert measure("naive", kinds=kinds, naive_skill=0.0) <= 0.03
-        assert measure("naive", kinds=kinds, naive_skill=1.0, naive_slip=0.0) == 1.0
+def test_the_demonstrator_gets_single_calls_right_and_the_rest_as_often_as_it_is_told() -> None:
+    assert measure("naive", kinds={"1call": 1.0}) == 1.0
+    # Defaults: 0.1 of the requests for several calls, 0.35 of those for none; four standard deviations of 300 tasks are 0.07 and 0.11.
+    for kind, low, high in (("2calls", 0.03, 0.17), ("3calls", 0.03, 0.17), ("missing", 0.24, 0.46), ("irrelevant", 0.24, 0.46)):
+        assert low <= measure("naive", 300, kinds={kind: 1.0}) <= high
+        for share in (0.0, 1.0):
+            assert measure("naive", kinds={kind: 1.0}, naive_skill=share, naive_refusals=share) == share
 
 
-def test_a_slip_is_a_wrong_value_another_name_or_an_argument_left_out() -> None:
-    family = ToolCalls(prompt="short", kinds={"1call": 1.0})
-    policy = NaivePolicy(skill=0.0, slip=1.0)
-    found = set[str]()
-    for index in range(80):
-        task = family.task("train", index)
-        ((name, right),) = gold(task)
-        (call,) = policy.reply(task, task.prompt, Random(index)).tool_calls
-        made = json.loads(call.arguments)
-        assert call.name == name
-        assert made != right
-        found.add("value" if made.keys() == right.keys() else "left out" if made.keys() < right.keys() else "name")
-    assert found == {"value", "left out", "name"}
+def test_the_demonstrator_makes_one_call_and_writes_none_for_what_was_not_given() -> None:
+    policy = NaivePolicy(skill=0.0, refusals=0.0)
+    for kind in NUM_CALLS:
+        family = ToolCalls(prompt="short", kinds={kind: 1.0})
+        for index in range(40):
+            task = family.task("train", index)
+            (call,) = policy.reply(task, task.prompt, Random(index)).tool_calls
+            made = json.loads(call.arguments)
+            first = task.payload["apis"][0]
+            if kind == "irrelevant":
+                assert (call.name, set(made.values())) == (first["name"], {"none"})
+            else:
+                assert list(made.values()).count("none") == (kind == "missing")
+            if NUM_CALLS[kind]:
+                assert (call.name, made) == gold(task)[0]
+
+
+@pytest.mark.parametrize("refusals", [0.0, 1.0])
+def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refusals: float) -> None:
+    """What the goal of 90% is worth: with the recipe's kinds, no way to treat all requests for one thing alike comes near it."""
+    kinds = tomllib.loads(RECIPE.read_text())["environment"]["args"]["kinds"]
+    family = ToolCalls(prompt="short", kinds=kinds)
+    successes = 0.0
+    for index in range(300):
+        task = family.task("heldout", index)
+        right = family.policy("oracle").reply(task, task.prompt, Random(0))
+        single = len(Reading.of(task, task.prompt).wishes) == 1
+        naive = NaivePolicy(skill=1.0, refusals=0.0).reply(task, task.prompt, Random(0))
+        missing = task.payload["missing"]
+        refusal = words_message(f"which {missing}" if missing else "no tool fits")
+        reply = (refusal if refusals else naive) if single else right
+        successes += play(family, task, reply)[0].part("success") or 0.0
+    assert 0.4 < successes / 300 <= 0.8
 
 
 def test_policies_do_not_read_the_gold_calls() -> None:
@@ -157,14 +181,14 @@ def test_fine_rewards_by_hand() -> None:
         (calls_message([(name, {a: x, b: y})]), 4.0, 1.0),
         (calls_message([(name, {a: x, b: x})]), 1 + 6 * 3 / 4 - 3, 0.0),  # one value wrong: S = 1 + 1 + 1
         (calls_message([(name, {a: x})]), 1 + 6 * 2.5 / 4 - 3, 0.0),  # one argument of two: S = 1 + 1/2 + 1
-        (calls_message([("nobody", {a: x, b: y})]), 1 + 6 * 0 / 4 - 3, 0.0),  # no name in common
+        (calls_message([("news0", {a: x, b: y})]), 1 + 6 * 0 / 4 - 3, 0.0),  # no name in common
         (calls_message([(name, {a: x, b: y}), (name, {a: x, b: y})]), 1 + 6 * 3.5 / 4 - 3, 0.0),  # names {n} of {n, n}: 1/2
         (words_message("which"), -3.0, 0.0),  # words where calls are wanted: no format, no correctness
         (None, -3.0, 0.0),  # cut off
     ):
         reward, _ = play(family, task, reply, StopReason.DONE if reply else StopReason.MAX_TURN_TOKENS)
         assert reward.total == pytest.approx(total)
-        assert reward.part("success") == success
+        assert (reward.part("success"), reward.part("question")) == (success, 0.0)
         assert (reward.part("format") or 0.0) + (reward.part("correctness") or 0.0) == pytest.approx(reward.total)
 
 
@@ -177,16 +201,43 @@ def test_coarse_pays_only_all_or_nothing_and_the_scale_is_a_choice() -> None:
         assert play(family, task, calls_message(calls[:1]))[0].total == 0.0
 
 
-def test_where_no_call_is_due_only_words_are_right() -> None:
-    family = ToolCalls(prompt="short", kinds=WITHOUT)
+def test_where_no_tool_fits_only_words_that_ask_for_nothing_are_right() -> None:
+    family = ToolCalls(prompt="short", kinds={"irrelevant": 1.0})
     for index in range(20):
         task = family.task("train", index)
         api = task.payload["apis"][0]
-        for reply, total in ((words_message("which city"), 1.0), (calls_message([(api["name"], {})]), 0.0), (None, 0.0)):
+        slot = api["parameters"][0][1]
+        # format + question; a call where none is wanted has neither.
+        for words, total, success in (("no tool fits", 2.0, 1.0), ("sorry", 2.0, 1.0), (f"which {slot}", 1.0, 0.0)):
+            reward, _ = play(family, task, words_message(words))
+            assert (reward.total, reward.part("success"), reward.part("question")) == (total, success, success)
+        for reply in (calls_message([(api["name"], {})]), None, text_message("assistant", "  ")):
             reward, _ = play(family, task, reply)
-            assert reward.total == reward.part("success") == total
-        empty = text_message("assistant", "  ")
-        assert play(family, task, empty)[0].part("success") == 0.0
+            assert (reward.total, reward.part("success")) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("shuffle_slots", [False, True])
+def test_where_a_value_is_missing_the_question_has_to_name_it_and_nothing_else(shuffle_slots: bool) -> None:
+    family = ToolCalls(prompt="short", kinds={"missing": 1.0}, shuffle_slots=shuffle_slots)
+    for index in range(20):
+        task = family.task("train", index)
+        missing = task.payload["missing"]
+        slots = [slot for api in task.payload["apis"] for _, slot in api["parameters"]]
+        other = next(slot for slot in slots if slot != missing)
+        for words, total, success in (
+            (f"which {missing}", 2.0, 1.0),
+            (f"Which {missing}, please?", 2.0, 1.0),
+            ("no tool fits", 1.0, 0.0),  # declines instead of asking
+            (f"which {other}", 1.0, 0.0),
+            (f"which {missing}s", 1.0, 0.0),  # another word
+            (f"which {' '.join(slots)}", 1.0, 0.0),  # asking for everything is no way to be right
+        ):
+            reward, _ = play(family, task, words_message(words))
+            assert (reward.total, reward.part("success"), reward.part("correctness")) == (total, success, 0.0)
+        call = calls_message([(task.payload["apis"][0]["name"], {})])
+        talking = text_message("assistant", f"which {missing}", tool_calls=call.tool_calls)
+        for reply in (call, talking, None):
+            assert play(family, task, reply)[0].total == 0.0
 
 
 def test_a_malformed_line_or_words_beside_a_call_spoil_the_format() -> None:
@@ -207,8 +258,8 @@ def test_the_state_is_the_calls_made() -> None:
     _, made = play(family, task, calls_message([(name, arguments)]))
     assert [(record.call.name, record.error) for record in made.tool_records] == [(name, None)]
     _, again = play(family, task, calls_message([(name, arguments)]))
-    _, other = play(family, task, calls_message([("nobody", arguments)]))
+    _, other = play(family, task, calls_message([("news0", arguments)]))
     assert made.state_hash() == again.state_hash() != other.state_hash()
-    assert "no tool 'nobody'" in (other.tool_records[0].error or "")
+    assert "no tool 'news0'" in (other.tool_records[0].error or "")
     with pytest.raises(EnvironmentFault, match="after its episode ended"):
         asyncio.run(made.step(words_message("more")))

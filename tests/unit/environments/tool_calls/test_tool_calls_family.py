@@ -14,7 +14,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.tool_calls.family import ToolCalls
 from turnwise.environments.tool_calls.problems import NUM_CALLS
-from turnwise.environments.tool_calls.words import CAPABILITIES, NAMES, SLOTS, VALUES
+from turnwise.environments.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
 
@@ -55,7 +55,7 @@ def test_a_control_or_a_reward_changes_no_task() -> None:
         ({"shuffle_slots": 1}, "shuffle_slots=1"),
         ({"schema": "off"}, "schema='off'.*'blanked'"),
         ({"granularity": "exact"}, "granularity='exact'.*'coarse'"),
-        ({"naive_slip": 1.5}, "naive_slip=1.5"),
+        ({"naive_refusals": 1.5}, "naive_refusals=1.5"),
         ({"scale": float("nan")}, "scale=nan"),
         ({"prompt": "long"}, "prompt='long'"),
     ],
@@ -79,8 +79,9 @@ def test_in_the_tiny_recipe_every_copied_word_is_one_token_and_replies_fit() -> 
         vocab_size=recipe["tokenizer"]["vocab_size"],
         special_tokens=CALLS_FORMAT.special_tokens,
     )
-    words = [*NAMES[: arguments["num_words"]], *VALUES[: arguments["num_words"]], *CAPABILITIES, *SLOTS]
-    assert [word for word in words if len(tokenizer.encode(f" {word}", add_special_tokens=False)) != 1] == []
+    num_words = arguments["num_words"]
+    texts = [*map(str, NUMBERS[:num_words]), *(f" {word}" for word in (*VALUES[:num_words], *CAPABILITIES, *SLOTS))]
+    assert [text for text in texts if len(tokenizer.encode(text, add_special_tokens=False)) != 1] == []
     renderer = CallsRenderer(tokenizer)
     oracle = family.policy("oracle")
     for index in range(300):

@@ -9,7 +9,7 @@ import pytest
 
 from turnwise.core.protocols import Split
 from turnwise.environments.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS, Problem, build_problem
-from turnwise.environments.tool_calls.words import CAPABILITIES, MAX_WORDS, NAMES, SLOTS, VALUES, split_of
+from turnwise.environments.tool_calls.words import CAPABILITIES, MAX_WORDS, MIN_WORDS, NUMBERS, SLOTS, VALUES, split_of
 
 
 def draw(kind: str, seed: int, split: Split = "train", **changes: int | bool) -> Problem:
@@ -21,8 +21,8 @@ def test_the_words_are_enough_for_the_largest_api_and_all_different() -> None:
     # The largest API and the tool it lacks: 5 tools of 3 parameters.
     assert len(CAPABILITIES) >= MAX_TOOLS + 1
     assert len(SLOTS) >= (MAX_TOOLS + 1) * MAX_PARAMETERS
-    assert (MAX_TOOLS + 1) * (1 + MAX_PARAMETERS) <= 24  # 24 is the least num_words
-    words = [*NAMES, *VALUES, *CAPABILITIES, *SLOTS]
+    assert (MAX_TOOLS + 1) * (1 + MAX_PARAMETERS) < MIN_WORDS
+    words = [*NUMBERS, *VALUES, *CAPABILITIES, *SLOTS]
     assert len(words) == len(set(words)) == 2 * MAX_WORDS + len(CAPABILITIES) + len(SLOTS)
 
 
@@ -43,6 +43,11 @@ def test_a_request_says_everything_except_what_its_kind_leaves_out(kind: str, ma
                 left_out += len(api.parameters) - len(wish.values)
                 assert {slot for slot, _ in wish.values} <= {slot for _, slot in api.parameters}
         assert left_out == (kind == "missing")
+        assert (problem.missing is not None) == (kind == "missing")
+        if problem.missing is not None:
+            (wish,) = problem.wishes
+            needed = {slot for _, slot in apis[wish.capability].parameters}
+            assert needed - dict(wish.values).keys() == {problem.missing}
         for wish, (name, arguments) in zip(problem.wishes, problem.calls, strict=False):
             assert name == apis[wish.capability].name
             slots = dict(apis[wish.capability].parameters)
@@ -51,35 +56,37 @@ def test_a_request_says_everything_except_what_its_kind_leaves_out(kind: str, ma
 
 def test_all_words_of_an_episode_are_different() -> None:
     for seed in range(100):
-        problem = draw("3calls", seed, num_tools=4, max_parameters=3, num_words=24)
-        names = [name for api in problem.apis for name in (api.name, *(parameter for parameter, _ in api.parameters))]
+        problem = draw("3calls", seed, num_tools=4, max_parameters=3, num_words=MIN_WORDS)
+        names = [name[-2:] for api in problem.apis for name in (api.name, *(parameter for parameter, _ in api.parameters))]
         slots = [slot for api in problem.apis for _, slot in api.parameters]
         values = [value for wish in problem.wishes for _, value in wish.values]
         for words in (names, slots, values):
             assert len(words) == len(set(words))
 
 
-def test_no_tool_is_in_both_splits_and_both_use_all_names() -> None:
+def test_no_tool_is_in_both_splits_and_both_use_all_numbers() -> None:
     tools: dict[Split, set[tuple[str, ...]]] = {"train": set(), "heldout": set()}
     for split, found in tools.items():
         for seed in range(400):
             for api in draw("1call", seed, split).apis:
                 found.add((api.name, *sorted(name for name, _ in api.parameters)))
     assert not tools["train"] & tools["heldout"]
-    assert {name for tool in tools["train"] for name in tool} == {name for tool in tools["heldout"] for name in tool} == set(NAMES[:40])
-    shares = Counter(split_of(name, (other,)) for name in NAMES for other in NAMES)
+    for found in tools.values():
+        assert {int(name[-2:]) for tool in found for name in tool} == set(NUMBERS[:40])
+    shares = Counter(split_of(f"news{number}", (f"city{other}",)) for number in NUMBERS for other in NUMBERS)
     assert 0.45 < shares["train"] / shares.total() < 0.55
 
 
-def test_a_name_says_nothing_about_what_it_stands_for() -> None:
-    """40 names, 12 capabilities: guessing a tool's capability from its name must not beat the commonest one by much."""
+def test_a_word_says_nothing_about_its_number() -> None:
+    """Guessing a tool's number from its capability must not beat chance by much."""
     seen: dict[str, Counter[str]] = {}
     for seed in range(1500):
         for api in draw("1call", seed).apis:
-            seen.setdefault(api.name, Counter())[api.capability] += 1
+            assert api.name.startswith(api.capability)
+            seen.setdefault(api.capability, Counter())[api.name] += 1
     best = sum(counts.most_common(1)[0][1] for counts in seen.values())
-    # 4500 tools over 40 names is 112 each; with 12 equal capabilities the commonest of 112 draws has a share of about 0.15.
-    assert best / sum(counts.total() for counts in seen.values()) < 0.2
+    # 4500 tools over 12 capabilities are 375 each; of 40 equal numbers (9.4 each) the commonest comes about 17 times: a share of 0.05.
+    assert best / sum(counts.total() for counts in seen.values()) < 0.07
 
 
 def test_slots_stand_in_the_order_of_the_api_unless_shuffled() -> None:
@@ -90,3 +97,13 @@ def test_slots_stand_in_the_order_of_the_api_unless_shuffled() -> None:
             api = next(api for api in problem.apis if api.capability == problem.wishes[0].capability)
             found.add([slot for _, slot in api.parameters] == [slot for slot, _ in problem.wishes[0].values])
     assert orders == {False: {True}, True: {True, False}}
+
+
+def test_in_order_the_last_value_is_missing_and_shuffled_any() -> None:
+    places = {shuffled: set[int]() for shuffled in (False, True)}
+    for shuffled, found in places.items():
+        for seed in range(60):
+            problem = draw("missing", seed, shuffle_slots=shuffled, max_parameters=2)
+            api = next(api for api in problem.apis if api.capability == problem.wishes[0].capability)
+            found.add([slot for _, slot in api.parameters].index(str(problem.missing)))
+    assert places == {False: {1}, True: {0, 1}}
