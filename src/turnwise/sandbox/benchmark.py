@@ -171,7 +171,7 @@ async def run_subprocess(work: str, count: int) -> tuple[float, list[float]]:
 
 async def run_bubblewrap(bubblewrap: str, work: str, count: int) -> tuple[float, list[float]]:
     """`bwrap --unshare-all python -c CODE` over the host's read-only root."""
-    flags = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all", "--die-with-parent"]
+    flags = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent"]
     flags.append("--as-pid-1")  # else bubblewrap does not wait for its child, whose processor time would be missed
     return _run_commands([bubblewrap, *flags, sys.executable, "-c", WORKLOADS[work]], count)
 
