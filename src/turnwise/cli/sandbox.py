@@ -21,9 +21,6 @@ app = typer.Typer(help="Run code that is not trusted, isolated.", no_args_is_hel
 
 LevelOption = Annotated[str, typer.Option("--level", help="auto, full, uid, process, seccomp or none.")]
 
-PROFILES = ("auto", "std", "numpy", "sympy", "pytest")
-NETWORKS = ("none", "loopback")
-
 EXIT_LIMIT = 124
 """What `run` exits with when the program hit a limit, as timeout(1) does."""
 

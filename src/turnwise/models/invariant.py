@@ -15,6 +15,9 @@ from turnwise.models.attention import PackedAttention
 
 MIN_ROWS = 4
 """Fewest rows of an attention product."""
+MIN_BATCH_ROWS = 8
+"""Fewest tokens an engine runs at once. Matrix kernels may round a row differently when there are only one to three; above, a row's result
+does not depend on its neighbours, and so neither does what a request samples."""
 TILE = 64
 """Query tokens computed together; bounds the memory of the mask."""
 

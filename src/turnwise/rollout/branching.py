@@ -94,7 +94,6 @@ async def run_branched_trajectory(
     try:
         first = await run_trajectory(attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(found))
         if isinstance(first.reward, Invalid):
-            await close_all(found)
             return first
         tree.plant(first.turns, found)
         if isinstance(branching, ValueEstimates):
@@ -161,6 +160,8 @@ class _Tree:
     idle: list[tuple[State, tuple[Turn, ...]]] = field(default_factory=list)
     """Branches that never train, by the state they left; parents count from the branch's own first turn."""
     snapshots: dict[State, _Snapshot] = field(default_factory=dict)
+    opened: list[_Snapshot] = field(default_factory=list)
+    """Every snapshot that was taken, of whatever path."""
     num_branches: int = 0
     num_failed: Counter[State] = field(default_factory=Counter)
     failure: str = ""
@@ -177,7 +178,9 @@ class _Tree:
             twin = await self._fork(environment)
             if not isinstance(twin, ForkableEnvironment):
                 raise EnvironmentFault(f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()")
-            found.append(_Snapshot(position=position, environment=twin))
+            snapshot = _Snapshot(position=position, environment=twin)
+            self.opened.append(snapshot)
+            found.append(snapshot)
 
         return visit
 
@@ -208,7 +211,6 @@ class _Tree:
             own = (*branch.turns[:-1], leaf)
             if estimate or isinstance(branch.reward, Invalid):
                 self.idle.append((state, own))
-                await close_all(snapshots)
                 continue
             indices = list(range(len(self.turns), len(self.turns) + len(own)))
             self.turns += _hang(own, state, indices[0])
@@ -254,17 +256,11 @@ class _Tree:
         return tuple(turns)
 
     async def close(self) -> None:
-        """Free every snapshot."""
-        await close_all(list(self.snapshots.values()))
-        self.snapshots.clear()
+        """Free every snapshot, also of a path that was cancelled; what goes wrong in it concerns no trajectory."""
+        for snapshot in self.opened:
+            await close_environment(snapshot.environment)  # type: ignore[arg-type]
 
 
 def _hang(own: Sequence[Turn], state: State, first: int) -> list[Turn]:
     """A branch's turns with the parents they have in the tree, where the first of them stands at index `first`."""
     return [replace(turn, parent=state if turn.parent is None else first + turn.parent) for turn in own]
-
-
-async def close_all(snapshots: Sequence[_Snapshot]) -> None:
-    """Close the environments of snapshots that nobody returns to; what goes wrong in it concerns no trajectory."""
-    for snapshot in snapshots:
-        await close_environment(snapshot.environment)  # type: ignore[arg-type]

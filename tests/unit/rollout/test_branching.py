@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=7)
 TASK = Task(environment="echo", prompt=(text_message("user", "What ?"),), payload={})
 RIGHT, WRONG, BREAK = "<answer> here </answer>", "<answer> nothing </answer>", "<search> break </search>"
 SEARCH = "<search> here </search>"
+HANG = "never answered"
 MAIN = "g/0/0"
 Script = Sequence[str | tuple[str, float]]
 
@@ -60,6 +62,8 @@ class Futures:
         if name not in self.scripts or len(asked) > len(self.scripts[name]):
             raise EngineError(f"no reply {len(asked)} for branch {name!r}")
         step = self.scripts[name][len(asked) - 1]
+        if step == HANG:
+            await asyncio.Event().wait()
         text, logprob = step if isinstance(step, tuple) else (step, -0.5)
         message = text_message("assistant", text)
         if text.startswith("<search>"):
@@ -157,6 +161,25 @@ def test_continuations_leave_every_state_and_value_it(renderer: TagRenderer) -> 
     assert len(engine.released) == 7
     # The branch goes on from the state of its fork: one search before, so its own is number 1.
     assert "found 1 here" in trajectory.turns[6].observations[0].text
+
+
+@pytest.mark.parametrize("scripts", [{"": [SEARCH, HANG]}, {"": [SEARCH, RIGHT], "1": [SEARCH, HANG]}])
+def test_cancelling_closes_every_snapshot(renderer: TagRenderer, scripts: Mapping[str, Script]) -> None:
+    ForkingMaze.num_open = 0
+    attempt, branching = Attempt(task=TASK, group_id="g", member=0), RandomTree(num_branches=1, num_rounds=1)
+
+    async def run() -> None:
+        engine, gate, limits = Futures(renderer, scripts), asyncio.Semaphore(2), replace(LIMITS, timeout_s=60.0)
+        work = run_branched_trajectory(attempt, ForkingMaze(), engine, renderer, limits, SAMPLING, branching=branching, gate=gate)
+        task = asyncio.create_task(work)
+        while len(engine.prompts.get(max(scripts), [])) < 2:  # the reply that never comes is asked for
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(run())
+    assert ForkingMaze.num_open == 0
 
 
 def test_paths_are_trajectories_of_their_own(renderer: TagRenderer) -> None:

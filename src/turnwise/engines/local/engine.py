@@ -22,10 +22,7 @@ from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, to_floats, to_ids
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
 from turnwise.engines.sampling import sample_tokens
-
-# Matrix kernels may round a row differently when there are only one to three rows; above, a row's result does not depend on
-# its neighbours, and so neither does what a request samples.
-MIN_ROWS = 8
+from turnwise.models.invariant import MIN_BATCH_ROWS
 
 # Longest text tail, in tokens, searched for a stop string.
 STOP_TAIL_TOKENS = 16
@@ -208,11 +205,11 @@ class LocalEngine:
             positions += range(start, start + count)
             chunks.append(Chunk(request.session.slot, start, count))
             last.append(len(ids) - 1)
-        num_padding = max(0, MIN_ROWS - len(ids))
+        num_padding = max(0, MIN_BATCH_ROWS - len(ids))
         self.num_computed_tokens += len(ids)
         sampling = [i for i, (request, count) in enumerate(plan) if count == len(request.pending)]
         rows = [last[i] for i in sampling] or [0]
-        rows += [rows[-1]] * max(0, MIN_ROWS - len(rows))
+        rows += [rows[-1]] * max(0, MIN_BATCH_ROWS - len(rows))
         device = self._model.device
         logits = self._model(
             input_ids=torch.tensor([ids + [0] * num_padding], device=device),

@@ -17,11 +17,7 @@ from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemo
 from turnwise.engines.paged.fused import FusedDecoder, why_not
 from turnwise.engines.paged.scheduler import Item
 from turnwise.models.attention import ATTENTION_NAME
-from turnwise.models.invariant import TILE
-
-# Matrix kernels may round a row differently when there are only one to three rows; above, a row's result does not depend on
-# its neighbours, and so neither does what a request samples.
-MIN_ROWS = 8
+from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class ModelRunner:
         ids: list[int] = []
         size = self.memory.page_size
         slots = np.empty(sum(tile.count for tile in tiles), dtype=np.int64)
-        positions = np.zeros(max(MIN_ROWS, len(slots)), dtype=np.int64)
+        positions = np.zeros(max(MIN_BATCH_ROWS, len(slots)), dtype=np.int64)
         last = [0] * len(items)
         for tile in tiles:
             end = tile.start + tile.count
@@ -94,7 +90,7 @@ class ModelRunner:
         # A drafted item is one tile, so its rows follow each other.
         rows = [row - back for row, item in zip(last, items, strict=True) if item.samples for back in range(len(item.draft), -1, -1)]
         num_rows = len(rows)
-        rows += [rows[-1] if rows else 0] * (MIN_ROWS - num_rows)
+        rows += [rows[-1] if rows else 0] * (MIN_BATCH_ROWS - num_rows)
         device = self.model.device
         return self._forward(
             torch.tensor(ids, device=device),

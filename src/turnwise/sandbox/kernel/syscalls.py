@@ -42,7 +42,7 @@ OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 0x1, os.O_CLOEXEC
 MOVE_MOUNT_F_EMPTY_PATH = 0x4
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 0x1, 0x2, 0x4, 0x8
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 4, 8, 24
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_TID_ADDRESS, _PR_CAP_AMBIENT = 36, 38, 40, 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -190,11 +190,6 @@ def set_pdeathsig(number: int = signal.SIGKILL) -> None:
 def set_child_subreaper(enabled: bool = True) -> None:
     """Orphaned descendants become children of this process instead of pid 1."""
     syscall("prctl", _PR_SET_CHILD_SUBREAPER, int(enabled))
-
-
-def set_keep_capabilities(enabled: bool) -> None:
-    """Keep permitted capabilities when all user ids leave 0."""
-    syscall("prctl", _PR_SET_KEEPCAPS, int(enabled))
 
 
 def drop_bounding_set() -> None:
