@@ -1,7 +1,6 @@
 """The local engine: exact against a plain forward pass, each token computed once, independent of timing and company."""
 
 import asyncio
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,14 +23,6 @@ CONFIG = {
     "head_dim": 8,
     "tie_word_embeddings": True,
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama"])

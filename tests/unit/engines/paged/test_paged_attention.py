@@ -1,7 +1,5 @@
 """The arithmetic the engine's exactness rests on, for this machine's kernels: one thread, float32."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,14 +8,6 @@ from hypothesis import strategies as st
 from turnwise.engines.paged.attention import Geometry, PagedMemory, bucket
 from turnwise.engines.paged.fused import build_product, build_residual_product
 from turnwise.models.invariant import attend_rows, padded_span
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_spans_and_buckets_by_hand() -> None:

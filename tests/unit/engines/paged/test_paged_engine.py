@@ -1,7 +1,6 @@
 """The paged engine: exact against the trainer's forward, each token computed once, the same whatever the company, memory or chunks."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,14 +27,6 @@ CONFIG = {
     "head_dim": 8,
     "tie_word_embeddings": True,
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama", "gemma"])
