@@ -103,7 +103,8 @@ class OraclePolicy:
                 return words_message(DECLINE)
             missing = find_missing(api, wish)
             if missing is not None:
-                return words_message(f"which {missing}")
+                # First what the tool wants, then what of it the request lacks: a small model reads its own words back.
+                return words_message(f"{api.text} which {missing}")
             calls.append(to_call(api, wish))
         return calls_message(calls)
 
