@@ -8,7 +8,8 @@ best case for padding). Multi-turn: 64 trajectories in groups of 8, a system pro
 `--turns` replies of 24 tokens with observations of 32 between them; every contender but ours gets the whole history each turn.
 vLLM runs the same weights in the environment of `peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix
 caching; where the environment is missing its columns say so.
-Contenders take turns within a round, the first round does not count, and everything runs on one thread.
+Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two: "paged_2_threads",
+and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged by the wall clock.
 
 Two clocks: seconds on the wall, and processor seconds of the contender's processes, which others disturb less. Ratios of both.
 The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32, same thread, same rounds) would need for
@@ -40,6 +41,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from turnwise.core.types import SamplingParams, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model, num_parameters
 
 PROMPT, SYSTEM, TASK, REPLY, OBSERVATION, GROUPS, GROUP_SIZE = 64, 300, 30, 24, 32, 8, 8
@@ -58,7 +60,7 @@ SIZES: dict[str, tuple[int, dict[str, int]]] = {
     ),
 }
 
-NAMES = ["paged", "paged_modules", "slots", "generate", "generate_batch", "vllm", "vllm_http"]
+NAMES = ["paged", "paged_2_threads", "paged_workers", "paged_modules", "slots", "generate", "generate_batch", "vllm", "vllm_http"]
 
 Prompts = list[list[int]]
 Turn = Callable[[Prompts, int], Prompts]
@@ -86,19 +88,25 @@ def build(size: str, attention: str | None = None) -> PreTrainedModel:
     return model
 
 
-def engine_turn(engine: Any) -> Contender:
+def engine_turn(engine: Any, threads: int = 1) -> Contender:
     """A contender from an object with `generate`, `release` and `adopt`."""
     version = 0
+
+    def session(i: int) -> str:
+        return f"{i // GROUP_SIZE}/{i % GROUP_SIZE}/0"
 
     def turn(prompts: Prompts, new_tokens: int) -> Prompts:
         async def run() -> Prompts:
             params = [SamplingParams(max_tokens=new_tokens, seed=len(p) * 1000 + i) for i, p in enumerate(prompts)]
             done = await asyncio.gather(
-                *(engine.generate(to_ids(p), s, session=str(i)) for i, (p, s) in enumerate(zip(prompts, params, strict=True)))
+                *(engine.generate(to_ids(p), s, session=session(i)) for i, (p, s) in enumerate(zip(prompts, params, strict=True)))
             )
             return [c.token_ids.tolist() for c in done]
 
-        return asyncio.run(run())
+        torch.set_num_threads(threads)
+        replies = asyncio.run(run())
+        torch.set_num_threads(1)
+        return replies
 
     def finish() -> None:
         nonlocal version
@@ -106,12 +114,20 @@ def engine_turn(engine: Any) -> Contender:
 
         async def run() -> None:
             for i in range(1024):
-                await engine.release(str(i))
+                await engine.release(session(i))
 
         asyncio.run(run())
         engine.adopt(version)
 
+    if isinstance(engine, WorkerEngine):
+        return Contender(turn, finish, lambda: time.process_time() + worker_s(engine), lambda: asyncio.run(engine.close()))
     return Contender(turn, finish)
+
+
+def worker_s(engine: WorkerEngine) -> float:
+    """Processor seconds of the workers (Linux)."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in engine.worker_pids()]
+    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def generate_turn(model: PreTrainedModel) -> Contender:
@@ -219,6 +235,8 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
     shape = {"max_concurrency": sequences, "max_context": context}
     makers: dict[str, Callable[[], Contender]] = {
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
+        "paged_2_threads": lambda: engine_turn(PagedEngine(build(size), **shape), threads=2),
+        "paged_workers": lambda: engine_turn(WorkerEngine(build(size), num_workers=2, **shape)),
         "paged_modules": lambda: engine_turn(PagedEngine(build(size), **shape, fused=False)),
         "slots": lambda: engine_turn(LocalEngine(build(size), **shape)),
         "generate": lambda: generate_turn(build(size, "sdpa")),
@@ -307,6 +325,7 @@ def compare(
     size: str, job: Callable[[Turn, int], int], entries: dict[str, Contender], missing: dict[str, str], rounds: int, tokens_needed: int
 ) -> dict[str, Any]:
     """All contenders, interleaved; one that fails is left out with its reason, the others go on."""
+    own = [entry for name, entry in entries.items() if not name.startswith("vllm")]
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in entries}
     limits = []
     for number in range(rounds + 1):
@@ -319,7 +338,8 @@ def compare(
                 missing[name] = str(cause)
                 continue
             entry.finish()
-            print(f"{size} round {number} {name}: {rows[name][-1]['cpu_s']:.2f} cpu s", file=sys.stderr, flush=True)
+            last = rows[name][-1]
+            print(f"{size} round {number} {name}: {last['cpu_s']:.2f} cpu s, {last['wall_s']:.2f} wall s", file=sys.stderr, flush=True)
     report: dict[str, Any] = {"matmul_gflops_per_s": statistics.median(limits) / 1e9, **{n: {"skipped": why} for n, why in missing.items()}}
     parameters = num_parameters(build(size))
     for name in entries:
@@ -330,6 +350,11 @@ def compare(
         for clock in ("cpu_s", "wall_s"):
             ratios = [other[clock] / mine[clock] for other, mine in zip(kept, rows["paged"][1:], strict=True)]
             report[name][f"paged_is_faster_by_{clock}"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+        if "paged_workers" in entries:
+            ratios = [other["wall_s"] / mine["wall_s"] for other, mine in zip(kept, rows["paged_workers"][1:], strict=True)]
+            report[name]["paged_workers_is_faster_by_wall_s"] = statistics.median(ratios)
+    for entry in own:
+        entry.close()
     return report
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.types import Origin, Sample, Trajectory, to_floats, to_ids, to_mask
+from turnwise.store.sampled import training_logprobs
 
 TurnArrays = Sequence[NDArray[np.floating]]
 """One array per turn of a trajectory, `[sampled tokens of the turn]` each."""
@@ -24,6 +25,7 @@ TurnArrays = Sequence[NDArray[np.floating]]
 def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
     """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
 
+    Behaviour log-probabilities are those of the policy that trains: without the grammar, where there was one.
     A turn shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
     Raises ValueError when the advantages do not fit the turns.
     """
@@ -47,7 +49,7 @@ def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> 
             ids += [turn.context_ids, turn.completion.token_ids]
             mask += [np.zeros(num_context, bool), np.full(num_sampled, new)]
             context += [np.full(num_context, depth > 0 and new), np.zeros(num_sampled, bool)]
-            logprobs += [nothing, np.where(new, turn.completion.logprobs, 0.0)]
+            logprobs += [nothing, np.where(new, training_logprobs(turn.completion), 0.0)]
             credit += [nothing, np.where(new, advantages[index], 0.0)]
             if new:
                 versions += [turn.completion.version_first, turn.completion.version_last]

@@ -10,7 +10,7 @@ from turnwise.config.section import Section
 
 
 class EngineSection(Section):
-    """The engine that samples replies, in this process, on the trainer's own parameters."""
+    """The engine that samples replies, on the trainer's own parameters."""
 
     kind: Literal["local", "paged"] = "paged"
     """"paged": cache pages shared by what several conversations have in common. "local": a cache slot per conversation, the plain one."""
@@ -24,5 +24,8 @@ class EngineSection(Section):
     """Tokens a conversation can have."""
     max_batch_tokens: int = Field(8192, ge=8)
     """Most tokens of one engine step; longer prompts are computed in chunks."""
+    num_workers: int = Field(1, ge=1)
+    """"paged" only: processes that sample, each on one thread and with its share of `max_concurrency`; they read the weights from memory
+    shared with the trainer (CPU). 1 samples in this process. What is sampled stays the same."""
     num_threads: int = Field(1, ge=0)
     """Threads while sampling; 0 is all cores. With 1, what is sampled does not depend on timing, bit for bit."""

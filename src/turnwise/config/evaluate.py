@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, JsonValue
 
 from turnwise.config.section import Section
@@ -22,6 +24,8 @@ class EvaluateSection(Section):
     """How many of the most likely tokens are kept; 0 keeps all."""
     min_p: float = Field(0.0, ge=0, le=1)
     """Tokens less likely than this share of the likeliest one are dropped; 0 keeps all."""
+    grammar: Literal["none", "calls"] = "none"
+    """As rollout.grammar, of evaluations."""
     controls: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     """Further evaluations after RL: name to changes of `environment.args` (a tool switched off, documents shuffled)."""
 

@@ -31,6 +31,8 @@ SAMPLING_BYTES = 16 << 20
 """Buffers of the engine whose size does not depend on the model."""
 LOGIT_COPIES = 3.2
 """Arrays of trained tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
+WORKER_BYTES = 260 << 20
+"""Interpreter and libraries of an engine worker, as far as it shares them with nobody: measured."""
 DRAWING_COPIES = 6
 """Arrays of sampled rows by vocabulary that live at once."""
 
@@ -115,11 +117,13 @@ class MemoryPlan:
     optimizer: int
     """Gradients and two AdamW moments of what is trained."""
     packed: int
-    """The engine's packed copy of the weights; 0 where it runs the model's modules."""
+    """The engine's packed copies of the weights, one per worker; 0 where it runs the model's modules."""
     cache: int
-    """Keys and values."""
+    """Keys and values, of all workers."""
+    libraries: int
+    """Of engine workers in processes of their own; 0 where the engine is in the trainer's."""
     sampling: int
-    """At most, beside these, while sampling."""
+    """At most, beside these, while sampling, of all workers."""
     training: int
     """At most, beside these, in a training step."""
     gradients: int
@@ -128,8 +132,9 @@ class MemoryPlan:
     @property
     def peak(self) -> int:
         """Of engine and trainer together."""
-        stays = self.weights + self.optimizer - self.gradients + self.packed + self.cache
-        return stays + max(self.sampling, self.gradients + self.training)
+        stays = self.weights + self.optimizer - self.gradients + self.packed + self.cache + self.libraries
+        # What another process took for sampling, a training step cannot use again.
+        return stays + (sum if self.libraries else max)((self.sampling, self.gradients + self.training))
 
 
 def plan_memory(config: RunConfig) -> MemoryPlan | None:
@@ -143,12 +148,14 @@ def plan_memory(config: RunConfig) -> MemoryPlan | None:
     num_trained = 1 + (config.critic.kind == "separate")
     paged = engine.kind == "paged"
     packs = paged and engine.fused and config.model.dtype == "float32" and config.model.model_type in PACKED_FAMILIES
+    workers = engine.num_workers
+    concurrency = -(-engine.max_concurrency // workers)
     tokens = engine.max_concurrency * engine.max_context
     if paged:
-        tokens = (engine.max_concurrency * -(-engine.max_context // PAGE_SIZE) + 1) * PAGE_SIZE
-    step = min(engine.max_batch_tokens, engine.max_concurrency * engine.max_context)
+        tokens = workers * (concurrency * -(-engine.max_context // PAGE_SIZE) + 1) * PAGE_SIZE
+    step = min(engine.max_batch_tokens, concurrency * engine.max_context)
     widest = max(2 * shape.hidden_size + 4 * shape.intermediate_size, 3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim)
-    drawn = engine.max_concurrency * shape.vocab_size * 4 * DRAWING_COPIES
+    drawn = concurrency * shape.vocab_size * 4 * DRAWING_COPIES
     batch = max(config.train.micro_batch_tokens, rollout.max_tokens)
     sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
     members = rollout.group_size if config.train.shared_prefix else 1
@@ -158,9 +165,10 @@ def plan_memory(config: RunConfig) -> MemoryPlan | None:
     return MemoryPlan(
         weights=parameters * (num_trained + needs_reference),
         optimizer=3 * parameters * num_trained,
-        packed=shape.num_linear * item if packs else 0,
+        packed=workers * shape.num_linear * item if packs else 0,
         cache=tokens * shape.num_cached * item,
-        sampling=int(SAMPLING_HELD * (step * widest * item + drawn)) + SAMPLING_BYTES,
+        libraries=workers * WORKER_BYTES if workers > 1 else 0,
+        sampling=workers * (int(SAMPLING_HELD * (step * widest * item + drawn)) + SAMPLING_BYTES),
         training=int(sum(count * _held(batch * width * item) for count, width in shape.saved(repeats)) + logits),
         gradients=parameters * num_trained,
     )

@@ -44,6 +44,7 @@ class Plan:
             ("weights, gradients, optimizer", _mib(memory.weights + memory.optimizer)),
             ("packed weights of the engine", _mib(memory.packed)),
             ("key-value cache", _mib(memory.cache)),
+            *([("libraries of engine workers", _mib(memory.libraries))] if memory.libraries else []),
             ("beside these, while sampling", _mib(memory.sampling)),
             ("beside these, while training", _mib(memory.training)),
             ("peak of engine and trainer", f"{_mib(memory.peak)}, and about 400 MiB of libraries"),

@@ -20,9 +20,14 @@ Problem = tuple[bool, str]
 """Whether something is wrong, and what to say then."""
 
 
+CALL_FORMATS = ("qwen3",)
+"""Chat renderers whose calls `rendering.call_grammar` can write."""
+
+
 def check_sections(config: RunConfig) -> RunConfig:
     """The config itself when its sections fit together. Raises ConfigError naming the keys, their values and the remedy."""
-    for broken, message in (*_sampling_problems(config), *_credit_problems(config), *_loss_problems(config), *_algorithm_problems(config)):
+    checks = (_sampling_problems, _grammar_problems, _credit_problems, _loss_problems, _algorithm_problems)
+    for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
             raise ConfigError(message)
     return config
@@ -37,8 +42,23 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             f"rollout.max_tokens={rollout.max_tokens}; lower the first",
         ),
         (
+            not rollout.train_truncated and config.train.algorithm != "policy_gradient",
+            f"rollout.train_truncated=false keeps trajectories in credit and out of the loss, train.algorithm={config.train.algorithm!r} "
+            "has no credit; set it to true",
+        ),
+        (
+            not rollout.train_truncated and config.credit.method in METHODS_WITH_LEAVES,
+            f"rollout.train_truncated=false leaves out whole trajectories, credit.method={config.credit.method!r} trains branches that end "
+            "for reasons of their own; set it to true",
+        ),
+        (
             rollout.max_tokens > engine.max_context,
             f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; raise the second",
+        ),
+        (
+            engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
+            f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1, which each worker has; "
+            f"here they are {engine.kind!r} and {engine.num_threads}",
         ),
         *(
             (
@@ -58,6 +78,24 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             "model.path is empty and so is model.config: name a Hugging Face directory, or the sizes of a model to start from scratch",
         ),
     ]
+
+
+def _grammar_problems(config: RunConfig) -> list[Problem]:
+    renderer = config.renderer
+    reasons = {
+        "tags": "its calls hold free text between tags, so none can be malformed",
+        "calls": "there is no grammar of its one call per line yet",
+        "chat": f"renderer.name={renderer.name!r} may write calls in another way than {' or '.join(CALL_FORMATS)} does",
+    }
+    problems = []
+    for section, grammar in (("rollout", config.rollout.grammar), ("evaluate", config.evaluate.grammar)):
+        guided = grammar == "calls"
+        unknown = renderer.kind != "chat" or renderer.name not in CALL_FORMATS
+        problems += [
+            (guided and unknown, f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'"),
+            (guided and config.engine.kind != "paged", f"{section}.grammar='calls' needs engine.kind='paged', not {config.engine.kind!r}"),
+        ]
+    return problems
 
 
 def _credit_problems(config: RunConfig) -> list[Problem]:

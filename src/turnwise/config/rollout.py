@@ -43,6 +43,11 @@ class RolloutSection(Section):
     """Must be 0, for the same reason."""
     min_p: float = Field(0.0, ge=0, le=1)
     """Must be 0, for the same reason."""
+    train_truncated: bool = True
+    """Whether trajectories that a limit ended train. False counts them in credit, where others are compared with them, and drops their
+    tokens from the loss (DAPO's overlong filtering)."""
+    grammar: Literal["none", "calls"] = "none"
+    """"calls": what looks like a tool call is one, of a tool on offer and with arguments by its schema (extra `guided`)."""
     max_retries: int = Field(1, ge=0)
     """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)

@@ -50,6 +50,8 @@ class RolloutWorker:
     """Trajectories open at once; of their branches as many again."""
     branching: Branching | None = None
     """Futures each trajectory gets besides its own; None for none."""
+    on_retry: Callable[[Trajectory], None] | None = None
+    """Told of every attempt that is thrown away, before the next one at its member begins; None where nobody counts its tokens."""
 
     async def run_groups(self, tasks: Sequence[tuple[str, Task]], *, group_size: int) -> list[TrajectoryGroup]:
         """Run `group_size` trajectories of each `(group_id, task)`; groups and members come back in the order given."""
@@ -74,6 +76,8 @@ class RolloutWorker:
             reward = trajectory.reward
             if not isinstance(reward, Invalid) or not reward.retryable or attempt.number >= self.failure.max_retries:
                 return trajectory
+            if self.on_retry is not None:
+                self.on_retry(trajectory)
             attempt = replace(attempt, number=attempt.number + 1)
 
     async def _run(self, attempt: Attempt, branches: asyncio.Semaphore) -> Trajectory:

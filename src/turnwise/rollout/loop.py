@@ -17,6 +17,7 @@ from turnwise.core.protocols import Engine, Environment, Renderer, StatefulEnvir
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import (
     FinishReason,
+    Grammar,
     IntArray,
     Invalid,
     Message,
@@ -43,6 +44,8 @@ class Sampling:
     """0 keeps all tokens."""
     min_p: float = 0.0
     """0 keeps all tokens."""
+    build_grammar: Callable[[Sequence[ToolSpec]], Grammar] | None = None
+    """What replies may be, given the tools on offer; None, and a conversation without tools, allow everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +201,14 @@ class _Play:
     async def _reply(self, position: Position, environment: Environment, room: int, *, parent: int | None) -> Turn:
         """Sample and parse the next reply."""
         path = ("branch", self.fork.number) if self.fork is not None else ()
+        build_grammar = self.sampling.build_grammar
         params = SamplingParams(
             max_tokens=room,
             temperature=self.sampling.temperature,
             top_p=self.sampling.top_p,
             top_k=self.sampling.top_k,
             min_p=self.sampling.min_p,
+            grammar=build_grammar(position.tools) if build_grammar is not None and position.tools else None,
             stop=self.renderer.stop,
             stop_token_ids=self.renderer.stop_token_ids,
             seed=self.attempt.seed(self.sampling.seed, *path, "turn", len(position.replies)),

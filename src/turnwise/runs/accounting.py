@@ -22,15 +22,28 @@ Raises LedgerError, before anything is trained, when a sampled token would train
 
 
 def open_account(
-    run: Path, config: RunConfig, *, step: int, version: int, groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
+    run: Path,
+    config: RunConfig,
+    *,
+    step: int,
+    version: int,
+    groups: Sequence[TrajectoryGroup],
+    kept: Sequence[TrajectoryGroup],
+    over_budget: Collection[str] = (),
+    retried: Sequence[TrajectoryGroup] = (),
 ) -> Account:
     """The account of one step: `groups` were sampled, `kept` of them may train, `version` is the weights that do.
 
+    Of the groups that are not kept, `over_budget` names those the step had no need of; `retried` are attempts that were thrown away.
     The tokens of greedy attempts that only give a baseline are no rollouts and stand in no account.
     """
     kept_ids = {group.group_id for group in kept}
     filtered = [
-        Drop(group_id=group.group_id, member=trajectory.member, reason=DropReason.FILTERED_GROUP)
+        Drop(
+            group_id=group.group_id,
+            member=trajectory.member,
+            reason=DropReason.OVER_BUDGET if group.group_id in over_budget else DropReason.FILTERED_GROUP,
+        )
         for group in groups
         if group.group_id not in kept_ids
         for trajectory in group.trajectories
@@ -47,6 +60,7 @@ def open_account(
             updates,
             [*filtered, *drops],
             version=version,
+            retried=[trajectory for group in retried for trajectory in group.trajectories],
             max_times=max_times,
             observations_train=not config.loss.mask_observations,
         )
@@ -55,9 +69,19 @@ def open_account(
     return account
 
 
-def list_drops(kept: Sequence[TrajectoryGroup], chosen: Collection[Key], reason: DropReason) -> list[Drop]:
+def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> set[Key]:
+    """Trajectories that a limit ended, where the recipe trains on none of them (`rollout.train_truncated`); else nothing."""
+    if config.rollout.train_truncated:
+        return set()
+    return {(group.group_id, t.member) for group in groups for t in group.trajectories if t.stop.is_truncated}
+
+
+def list_drops(
+    kept: Sequence[TrajectoryGroup], chosen: Collection[Key], reason: DropReason, *, truncated: Collection[Key] = ()
+) -> list[Drop]:
     """A drop for every scored trajectory of `kept` that the learner decided not to train on: all but the `chosen`.
 
+    The reason is `reason`, or for those in `truncated` that a limit ended them.
     Branches that never train are dropped in any case, for their own reason. What was chosen and yet has no sample stays without a reason,
     and is a breach.
     """
@@ -73,7 +97,8 @@ def list_drops(kept: Sequence[TrajectoryGroup], chosen: Collection[Key], reason:
             if (group.group_id, trajectory.member) not in chosen:
                 others = set(range(len(trajectory.turns))).difference(*idle.values())
                 turns = tuple(sorted(others)) if any(idle.values()) else None
-                drops.append(Drop(group_id=group.group_id, member=trajectory.member, reason=reason, turns=turns))
+                why = DropReason.TRUNCATED if (group.group_id, trajectory.member) in truncated else reason
+                drops.append(Drop(group_id=group.group_id, member=trajectory.member, reason=why, turns=turns))
     return drops
 
 

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.credit import StatefulCredit
-from turnwise.batching.samples import to_samples
+from turnwise.batching.samples import from_turns, to_samples
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, StoreError, TrainingError
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Sample, Trajectory, TrajectoryGroup
+from turnwise.core.types import Completion, Invalid, Sample, Trajectory, TrajectoryGroup
 from turnwise.models.build import load_model
 from turnwise.rollout.branches import split_paths
+from turnwise.runs.accounting import list_truncated
 from turnwise.runs.build import System, build_system, set_threads
 from turnwise.runs.credit import compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
@@ -44,6 +46,7 @@ from turnwise.store.integrity import (
     name_of,
 )
 from turnwise.store.ledger import DropReason, StepLedger, load_ledgers
+from turnwise.store.sampled import token_versions
 from turnwise.store.trajectories import TurnAdvantages, load_arrays, load_groups, load_rows
 from turnwise.training.forward import score_logprobs
 from turnwise.training.parity import BOUNDS
@@ -65,6 +68,8 @@ CHECKS: Mapping[str, tuple[str, str]] = {
 """Name of each check, what it counts, and what it proves, in the order of the report."""
 NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value", "squared_mass"}
 """What credit methods may read and the store does not keep."""
+LEFT_OUT = {DropReason.FILTERED_GROUP, DropReason.OVER_BUDGET}
+"""Why a group that was rolled out is not compared with others."""
 MAX_OPEN = 32
 """Environments open at once."""
 
@@ -189,16 +194,19 @@ class _Audit:
         self._tallies["masks"].checked += len(arrays["token_ids"])
         self._tallies["groups"].checked += len(groups)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-        self._tallies["turns"].checked += len(trajectories)
-        for trajectory in trajectories:
+        retried = self._load_retried(step)
+        thrown_away = [(group, t) for group in retried for t in group.trajectories]
+        self._tallies["turns"].checked += len(trajectories) + len(thrown_away)
+        for trajectory in (*trajectories, *(t for _, t in thrown_away)):
             alone = [path.trajectory for path in split_paths(trajectory)] if has_order(trajectory) else [trajectory]
             self._take(list(dict.fromkeys(breach for path in alone for breach in check_turns(step, path))))
-        self._check_accounts(step, groups, advantages, metrics)
+        self._check_accounts(step, groups, advantages, retried, metrics)
         sound = [(group, t) for group in groups for t in group.trajectories if has_order(t)]
         if len(sound) == len(trajectories):
             self._check_advantages(step, groups, advantages)
         else:
             self._tallies["advantages"].not_checked["trajectories of a step in which a turn has no place"] += len(trajectories)
+        sound += [(group, t) for group, t in thrown_away if has_order(t)]
         if self._system is not None:
             asyncio.run(self._replay(step, self._system, sound))
         else:
@@ -209,15 +217,34 @@ class _Audit:
         for breach in breaches:
             self._tallies[breach.check].breaches.append(breach)
 
+    def _load_retried(self, step: int) -> list[TrajectoryGroup]:
+        """The attempts of a step that were thrown away; none where there is no file or it is damaged."""
+        folder, name = self._run / "trajectories", f"step_{step:06d}_retried"
+        if not (folder / f"{name}.jsonl").exists():
+            return []
+        try:
+            wrong = check_masks(step, load_rows(folder, name), load_arrays(folder, name))
+            self._take(wrong)
+            return [] if any(breach.check == "files" for breach in wrong) else load_groups(folder, name)[0]
+        except (StoreError, KeyError, TypeError, ValueError) as cause:
+            text = str(cause) if isinstance(cause, StoreError) else f"a stored row is damaged: {cause!r}"
+            self.breach("files", step, "", f"retried attempts: {text}")
+            return []
+
     def _check_accounts(
-        self, step: int, groups: Sequence[TrajectoryGroup], advantages: Mapping[tuple[str, int], TurnAdvantages], metrics: Mapping[str, Any]
+        self,
+        step: int,
+        groups: Sequence[TrajectoryGroup],
+        advantages: Mapping[tuple[str, int], TurnAdvantages],
+        retried: Sequence[TrajectoryGroup],
+        metrics: Mapping[str, Any],
     ) -> None:
-        sampled = sum(t.num_sampled_tokens for group in groups for t in group.trajectories)
+        sampled = sum(t.num_sampled_tokens for group in (*groups, *retried) for t in group.trajectories)
         if not self._ledgers:
             self._tallies["ledger"].not_checked["tokens of a run without a readable ledger"] += sampled
             return
         ledger = self._ledgers.get(step)
-        self._take(check_ledger(ledger, step, groups, advantages))
+        self._take(check_ledger(ledger, step, groups, advantages, retried))
         if ledger is not None:
             self._tallies["ledger"].checked += ledger.sampled
             self._take(check_totals(ledger, metrics))
@@ -229,7 +256,7 @@ class _Audit:
             tally.not_checked[reason] += len(advantages)
             return
         ledger = (self._ledgers or {}).get(step)
-        filtered = {e.group_id for e in ledger.entries if DropReason.FILTERED_GROUP in e.dropped} if ledger is not None else set()
+        filtered = {e.group_id for e in ledger.entries if LEFT_OUT & e.dropped.keys()} if ledger is not None else set()
         compared = [group for group in groups if group.group_id not in filtered]
         greedy = f"step_{step:06d}_greedy"
         try:
@@ -239,6 +266,8 @@ class _Audit:
         except (TrainingError, StoreError) as cause:
             self.breach("advantages", step, "", f"credit cannot be computed from the stored rewards: {cause}")
             return
+        truncated = list_truncated(compared, self._config)
+        again = {key: credit for key, credit in again.items() if key not in truncated}
         whole = {(group.group_id, t.member): t for group in compared for t in group.trajectories}
         for key in sorted(again.keys() | advantages.keys()):
             tally.checked += 1
@@ -281,6 +310,8 @@ class _Audit:
             self._tallies["tools"].checked += found.num_calls
             if not self._replay_tools and trajectory.num_tool_calls:
                 self._tallies["tools"].not_checked["calls, as --replay-tools was not given"] += trajectory.num_tool_calls
+            if self._replay_tools and isinstance(trajectory.reward, Invalid):
+                self._tallies["tools"].not_checked["calls of attempts that could not be scored"] += trajectory.num_tool_calls
             for check, reason in found.not_checked:
                 self._tallies[check].not_checked[reason] += num_turns if check == "prompts" else 1
             for check, text in found.breaches:
@@ -291,30 +322,34 @@ class _Audit:
         )
 
     def _check_logprobs(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        """Score every turn again under the version that sampled it, where a checkpoint of that version exists."""
+        """Score every token again under the version that sampled it, where a checkpoint of that version exists."""
         tally = self._tallies["logprobs"]
-        by_version: dict[int, list[Sample]] = {}
+        by_version: dict[int, list[tuple[Sample, NDArray[np.bool_]]]] = {}
         for trajectory in trajectories:
-            for sample in to_samples(trajectory):
-                version = sample.version_first
-                if version != sample.version_last:
-                    tally.not_checked["tokens of conversations sampled by several weight versions"] += int(sample.loss_mask.sum())
-                elif version not in self._checkpoints:
-                    tally.not_checked["tokens sampled by weights of which no checkpoint is kept"] += int(sample.loss_mask.sum())
-                else:
-                    by_version.setdefault(version, []).append(sample)
-        for version, samples in by_version.items():
+            versions = [_list_versions(turn.completion) for turn in trajectory.turns]
+            for sample, of_sample in zip(to_samples(trajectory), from_turns(trajectory, versions), strict=True):
+                for number in np.unique(of_sample):
+                    version, own = int(number), of_sample == number
+                    if version in self._checkpoints:
+                        by_version.setdefault(version, []).append((sample, own))
+                        continue
+                    reason = "tokens sampled by weights of which no checkpoint is kept"
+                    if version < 0:
+                        reason = "tokens of replies that do not say which of several weight versions sampled which"
+                    tally.not_checked[reason] += int(own.sum())
+        for version, parts in sorted(by_version.items()):
             model = self._load(version)
+            samples = [sample for sample, _ in parts]
             scores = score_logprobs(
                 model, samples, self._config.rollout.temperature, micro_batch_tokens=self._config.train.micro_batch_tokens
             )
-            for sample, again in zip(samples, scores, strict=True):
+            for (sample, own), again in zip(parts, scores, strict=True):
                 recorded = sample.behavior_logprobs[sample.loss_mask]
-                gap = np.abs(np.asarray(again, np.float64) - recorded)
+                gap = np.abs(np.asarray(again, np.float64) - recorded)[own]
                 tally.checked += len(gap)
                 self._gaps.append(gap)
                 if not (gap <= self._bound.max).all():
-                    worst = int(np.nanargmax(np.where(np.isfinite(gap), gap, np.inf)))
+                    worst = int(np.flatnonzero(own)[np.nanargmax(np.where(np.isfinite(gap), gap, np.inf))])
                     text = (
                         f"sampled token {worst} of branch {sample.origin.branch} has log-probability {recorded[worst]:.6f} on record and "
                         f"{float(again[worst]):.6f} under weight version {version}; the bound is {self._bound.max:g}"
@@ -341,6 +376,12 @@ class _Audit:
                 continue
             self._tallies["checkpoints"].checked += 1
         return found
+
+
+def _list_versions(completion: Completion) -> NDArray[np.float64]:
+    """`[N]` weight version of every token, -1 where it is not known."""
+    versions = token_versions(completion)
+    return np.full(len(completion.token_ids), -1.0) if versions is None else versions.astype(np.float64)
 
 
 def why_not_recomputable(config: RunConfig) -> str | None:

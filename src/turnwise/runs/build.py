@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +18,13 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import ToolSpec
+from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model, load_model
+from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS, TagRenderer
@@ -36,6 +39,8 @@ FAMILIES = {
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
 }
 """Built-in environment families by name; any other `environment.name` is an import path."""
+MAX_GUIDED_CALLS = 8
+"""Calls in one reply where a grammar holds it to them."""
 
 
 def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) -> EnvironmentFamily:
@@ -109,12 +114,13 @@ class System:
     tokenizer: PreTrainedTokenizerBase
     renderer: Renderer
     model: PreTrainedModel
-    engine: LocalEngine | PagedEngine
+    engine: LocalEngine | PagedEngine | WorkerEngine
 
     def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
         """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's own."""
         config = self.config
         training = mode == "train"
+        guided = (config.rollout if training else config.evaluate).grammar == "calls"
         return RolloutWorker(
             build_environment=(family or self.family).build_environment,
             engine=self.engine,
@@ -130,6 +136,7 @@ class System:
                 top_p=config.rollout.top_p if training else config.evaluate.top_p,
                 top_k=config.rollout.top_k if training else config.evaluate.top_k,
                 min_p=config.rollout.min_p if training else config.evaluate.min_p,
+                build_grammar=build_reply_grammar if guided else None,
                 seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
             ),
             failure=FailurePolicy(max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share),
@@ -150,12 +157,14 @@ def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     model = load_model(checkpoint, dtype=config.model.dtype) if checkpoint else build_policy_model(config, tokenizer)
     opening = opening_of(family)
     check_prefix_stable(renderer, tokenizer.decode, opening[0], opening[1])
+    if "calls" in (config.rollout.grammar, config.evaluate.grammar):
+        check_grammar(opening[1], renderer, tokenizer, vocab_size=model.config.vocab_size)
     engine = build_engine(config, model, tokenizer)
     return System(config=config, family=family, tokenizer=tokenizer, renderer=renderer, model=model, engine=engine)
 
 
-def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalEngine | PagedEngine:
-    """The recipe's engine, on the parameters of `model`."""
+def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalEngine | PagedEngine | WorkerEngine:
+    """The recipe's engine, on the parameters of `model`. Workers of its own start when it is first asked to sample."""
     if config.engine.kind == "local":
         return LocalEngine(
             model,
@@ -164,7 +173,8 @@ def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTraine
             max_batch_tokens=config.engine.max_batch_tokens,
             decode=tokenizer.decode,
         )
-    return PagedEngine(
+    build = partial(WorkerEngine, num_workers=config.engine.num_workers) if config.engine.num_workers > 1 else PagedEngine
+    return build(
         model,
         max_concurrency=config.engine.max_concurrency,
         max_context=config.engine.max_context,
@@ -174,6 +184,18 @@ def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTraine
         grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
         decode=tokenizer.decode,
     )
+
+
+def build_reply_grammar(tools: Sequence[ToolSpec]) -> Grammar:
+    """What a reply of a Qwen3 model may be: thoughts and text, then calls of these tools or none."""
+    return build_call_grammar(tools, special_tokens=True, min_calls=0, max_calls=MAX_GUIDED_CALLS, reasoning=True)
+
+
+def check_grammar(tools: Sequence[ToolSpec], renderer: Renderer, tokenizer: PreTrainedTokenizerBase, *, vocab_size: int) -> None:
+    """Raise ConfigError or EngineError, saying why, when replies with these tools cannot be held to their grammar."""
+    if not tools:
+        raise ConfigError("rollout.grammar or evaluate.grammar is 'calls' and the environment offers no tool; use 'none'")
+    GrammarCompiler(tokenizer, vocab_size=vocab_size).start(build_reply_grammar(tools), renderer.stop_token_ids)
 
 
 def opening_of(family: EnvironmentFamily) -> tuple[tuple[Any, ...], tuple[ToolSpec, ...]]:

@@ -29,6 +29,7 @@ from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGrou
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
 from turnwise.rollout.branches import Path, compute_state_values, trained_paths, unfold_groups
+from turnwise.store.sampled import training_logprobs
 
 Key = tuple[str, int]
 """`(group_id, member)`."""
@@ -114,7 +115,7 @@ def _to_turns(whole: Trajectory, path: Path, offered: set[str], tokens: Mapping[
                 node=path.turns[index],
                 reward=_signal(turn, "reward") or 0.0,
                 state=turn.state,
-                logprobs=turn.completion.logprobs.astype(np.float64),
+                logprobs=training_logprobs(turn.completion).astype(np.float64),
                 **(numbers | {field: arrays[index] for field, arrays in tokens.items()}),
             )
         )

@@ -24,7 +24,7 @@ from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup, to_floats
 from turnwise.models.build import load_model
 from turnwise.rollout.branches import take_trained, unfold_groups
-from turnwise.runs.accounting import Account, list_drops
+from turnwise.runs.accounting import Account, list_drops, list_truncated
 from turnwise.runs.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
 from turnwise.runs.build import set_threads
 from turnwise.runs.credit import Key, TurnArrays, add_kl_penalty, compute_advantages, list_paths, pad_turns, to_credit_trajectories
@@ -32,6 +32,7 @@ from turnwise.runs.methods import build_credit_method, build_policy_loss, penali
 from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
 from turnwise.runs.squared_mass import score_squared_mass
 from turnwise.store.ledger import DropReason
+from turnwise.store.sampled import training_logprobs
 from turnwise.training.critic import (
     Critic,
     build_critic,
@@ -112,6 +113,9 @@ class PolicyGradient:
         if scores:
             metrics["train/scoring_seconds"] = Sum(time.perf_counter() - started)
         advantages, returns = self._credit(groups, attempts, scores, finals, greedy_rewards, metrics)
+        truncated = list_truncated(groups, config)
+        advantages = {key: credit for key, credit in advantages.items() if key not in truncated}
+        returns = {key: found for key, found in returns.items() if key in advantages}
         samples: list[Sample] = []
         columns: dict[str, list[NDArray[np.generic]]] = {}
         for key, credit in advantages.items():
@@ -126,13 +130,15 @@ class PolicyGradient:
             samples = unmask_observations(samples)
         if returns:
             metrics["train/value_explained_variance"] = Mean(compute_explained_variance(columns["old_values"], columns["returns"]))
-        updates = split_updates(len(samples), config.loss.updates_per_step, config.run.seed, step)
+        # A batch in which limits ended everything leaves the policy as it is.
+        num_updates = config.loss.updates_per_step
+        updates = split_updates(len(samples), num_updates, config.run.seed, step) if samples or not truncated else []
         parts = [[samples[i] for i in indices] for indices in updates]
-        account(parts, list_drops(groups, advantages, DropReason.NO_CREDIT))
+        account(parts, list_drops(groups, advantages, DropReason.NO_CREDIT, truncated=truncated))
         for update, indices in enumerate(updates):
             part = {name: [column[i] for i in indices] for name, column in columns.items()}
             metrics = merge(metrics, self._update(parts[update], part, update))
-        if self.critic is not None and not self.critic.is_shared:
+        if self.critic is not None and not self.critic.is_shared and updates:
             for _ in range(config.critic.epochs):
                 metrics = merge(metrics, self._update_critic(self.critic, samples, columns))
         if adapts(config) and samples:
@@ -228,7 +234,7 @@ class PolicyGradient:
         coefficient = self.config.loss.teacher.coefficient
         with boundary(TrainingError, "loss.teacher"):
             return [
-                array + compute_distillation_advantages(turn.completion.logprobs, scored, coefficient=coefficient)
+                array + compute_distillation_advantages(training_logprobs(turn.completion), scored, coefficient=coefficient)
                 for array, turn, scored in zip(credit, attempt.turns, teacher, strict=True)
             ]
 
@@ -309,7 +315,7 @@ def _build_implicit(config: RunConfig, model: PreTrainedModel) -> ImplicitReward
 def _mean_gap(attempts: Attempts, scores: Mapping[Key, TurnArrays]) -> Mean:
     """Mean of sampler minus `scores` log-probabilities over sampled tokens: the k1 estimate of the divergence."""
     gaps = [
-        turn.completion.logprobs.astype(np.float64) - scored
+        training_logprobs(turn.completion).astype(np.float64) - scored
         for key, attempt in attempts.items()
         for turn, scored in zip(attempt.turns, scores[key], strict=True)
     ]

@@ -44,6 +44,8 @@ class Replayed:
     num_calls: int = 0
     """Tool calls that were compared."""
     reward_checked: bool = False
+    slow: bool = False
+    """Whether a call that came out differently took long, then or now."""
 
 
 def path_to(trajectory: Trajectory, index: int) -> list[int]:
@@ -154,10 +156,7 @@ async def _play(trajectory: Trajectory, environment: Environment, found: Replaye
         found.num_calls += len(turn.tool_records)
         if problem := next(_step_problems(turn, result), None):
             differences[index] = problem
-            slow = [r for r in (*turn.tool_records, *result.tool_records) if r.seconds > SLOW_CALL_S]
-            if slow:
-                found.not_checked.append(("tools", f"calls that took longer than {SLOW_CALL_S:g} s and came out differently"))
-                return {}
+            found.slow = any(record.seconds > SLOW_CALL_S for record in (*turn.tool_records, *result.tool_records))
             return differences
     with boundary(EnvironmentFault, f"score of task {trajectory.task_id}"):
         reward = await environment.score([turn.message for turn in trajectory.turns], trajectory.stop)
@@ -169,7 +168,10 @@ async def _play(trajectory: Trajectory, environment: Environment, found: Replaye
 async def _look_again(
     trajectory: Trajectory, task: Task, family: EnvironmentFamily, seed: int, differences: dict[int, str], found: Replayed
 ) -> None:
-    """A second replay: the same difference again is a breach, another one is a tool that cannot be repeated."""
+    """A second replay: the same difference again is a breach, another one is a tool that cannot be repeated.
+
+    Only now are slow calls left alone: the first one of an audit may have waited for what runs it to start.
+    """
     environment = family.build_environment()
     await _open(environment, task, seed)
     again = Replayed()
@@ -177,7 +179,9 @@ async def _look_again(
         repeated = await _play(trajectory, environment, again)
     finally:
         await environment.close()
-    if repeated == differences:
+    if again.slow:
+        found.not_checked.append(("tools", f"calls that took longer than {SLOW_CALL_S:g} s and came out differently"))
+    elif repeated == differences:
         found.breaches += [("tools", f"turn {index}: {text}") for index, text in differences.items()]
     else:
         found.not_checked.append(("tools", "tools that answer two replays differently"))

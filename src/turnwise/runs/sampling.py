@@ -12,7 +12,7 @@ from turnwise.algorithms.vspo import compute_task_value, draw_refill
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.metrics import Mean, Metric, Rate, Sum
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Scored, Task, TrajectoryGroup
+from turnwise.core.types import Scored, Task, Trajectory, TrajectoryGroup
 from turnwise.evaluation.summary import is_success
 from turnwise.rollout.branches import first_path, unfold_groups
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates
@@ -31,6 +31,10 @@ class Sampled:
     """All that were rolled out, in the order drawn."""
     kept: Sequence[TrajectoryGroup]
     """Those to learn from."""
+    over_budget: frozenset[str]
+    """Ids of groups that teach something and are not kept, as the step had enough without them."""
+    retried: Sequence[TrajectoryGroup]
+    """Attempts that were thrown away for another at the same member, by group; groups without any are left out."""
     num_tasks: int
     """Training tasks drawn."""
     greedy: Sequence[TrajectoryGroup]
@@ -64,6 +68,9 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
     worker = replace(system.worker("train"), branching=build_branching(system))
     started = time.perf_counter()
     groups: list[TrajectoryGroup] = []
+    thrown_away: list[Trajectory] = []
+    worker = replace(worker, on_retry=thrown_away.append)
+    over_budget: frozenset[str] = frozenset()
     num_tasks = 0
 
     def draw_new(count: int) -> list[Task]:
@@ -82,6 +89,8 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
             refill = plan_refill(informative, num_wanted=wanted, batch_size=wanted, max_batches=dynamic_sampling.max_batches)
             if refill.state != "draw":
                 kept = [groups[i] for i in refill.kept]
+                surplus = {i for i, teaches in enumerate(informative) if teaches} - set(refill.kept)
+                over_budget = frozenset(groups[i].group_id for i in surplus)
                 break
             seed = derive_seed(config.run.seed, "refill", step, len(groups))
             tasks = (
@@ -93,7 +102,7 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
             groups += _roll_out(worker, tasks, step, len(groups), config.rollout.group_size)
     greedy: list[TrajectoryGroup] = []
     if with_greedy:
-        arg_max = replace(worker, branching=None, sampling=replace(worker.sampling, temperature=0.0))
+        arg_max = replace(worker, branching=None, on_retry=None, sampling=replace(worker.sampling, temperature=0.0))
         greedy = asyncio.run(arg_max.run_groups([(f"{group.group_id}/greedy", group.task) for group in kept], group_size=1))
         worker.failure.check(greedy)
         # Without its greedy attempt a group has nothing to compare with.
@@ -103,7 +112,23 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
         kept = _score_answers(system, kept)
         scored_groups = {group.group_id: group for group in kept}
         groups = [scored_groups.get(group.group_id, group) for group in groups]
-    return Sampled(groups=groups, kept=kept, num_tasks=num_tasks, greedy=greedy, seconds=time.perf_counter() - started)
+    return Sampled(
+        groups=groups,
+        kept=kept,
+        over_budget=over_budget,
+        retried=_sort_retried(groups, thrown_away),
+        num_tasks=num_tasks,
+        greedy=greedy,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _sort_retried(groups: Sequence[TrajectoryGroup], thrown_away: Sequence[Trajectory]) -> list[TrajectoryGroup]:
+    """By group, member and attempt: the order in which attempts failed depends on timing."""
+    found: dict[str, list[Trajectory]] = {}
+    for trajectory in sorted(thrown_away, key=lambda t: (t.member, t.attempt)):
+        found.setdefault(trajectory.group_id, []).append(trajectory)
+    return [replace(group, trajectories=tuple(found[group.group_id])) for group in groups if group.group_id in found]
 
 
 def _score_answers(system: System, groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
@@ -165,12 +190,13 @@ def draw_by_value(groups: Sequence[TrajectoryGroup], count: int, max_reward: flo
 
 
 def compute_rollout_metrics(sampled: Sampled) -> dict[str, Metric]:
-    """What a rollout phase says, over all groups rolled out. Branches count in tokens, and else apart from the attempts they left."""
+    """What a rollout phase says, over all groups rolled out. Branches and attempts that were thrown away count in tokens only."""
     whole = [t for group in sampled.groups for t in group.trajectories]
     trajectories = [first_path(t) for t in whole]
     scored = [t for t in trajectories if isinstance(t.reward, Scored)]
-    num_sampled = sum(t.num_sampled_tokens for t in whole)
-    context = sum(len(turn.context_ids) for t in whole for turn in t.turns)
+    retried = [t for group in sampled.retried for t in group.trajectories]
+    num_sampled = sum(t.num_sampled_tokens for t in (*whole, *retried))
+    context = sum(len(turn.context_ids) for t in (*whole, *retried) for turn in t.turns)
     return {
         "rollout/reward": Mean.of(t.reward.total for t in scored if isinstance(t.reward, Scored)),
         "rollout/success": Mean.of(float(is_success(t)) for t in scored),

@@ -178,7 +178,14 @@ class Run:
         metrics = compute_rollout_metrics(sampled) | compute_diversity_metrics(sampled.groups)
         self.show.phase("train")
         account = open_account(
-            self.folder.path, self.config, step=step, version=self.counters.version, groups=sampled.groups, kept=sampled.kept
+            self.folder.path,
+            self.config,
+            step=step,
+            version=self.counters.version,
+            groups=sampled.groups,
+            kept=sampled.kept,
+            over_budget=sampled.over_budget,
+            retried=sampled.retried,
         )
         before = compute_checksums(self.system.model)
         # Dynamic sampling may find nothing to learn from within its budget: the policy then stays as it is.
@@ -200,8 +207,9 @@ class Run:
         )
         trajectories, decode = self.folder.path / "trajectories", self.system.tokenizer.decode
         save_group_batch(trajectories, f"step_{step:06d}", sampled.groups, advantages=learned.advantages, decode=decode)
-        if sampled.greedy:
-            save_group_batch(trajectories, f"step_{step:06d}_greedy", sampled.greedy, advantages=None, decode=decode)
+        for suffix, others in (("greedy", sampled.greedy), ("retried", sampled.retried)):
+            if others:
+                save_group_batch(trajectories, f"step_{step:06d}_{suffix}", others, advantages=None, decode=decode)
         values = record({**metrics, **learned.metrics})
         self.folder.append_metrics(step, "train", values)
         self.show.update(step, values)

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, TrajectoryGroup, Turn
-from turnwise.store.ledger import StepLedger, digest_advantages, digest_tokens
+from turnwise.store.ledger import DropReason, StepLedger
+from turnwise.store.sampled import digest_advantages, digest_tokens
 from turnwise.store.trajectories import TurnAdvantages
 
 LEAVES_OPEN = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.TOOL_TIMEOUT, StopReason.ERROR)
 """Stop reasons that may leave an observation unanswered."""
+GRAMMAR_TOLERANCE = 0.05
+"""Nats by which rounding in half precision may turn the order of a log-probability with the grammar and without it around."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,8 @@ def name_of(trajectory: Trajectory) -> str:
 def check_masks(step: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]) -> list[Breach]:
     """Every token of the arrays belongs to exactly one turn, and the stored mask, turn numbers and zeros follow from that.
 
-    The mask is True exactly on the completions (provenance: who wrote the token), context has log-probability and advantage 0.
+    The mask is True exactly on the completions (provenance: who wrote the token), context has log-probability and advantage 0 and
+    no weight version.
     `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give them. Raises KeyError, TypeError or ValueError when a
     row is not one.
     """
@@ -53,6 +57,7 @@ def check_masks(step: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[st
         return [Breach(check="files", step=step, trajectory="", text=f"token arrays have different lengths {sizes}")]
     total = sizes["token_ids"]
     sampled, turn_index = np.zeros(total, np.bool_), np.full(total, -1)
+    guided, whole = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
     starts: list[int] = []
     names: list[str] = []
     at = 0
@@ -67,17 +72,24 @@ def check_masks(step: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[st
                 return [Breach(check="files", step=step, trajectory=name, text=text + "; a turn or a trajectory is missing or moved")]
             sampled[middle:end] = True
             turn_index[start:end] = number
+            guided[middle:end] = turn.get("guided", False)
+            whole[middle:end] = turn["version_first"] == turn["version_last"]
             at = end
     if at != total:
         text = f"the trajectories cover {at} of {total} stored tokens; the file is cut off, or a turn or a trajectory is missing"
         return [Breach(check="files", step=step, trajectory="", text=text)]
     found: list[Breach] = []
-    facts = (
+    facts = [
         ("loss_mask", arrays["loss_mask"] != sampled),
         ("turn_index", arrays["turn_index"] != turn_index),
         ("logprobs", ~sampled & (arrays["logprobs"] != 0)),
         ("advantages", ~sampled & (arrays["advantages"] != 0)),
-    )
+    ]
+    if "versions" in arrays:
+        # -1 stands for versions that were several and not recorded, which needs several.
+        facts.append(("versions", np.where(sampled, whole & (arrays["versions"] < 0), arrays["versions"] != -1)))
+    if "full_logprobs" in arrays:
+        facts.append(("full_logprobs", ~guided & (arrays["full_logprobs"] != 0)))
     for what, wrong in facts:
         positions = np.flatnonzero(wrong)
         # A trajectory without turns starts where the next one does: the last start is the owner's.
@@ -132,12 +144,20 @@ def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
 
 def _completion_problems(index: int, turn: Turn) -> Iterator[str]:
     completion = turn.completion
-    wrong = np.flatnonzero(~np.isfinite(completion.logprobs) | (completion.logprobs > 1e-6))
-    if len(wrong):
-        value = completion.logprobs[wrong[0]]
-        yield f"log-probability of sampled token {wrong[0]} of turn {index} is {value}; it must be finite and at most 0"
-    if not 0 <= completion.version_first <= completion.version_last:
-        yield f"turn {index} was sampled by weight versions {completion.version_first}..{completion.version_last}, which run backwards"
+    full = completion.full_logprobs
+    for logprobs in (completion.logprobs,) if full is None else (completion.logprobs, full):
+        wrong = np.flatnonzero(~np.isfinite(logprobs) | (logprobs > 1e-6))
+        if len(wrong):
+            value = logprobs[wrong[0]]
+            yield f"log-probability of sampled token {wrong[0]} of turn {index} is {value}; it must be finite and at most 0"
+    above = np.flatnonzero((completion.logprobs if full is None else full) > completion.logprobs + GRAMMAR_TOLERANCE)
+    if len(above):
+        yield f"sampled token {above[0]} of turn {index} is likelier without the grammar than with it, which only takes others away"
+    first, last, versions = completion.version_first, completion.version_last, completion.versions
+    if not 0 <= first <= last or (versions is not None and (np.diff(versions) < 0).any()):
+        yield f"turn {index} was sampled by weight versions {first}..{last}, which run backwards"
+    elif versions is not None and (versions[0], versions[-1]) != (first, last):
+        yield f"turn {index} was sampled by weight versions {first}..{last}, its tokens by {versions[0]}..{versions[-1]}"
 
 
 def _record_problems(index: int, turn: Turn) -> Iterator[str]:
@@ -178,22 +198,28 @@ def check_groups(step: int, groups: Sequence[TrajectoryGroup], rows: Sequence[Ma
 
 
 def check_ledger(
-    ledger: StepLedger | None, step: int, groups: Sequence[TrajectoryGroup], advantages: Mapping[tuple[str, int], TurnAdvantages]
+    ledger: StepLedger | None,
+    step: int,
+    groups: Sequence[TrajectoryGroup],
+    advantages: Mapping[tuple[str, int], TurnAdvantages],
+    retried: Sequence[TrajectoryGroup] = (),
 ) -> list[Breach]:
     """The stored trajectories are those of the ledger line, token by token: counts, digests of tokens and advantages, versions.
 
-    `advantages` as `store.trajectories.load_groups` gives them; empty where the step's algorithm has none. A missing line is a breach.
+    `advantages` as `store.trajectories.load_groups` gives them; empty where the step's algorithm has none. `retried` are the attempts that
+    were thrown away. A missing line is a breach.
     """
     if ledger is None:
         return [Breach(check="ledger", step=step, trajectory="", text="the step has no line in ledger.jsonl although it is finished")]
     found: list[Breach] = []
-    accounts = {(entry.group_id, entry.member): entry for entry in ledger.entries}
+    counted = [entry for entry in ledger.entries if DropReason.RETRIED not in entry.dropped]
+    accounts = {(entry.group_id, entry.member): entry for entry in counted}
     stored = {(t.group_id, t.member): t for group in groups for t in group.trajectories}
 
     def breach(key: tuple[str, int], text: str) -> None:
         found.append(Breach(check="ledger", step=step, trajectory=f"{key[0]}/{key[1]}", text=text))
 
-    if len(accounts) != len(ledger.entries):
+    if len(accounts) != len(counted):
         found.append(Breach(check="ledger", step=step, trajectory="", text="the ledger line accounts for a trajectory twice"))
     for key in accounts.keys() - stored.keys():
         breach(key, "the ledger accounts for it, the store does not hold it")
@@ -219,6 +245,11 @@ def check_ledger(
             if entry.trained and not ledger.version - ledger.max_staleness <= first <= last <= ledger.version:
                 versions = f"{ledger.version - ledger.max_staleness} to {ledger.version}"
                 breach(key, f"turn {number} was sampled by weight version {first}..{last}, the step trained on versions {versions}")
+    thrown = {(e.group_id, e.member, e.attempt): e.tokens_digest for e in ledger.entries if DropReason.RETRIED in e.dropped}
+    kept = {(t.group_id, t.member, t.attempt): digest_tokens(t) for g in retried for t in g.trajectories if t.num_sampled_tokens}
+    for group_id, member, attempt in sorted(thrown.keys() | kept.keys()):
+        if thrown.get((group_id, member, attempt)) != kept.get((group_id, member, attempt)):
+            breach((group_id, member), f"attempt {attempt}, which was retried, is not in the store as it is in the ledger")
     return found
 
 

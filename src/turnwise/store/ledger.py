@@ -14,7 +14,6 @@ Knows trajectories and samples; knows nothing about why credit or a filter decid
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ import numpy as np
 from turnwise.core.errors import StoreError, TrainingError
 from turnwise.core.types import BoolArray, FloatArray, Invalid, Sample, Trajectory, TrajectoryGroup
 from turnwise.store.run_folder import LEDGER, append_line, read_lines
+from turnwise.store.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
 
 Key = tuple[str, int]
 """`(group_id, member)` of a trajectory."""
@@ -37,6 +37,8 @@ class DropReason(StrEnum):
 
     INVALID = "invalid"
     """The reward is Invalid. Follows from the trajectory; nobody has to state it."""
+    RETRIED = "retried"
+    """An attempt that failed and was made again. Follows from where it is; nobody has to state it."""
     FILTERED_GROUP = "filtered_group"
     """The group teaches nothing and was replaced or left out."""
     NO_CREDIT = "no_credit"
@@ -46,7 +48,7 @@ class DropReason(StrEnum):
     TRUNCATED = "truncated"
     """A limit ended it and the recipe leaves such trajectories out."""
     OVER_BUDGET = "over_budget"
-    """No room left in the step."""
+    """It teaches something, and the step had enough without it."""
     NOT_SELECTED = "not_selected"
     """Rejection sampling or pair mining did not choose it."""
     VALUE_ESTIMATE = "value_estimate"
@@ -84,9 +86,9 @@ class Entry:
     trained: int
     dropped: Mapping[str, int]
     tokens_digest: str
-    """Of token ids, log-probabilities and versions of every turn (see `digest_tokens`)."""
+    """Of token ids, log-probabilities and versions of every turn (see `sampled.digest_tokens`)."""
     advantages_digest: str
-    """Of the advantages that train (see `digest_advantages`)."""
+    """Of the advantages that train (see `sampled.digest_advantages`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,7 @@ def reconcile(
     drops: Iterable[Drop] = (),
     *,
     version: int,
+    retried: Sequence[Trajectory] = (),
     max_staleness: int = 0,
     max_times: int | None = 1,
     observations_train: bool = False,
@@ -142,6 +145,7 @@ def reconcile(
         updates: the samples of each optimizer step, exactly as they will train.
         drops: why trajectories or turns do not train. Invalid ones need none.
         version: weight version that trains.
+        retried: attempts that were thrown away for another at the same member. They never train.
         max_staleness: how many versions older a trained token may be.
         max_times: how often a token may train in this step; None where one trajectory stands in several pairs.
         observations_train: whether observation tokens may carry loss.
@@ -173,8 +177,33 @@ def reconcile(
         max_staleness=max_staleness,
         num_updates=len(updates),
         context_trained=context_trained,
-        entries=tuple(account.close(max_times) for account in accounts.values()),
+        entries=(*(account.close(max_times) for account in accounts.values()), *_list_retried(step, retried, accounts)),
     )
+
+
+def _list_retried(step: int, retried: Sequence[Trajectory], accounts: Mapping[Key, _Account]) -> list[Entry]:
+    """Accounts of attempts that were thrown away and had sampled something: everything is dropped."""
+    entries: dict[tuple[str, int, int], Entry] = {}
+    for trajectory in retried:
+        key = (trajectory.group_id, trajectory.member)
+        name = (*key, trajectory.attempt)
+        if key not in accounts:
+            raise _breach(step, key, f"attempt {trajectory.attempt} was retried, and no attempt of this member is left")
+        if name in entries or trajectory.attempt >= accounts[key].attempt:
+            raise _breach(step, key, f"attempt {trajectory.attempt} is accounted for twice, or is not before the one that counts")
+        if not (sampled := trajectory.num_sampled_tokens):
+            continue
+        entries[name] = Entry(
+            group_id=trajectory.group_id,
+            member=trajectory.member,
+            attempt=trajectory.attempt,
+            sampled=sampled,
+            trained=0,
+            dropped={DropReason.RETRIED.value: sampled},
+            tokens_digest=digest_tokens(trajectory),
+            advantages_digest=digest_advantages(None),
+        )
+    return list(entries.values())
 
 
 class _Account:
@@ -184,6 +213,7 @@ class _Account:
         self._step = step
         self._trajectory = trajectory
         self._key = (trajectory.group_id, trajectory.member)
+        self.attempt = trajectory.attempt
         self._branches = trajectory.branches()
         self._times = [np.zeros(len(turn.completion.token_ids), np.int64) for turn in trajectory.turns]
         self._advantages: list[FloatArray | None] = [None] * len(trajectory.turns)
@@ -256,7 +286,7 @@ class _Account:
         )
 
     def _take_turn(self, index: int, sample: Sample, span: slice, mask: BoolArray) -> None:
-        logprobs = self._trajectory.turns[index].completion.logprobs
+        logprobs = training_logprobs(self._trajectory.turns[index].completion)
         self._compare(index, "log-probability of sampled token", logprobs[mask], sample.behavior_logprobs[span][mask])
         self._times[index] += mask
         self._advantages[index] = np.where(mask, sample.advantages[span], np.float32(0)).astype(np.float32)
@@ -272,8 +302,12 @@ class _Account:
 
     def _check_version(self, index: int, version: int, max_staleness: int) -> None:
         completion = self._trajectory.turns[index].completion
-        if not version - max_staleness <= completion.version_first <= completion.version_last <= version:
-            found = f"{completion.version_first}..{completion.version_last}"
+        first, last = completion.version_first, completion.version_last
+        versions = token_versions(completion)
+        if versions is not None:
+            first, last = min(first, int(versions.min())), max(last, int(versions.max()))
+        if not version - max_staleness <= first <= last <= version:
+            found = f"{first}..{last}"
             raise self._error(
                 f"turn {index} was sampled by weight version {found}, version {version} trains with max_staleness {max_staleness}; "
                 "the engine did not adopt the new weights, or the batch is stale"
@@ -287,28 +321,6 @@ class _Account:
 
     def _error(self, text: str) -> LedgerError:
         return _breach(self._step, self._key, text)
-
-
-def digest_tokens(trajectory: Trajectory) -> str:
-    """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of every turn."""
-    digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.attempt}".encode())
-    for turn in trajectory.turns:
-        completion = turn.completion
-        sizes = f"{turn.parent} {len(turn.context_ids)} {len(completion.token_ids)} {completion.version_first} {completion.version_last}"
-        digest.update(sizes.encode())
-        for array in (turn.context_ids, completion.token_ids, completion.logprobs):
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def digest_advantages(advantages: Sequence[FloatArray | None] | None) -> str:
-    """16 hexadecimal digits of the advantages per turn, float32; None (the turn, or all of it, does not train) counts as such."""
-    digest = hashlib.sha256()
-    for values in advantages or ():
-        digest.update(b"none" if values is None else np.ascontiguousarray(values, dtype=np.float32).tobytes())
-        digest.update(b"|")
-    trains = any(values is not None for values in advantages or ())
-    return digest.hexdigest()[:16] if trains else "none"
 
 
 def append_ledger(run: Path, ledger: StepLedger) -> None:

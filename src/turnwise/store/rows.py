@@ -62,8 +62,8 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def trajectory_from_json(row: Mapping[str, Any], token_ids: np.ndarray, logprobs: np.ndarray) -> Trajectory:
-    """The inverse of `trajectory_to_json`, with the spans of each turn taken from the flat arrays `[T]`.
+def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Trajectory:
+    """The inverse of `trajectory_to_json`, with the spans of each turn taken from the flat arrays `[T]` (see `trajectories`).
 
     Raises KeyError, TypeError or ValueError when the row is not one.
     """
@@ -71,7 +71,7 @@ def trajectory_from_json(row: Mapping[str, Any], token_ids: np.ndarray, logprobs
         task_id=row["task_id"],
         group_id=row["group_id"],
         member=row["member"],
-        turns=tuple(_turn_from_json(turn, token_ids, logprobs) for turn in row["turns"]),
+        turns=tuple(_turn_from_json(turn, arrays) for turn in row["turns"]),
         stop=StopReason(row["stop"]),
         reward=_reward_from_json(row["reward"]),
         error=row["error"],
@@ -112,6 +112,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "finish_reason": completion.finish_reason.value,
         "version_first": completion.version_first,
         "version_last": completion.version_last,
+        "guided": completion.full_logprobs is not None,
         "message": message_to_json(turn.message),
         "observations": [message_to_json(message) for message in turn.observations],
         "tool_records": [_record_to_json(record) for record in turn.tool_records],
@@ -122,17 +123,22 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _turn_from_json(row: Mapping[str, Any], token_ids: np.ndarray, logprobs: np.ndarray) -> Turn:
+def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Turn:
     context, completion = slice(*row["context"]), slice(*row["completion"])
+    versions = arrays["versions"][completion] if "versions" in arrays else None
+    if versions is not None and ((versions == row["version_first"]).all() or (versions == -1).all()):
+        versions = None
     return Turn(
         parent=row["parent"],
-        context_ids=to_ids(token_ids[context]),
+        context_ids=to_ids(arrays["token_ids"][context]),
         completion=Completion(
-            token_ids=to_ids(token_ids[completion]),
-            logprobs=to_floats(logprobs[completion]),
+            token_ids=to_ids(arrays["token_ids"][completion]),
+            logprobs=to_floats(arrays["logprobs"][completion]),
             finish_reason=FinishReason(row["finish_reason"]),
             version_first=row["version_first"],
             version_last=row["version_last"],
+            versions=None if versions is None else to_ids(versions),
+            full_logprobs=to_floats(arrays["full_logprobs"][completion]) if row.get("guided") else None,
         ),
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),

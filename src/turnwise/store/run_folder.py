@@ -5,6 +5,7 @@
     events.jsonl                     what happened to the run as a whole, one line each; never rewritten
     ledger.jsonl                     what became of every sampled token, one line per RL step (see `ledger`)
     trajectories/step_000012.*       every trajectory of RL step 12 (see `trajectories`)
+    trajectories/step_000012_retried.*   attempts that failed and were made again, where there were any
     evaluations/NAME.*               trajectories and summary of one evaluation
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
     report.html

@@ -8,8 +8,11 @@ in order of trajectory, turn, context, completion:
     logprobs    float32   as sampled; 0 on context
     advantages  float32   0 on context and where there is no credit (the JSONL tells the two apart)
     turn_index  int32     index of the turn in its trajectory
+    versions    int32     weight version that sampled it; -1 on context, and where a completion has several and did not say which
+    full_logprobs  float32   under the whole distribution, where a grammar cut the sampler's (`guided` in the JSONL); else 0
 
-The arrays are written first, so whoever sees the JSONL finds them. What is read back equals what was written, bit for bit.
+Batches from before the last two existed lack them and are read all the same. The arrays are written first, so whoever sees the JSONL
+finds them. What is read back equals what was written, bit for bit; versions that are all the first's are not spelled out.
 Knows nothing about tokenizers: text is written where the caller hands in `decode`.
 """
 
@@ -29,8 +32,21 @@ from turnwise.core.errors import StoreError
 from turnwise.core.types import FloatArray, TrajectoryGroup, Turn, to_floats
 from turnwise.store.rows import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
 from turnwise.store.run_folder import write_bytes_atomic
+from turnwise.store.sampled import token_versions
 
 Decode = Callable[[Sequence[int]], str]
+
+_TYPES: Mapping[str, type[np.generic]] = {
+    "token_ids": np.int32,
+    "loss_mask": np.bool_,
+    "logprobs": np.float32,
+    "advantages": np.float32,
+    "turn_index": np.int32,
+    "versions": np.int32,
+    "full_logprobs": np.float32,
+}
+_LATER = frozenset({"versions", "full_logprobs"})
+"""What batches of earlier versions lack."""
 
 TurnAdvantages = list[FloatArray | None]
 """Per turn of a trajectory the advantages of its sampled tokens, `[N]` float32; None for a turn without credit."""
@@ -90,11 +106,14 @@ def load_rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def load_arrays(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """The flat token arrays of a batch by name. Raises StoreError when the file is missing or broken."""
+    """The flat token arrays of a batch by name; without `versions` and `full_logprobs` where it is an old one.
+
+    Raises StoreError when the file is missing or broken.
+    """
     path = folder / f"{name}.npz"
     try:
         with np.load(path, allow_pickle=False) as data:
-            arrays = {key: data[key] for key in ("token_ids", "loss_mask", "logprobs", "advantages", "turn_index")}
+            arrays = {key: data[key] for key in _TYPES if key in data or key not in _LATER}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as cause:
         raise _unreadable(path, cause) from cause
     return arrays
@@ -122,7 +141,7 @@ def load_groups(folder: Path, name: str) -> tuple[list[TrajectoryGroup], dict[tu
                     for span, credited in zip(spans, row["has_credit"], strict=True)
                 ]
         for of_group in members:
-            trajectories = tuple(trajectory_from_json(row, arrays["token_ids"], arrays["logprobs"]) for row in of_group)
+            trajectories = tuple(trajectory_from_json(row, arrays) for row in of_group)
             task = task_from_json(of_group[0]["task"])
             groups.append(TrajectoryGroup(task=task, group_id=of_group[0]["group_id"], trajectories=trajectories))
     except (KeyError, IndexError, TypeError, ValueError) as cause:
@@ -150,7 +169,7 @@ class _TokenArrays:
     """Collects the token data of turns and knows where each lies."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[np.ndarray]] = {"token_ids": [], "loss_mask": [], "logprobs": [], "advantages": [], "turn_index": []}
+        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in _TYPES}
         self._size = 0
 
     def add(self, turn: Turn, number: int, credit: FloatArray | None, row: dict[str, Any]) -> None:
@@ -164,13 +183,16 @@ class _TokenArrays:
         parts["token_ids"] += [turn.context_ids, turn.completion.token_ids]
         parts["loss_mask"] += [np.zeros(context, np.bool_), np.ones(completion, np.bool_)]
         parts["logprobs"] += [nothing, turn.completion.logprobs]
+        full = turn.completion.full_logprobs
+        parts["full_logprobs"] += [nothing, np.zeros(completion, np.float32) if full is None else full]
+        versions = token_versions(turn.completion)
+        parts["versions"] += [np.full(context, -1), np.full(completion, -1) if versions is None else versions]
         parts["advantages"] += [nothing, np.zeros(completion, np.float32) if credit is None else credit]
         parts["turn_index"].append(np.full(context + completion, number, np.int32))
 
     def to_npz(self) -> bytes:
         """The file's bytes."""
-        types = {"token_ids": np.int32, "loss_mask": np.bool_, "logprobs": np.float32, "advantages": np.float32, "turn_index": np.int32}
-        arrays = {key: np.concatenate([np.zeros(0, types[key]), *parts]) for key, parts in self._parts.items()}
+        arrays = {key: np.concatenate([np.zeros(0, _TYPES[key]), *parts], dtype=_TYPES[key]) for key, parts in self._parts.items()}
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         return buffer.getvalue()

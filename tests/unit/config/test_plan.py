@@ -58,6 +58,14 @@ def test_memory_by_hand() -> None:
     assert paged is not None
     assert paged.cache == 2 * 2 * 2 * 4 * 4 * (3 + 1) * 32  # a page of 32 tokens each, and the blank one
     assert paged.packed == (2 * 768 + 800) * 4  # matrices of both layers and the output layer
+    assert paged.libraries == 0
+    workers = plan_memory(config(engine={"max_concurrency": 3, "max_context": 10, "num_workers": 2}))
+    assert workers is not None
+    assert workers.cache == 2 * 2 * 2 * 4 * 4 * 2 * (2 + 1) * 32  # two workers with 3 / 2 pages, rounded up, and a blank one
+    assert workers.packed == 2 * paged.packed
+    assert workers.libraries == 2 * 260 * 2**20
+    # What workers took for sampling is not there for the trainer: another process.
+    assert workers.peak == workers.libraries + workers.cache + workers.packed + workers.sampling + 4 * 2376 * 4 + workers.training
     with_reference = plan_memory(config(loss={"kl": {"coefficient": 0.1}}))
     assert with_reference is not None
     assert with_reference.weights == 2 * 2376 * 4

@@ -11,7 +11,19 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, ToolCall, Trajectory, text_message
+from turnwise.core.types import (
+    Grammar,
+    Invalid,
+    Message,
+    Reward,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolSpec,
+    Trajectory,
+    text_message,
+)
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rendering.tags import TagRenderer
@@ -110,6 +122,19 @@ def test_every_turn_has_a_seed_of_its_own_and_a_group_shares_the_environments(to
     seeds = {(session, turn): params.seed for turn, (session, _, params) in enumerate(engine.requests)}
     assert len(set(seeds.values())) == 8  # 2 groups x 2 members x 2 turns
     assert sorted(log.seeds.count(seed) for seed in set(log.seeds)) == [2, 2]
+
+
+def test_replies_are_held_to_a_grammar_of_the_tools_on_offer(tokenizer: PreTrainedTokenizerBase) -> None:
+    def name_them(tools: Sequence[ToolSpec]) -> Grammar:
+        return Grammar(kind="regex", text="|".join(tool.name for tool in tools))
+
+    renderer = TagRenderer(tokenizer)
+    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
+    sampling = replace(SAMPLING, build_grammar=name_them)
+    asyncio.run(run_trajectory(Attempt(task=TASK, group_id="g", member=0), Echo(Log([], [])), engine, renderer, LIMITS, sampling))
+    assert [params.grammar for _, _, params in engine.requests] == [Grammar(kind="regex", text="search")] * 2
+    _, _, free = play(tokenizer, [ANSWER])
+    assert [params.grammar for _, _, params in free.requests] == [None]
 
 
 class Counting(Echo):
@@ -235,6 +260,30 @@ def test_a_retry_gets_a_fresh_environment_and_new_seeds(tokenizer: PreTrainedTok
     assert group.rewards() == [1.0]
     assert len(built) == 3
     assert len({params.seed for _, _, params in engine.requests}) == 4  # attempts 0 and 1 sampled once, attempt 2 twice
+
+
+def test_every_attempt_that_is_thrown_away_is_told_with_its_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+    log, renderer = Log([], []), TagRenderer(tokenizer)
+    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
+    built: list[Echo] = []
+
+    def build() -> Echo:
+        built.append(Echo(log, ["score", "tool", ""][len(built)]))
+        return built[-1]
+
+    told: list[Trajectory] = []
+    worker = replace(build_worker(engine, renderer, build), on_retry=told.append)
+    (group,) = asyncio.run(worker.run_groups([("g", TASK)], group_size=1))
+    search, answer = (len(renderer.encode_reply(message)) for message in (SEARCH, text_message("assistant", ANSWER)))
+    # The first attempt failed when it was scored, after both replies; the second at its only call.
+    assert [(t.attempt, t.num_sampled_tokens) for t in told] == [(0, search + answer), (1, search)]
+    assert all(isinstance(t.reward, Invalid) for t in told)
+    assert group.trajectories[0].attempt == 2
+    # What stays Invalid after the last attempt is not thrown away.
+    told.clear()
+    last = replace(build_worker(engine, renderer, lambda: Echo(log, "tool"), max_retries=1), on_retry=told.append)
+    (group,) = asyncio.run(last.run_groups([("g", TASK)], group_size=1))
+    assert ([t.attempt for t in told], group.trajectories[0].attempt, group.rewards()) == ([0], 1, [None])
 
 
 def test_too_many_failures_stop_the_run_with_the_commonest_cause(tokenizer: PreTrainedTokenizerBase) -> None:

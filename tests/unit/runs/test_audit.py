@@ -178,6 +178,18 @@ def a_positive_logprob(run: Path, stored: Stored) -> None:
 def a_stale_version(run: Path, stored: Stored) -> None:
     for turn in stored.row()["turns"]:
         turn["version_first"] = turn["version_last"] = 0
+        stored.arrays["versions"][slice(*turn["completion"])] = 0
+
+
+@plant("ledger", "turns", "logprobs")
+def a_stale_version_of_one_token(run: Path, stored: Stored) -> None:
+    spans = (turn["completion"] for row in stored.rows for turn in row["turns"])
+    stored.arrays["versions"][next(start + 1 for start, end in spans if end - start > 2)] = 0
+
+
+@plant("masks")
+def a_version_on_context(run: Path, stored: Stored) -> None:
+    stored.arrays["versions"][stored.row()["turns"][0]["context"][0]] = 1
 
 
 @plant("groups")

@@ -8,6 +8,7 @@ from turnwise.config.load import load_config
 from turnwise.core.errors import EngineError
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.workers import WorkerEngine
 from turnwise.rollout.loop import Sampling
 from turnwise.runs.build import build_engine, build_system
 
@@ -27,6 +28,10 @@ def test_the_recipe_reaches_engine_and_sampling() -> None:
         engine = build_engine(load_config([TINY], [*settings, override]), system.model, system.tokenizer)
         assert isinstance(engine, kind)
         assert not getattr(engine, "is_fused", False)
+    workers = build_engine(load_config([TINY], [*settings, "engine.num_workers=2"]), system.model, system.tokenizer)
+    assert isinstance(workers, WorkerEngine)
+    assert workers.is_fused
+    assert workers.worker_pids() == []  # they start with the first request
 
 
 def test_a_model_whose_attention_is_not_turnwises_is_refused_by_the_paged_engine() -> None:

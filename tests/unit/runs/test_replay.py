@@ -1,6 +1,7 @@
 """Replaying stored trajectories: a changed tool is found, one that cannot be repeated is not blamed, and nothing is guessed."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -31,7 +32,7 @@ from turnwise.core.types import (
     to_ids,
 )
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.runs.replay import Replayed, check_rendering, replay_trajectory
+from turnwise.runs.replay import SLOW_CALL_S, Replayed, check_rendering, replay_trajectory
 
 TASK = Task(environment="adder", prompt=(text_message("user", "add"),), payload={})
 
@@ -180,7 +181,20 @@ def test_a_slow_call_may_have_met_a_deadline() -> None:
     turns = [replace(turn, tool_records=tuple(replace(r, seconds=4.0) for r in turn.tool_records)) for turn in slow.turns]
     found = replayed(replace(slow, turns=tuple(turns)), AdderFamily(lambda number: 0))
     assert found.breaches == []
-    assert [check for check, _ in found.not_checked] == ["tools"]
+    assert [check for check, _ in found.not_checked] == ["tools", "rewards"]
+
+
+def test_a_call_that_was_slow_only_the_first_time_is_looked_at_again() -> None:
+    """What runs the tool may have to start first, which takes longer than a call."""
+    calls = count()
+
+    def start_and_answer(number: int) -> int:
+        if not next(calls):
+            time.sleep(SLOW_CALL_S + 0.05)
+        return 7
+
+    [(check, text)] = replayed(play(double), AdderFamily(start_and_answer)).breaches
+    assert (check, text) == ("tools", """turn 0: add({"number": 1}) gives '7', on record is '2'""")
 
 
 def test_rewards_are_recomputed_where_the_environment_allows_it() -> None:

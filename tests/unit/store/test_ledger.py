@@ -33,11 +33,11 @@ from turnwise.store.ledger import (
     DropReason,
     LedgerError,
     append_ledger,
-    digest_advantages,
     load_ledgers,
     reconcile,
 )
 from turnwise.store.run_folder import LEDGER, RunFolder
+from turnwise.store.sampled import digest_advantages, digest_tokens
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
 
@@ -252,3 +252,72 @@ def test_any_tree_balances_and_any_missing_sample_is_found(data: st.DataObject) 
     lost = data.draw(st.integers(0, len(samples) - 1))
     with pytest.raises(LedgerError, match="neither train nor are dropped"):
         reconcile(1, [make_group(tree)], [samples[:lost] + samples[lost + 1 :]], version=4)
+
+
+def test_attempts_that_were_thrown_away_are_sampled_and_dropped(tmp_path: Path) -> None:
+    """3 tokens of the attempt that counts, 2 + 1 of the one before it; one that sampled nothing has no account."""
+    hung = Invalid(reason="hung", retryable=True)
+    first = make_trajectory(0, make_turn(None, [1, 2, 3], [4, 5]), make_turn(0, [6], [7]), reward=hung)
+    nothing = replace(make_trajectory(1, reward=hung), attempt=0)
+    groups = [make_group(replace(LINEAR, attempt=1), replace(OTHER, attempt=1))]
+    ledger = reconcile(7, groups, [[flatten(LINEAR), flatten(OTHER)]], version=4, retried=[first, nothing])
+    assert (ledger.sampled, ledger.trained, ledger.dropped) == (7, 4, {"retried": 3})
+    assert [(e.member, e.attempt, e.sampled) for e in ledger.entries] == [(0, 1, 3), (1, 1, 1), (0, 0, 3)]
+    append_ledger(tmp_path, ledger)
+    assert load_ledgers(tmp_path) == {7: ledger}
+
+
+@pytest.mark.parametrize(
+    ("retried", "words"),
+    [
+        ([replace(LINEAR, attempt=1)], "attempt 1 is accounted for twice, or is not before the one that counts"),
+        ([LINEAR, LINEAR], "attempt 0 is accounted for twice"),
+        ([replace(LINEAR, member=5)], "attempt 0 was retried, and no attempt of this member is left"),
+    ],
+)
+def test_an_attempt_is_thrown_away_once_and_for_another(retried: list[Trajectory], words: str) -> None:
+    groups = [make_group(replace(LINEAR, attempt=1), OTHER)]
+    with pytest.raises(LedgerError, match=words):
+        reconcile(7, groups, [[flatten(LINEAR), flatten(OTHER)]], version=4, retried=retried)
+
+
+def with_completion(**changes: object) -> Trajectory:
+    """LINEAR whose first reply, tokens 4 and 5 of version 4, was sampled in another way."""
+    first, second = LINEAR.turns
+    return replace(LINEAR, turns=(replace(first, completion=replace(first.completion, **changes)), second))
+
+
+def test_every_token_must_be_fresh_enough() -> None:
+    """A reply that began under version 3 and ended under 4."""
+    mixed = with_completion(version_first=3, versions=to_ids([3, 4]))
+    with pytest.raises(LedgerError, match=r"turn 0 was sampled by weight version 3\.\.4, version 4 trains with max_staleness 0"):
+        reconcile(7, [make_group(mixed)], [[flatten(mixed)]], version=4)
+    assert reconcile(7, [make_group(mixed)], [[flatten(mixed)]], version=4, max_staleness=1).trained == 3
+    # What stands in the middle counts, too.
+    hidden = with_completion(versions=to_ids([4, 2]))
+    with pytest.raises(LedgerError, match=r"weight version 2\.\.4"):
+        reconcile(7, [make_group(hidden)], [[flatten(hidden)]], version=4, max_staleness=1)
+
+
+def test_what_a_grammar_cut_trains_with_the_whole_distribution() -> None:
+    """Sampled at -0.1 and -0.2 of what the grammar left, which is -0.4 and -0.5 of everything: the trainer sees the latter."""
+    guided = with_completion(logprobs=to_floats([-0.1, -0.2]), full_logprobs=to_floats([-0.4, -0.5]))
+    assert reconcile(7, [make_group(guided)], [[flatten(LINEAR)]], version=4).trained == 3
+    cut = replace(flatten(LINEAR), behavior_logprobs=to_floats([0, 0, 0, -0.1, -0.2, 0, 0, -0.8]))
+    with pytest.raises(LedgerError, match=r"log-probability of sampled token 0 of turn 0 is -0.1"):
+        reconcile(7, [make_group(guided)], [[cut]], version=4)
+
+
+def test_the_digest_knows_versions_and_whole_distributions_but_not_how_versions_were_said() -> None:
+    plain = digest_tokens(LINEAR)
+    assert digest_tokens(with_completion(versions=to_ids([4, 4]))) == plain, "as runs wrote it that kept no versions per token"
+    others = [
+        digest_tokens(with_completion(**changes))
+        for changes in (
+            {"versions": to_ids([4, 5]), "version_last": 5},
+            {"version_last": 5},
+            {"full_logprobs": to_floats([-0.4, -0.5])},
+            {"full_logprobs": to_floats([-0.4, -0.6])},
+        )
+    ]
+    assert len({plain, *others}) == 5

@@ -30,6 +30,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.store.sampled import digest_tokens, spell_versions, token_versions
 from turnwise.store.trajectories import load_arrays, load_groups, load_rows, save_group_batch
 
 # Any code point, halves of surrogate pairs included: tools return what they like.
@@ -54,6 +55,12 @@ rewards = st.builds(Invalid, reason=texts, retryable=st.booleans()) | st.builds(
 @st.composite
 def turns(draw: st.DrawFn, index: int) -> Turn:
     ids = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4))
+
+    def per_token(numbers: st.SearchStrategy[float]) -> st.SearchStrategy[list[float]]:
+        return st.lists(numbers, min_size=len(ids), max_size=len(ids))
+
+    versions = draw(st.none() | per_token(st.integers(0, 2)))
+    full_logprobs = draw(st.none() | per_token(st.floats(width=32)))
     return Turn(
         parent=draw(st.none() | st.integers(0, index - 1)) if index else None,
         context_ids=to_ids(draw(st.lists(st.integers(0, 2**31 - 1), max_size=4))),
@@ -61,8 +68,10 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
             token_ids=to_ids(ids),
             logprobs=to_floats(draw(st.lists(st.floats(width=32), min_size=len(ids), max_size=len(ids)))),
             finish_reason=draw(st.sampled_from(FinishReason)),
-            version_first=draw(st.integers(0, 9)),
-            version_last=draw(st.integers(0, 9)),
+            version_first=draw(st.integers(0, 9)) if versions is None else versions[0],
+            version_last=draw(st.integers(0, 9)) if versions is None else versions[-1],
+            versions=None if versions is None else to_ids(versions),
+            full_logprobs=None if full_logprobs is None else to_floats(full_logprobs),
         ),
         message=draw(messages),
         observations=tuple(draw(st.lists(messages, max_size=1))),
@@ -117,6 +126,11 @@ def assert_equal(found: list[TrajectoryGroup], expected: list[TrajectoryGroup]) 
                 assert same_bits(s.context_ids, t.context_ids)
                 assert same_bits(c.token_ids, d.token_ids)
                 assert same_bits(c.logprobs, d.logprobs)
+                spelled = [None if v is None else v.tolist() for v in (c.versions, spell_versions(d))]
+                assert spelled[0] == spelled[1], "versions that are all the first's are not spelled out"
+                assert (c.full_logprobs is None) == (d.full_logprobs is None)
+                assert c.full_logprobs is None or d.full_logprobs is None or same_bits(c.full_logprobs, d.full_logprobs)
+                assert digest_tokens(x) == digest_tokens(y)
 
 
 @settings(max_examples=50, deadline=None)
@@ -204,3 +218,31 @@ def test_damage_is_named(tmp_path: Path, suffix: str) -> None:
     path.unlink()
     with pytest.raises(StoreError, match=rf"s\{suffix} cannot be read"):
         load_groups(tmp_path, "s")
+
+
+def group_of(completion: Completion) -> TrajectoryGroup:
+    turn = Turn(parent=None, context_ids=to_ids([1]), completion=completion, message=text_message("assistant", ""))
+    task = Task(environment="none", prompt=(), payload={}, id="t")
+    trajectory = Trajectory(task_id="t", group_id="g", member=0, turns=(turn,), stop=StopReason.DONE, reward=Scored(total=1.0))
+    return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
+
+
+@pytest.mark.parametrize(("last", "expected"), [(3, [3, 3]), (4, None)])
+def test_a_batch_from_before_versions_per_token_is_read(tmp_path: Path, last: int, expected: list[int] | None) -> None:
+    """One version for all tokens is known; of several nobody said which token is whose."""
+    completion = Completion(
+        token_ids=to_ids([5, 6]), logprobs=to_floats([-1, -2]), finish_reason=FinishReason.STOP, version_first=3, version_last=last
+    )
+    group = group_of(completion)
+    save_group_batch(tmp_path, "step_000001", [group], advantages=None, decode=None)
+    with np.load(tmp_path / "step_000001.npz") as data:
+        old = {name: data[name] for name in ("token_ids", "loss_mask", "logprobs", "advantages", "turn_index")}
+    np.savez(tmp_path / "step_000001.npz", **old)
+    rows = (tmp_path / "step_000001.jsonl").read_text()
+    (tmp_path / "step_000001.jsonl").write_text(rows.replace(', "guided": false', ""))
+    assert "guided" not in (tmp_path / "step_000001.jsonl").read_text()
+    assert load_arrays(tmp_path, "step_000001").keys() == old.keys()
+    [found], _ = load_groups(tmp_path, "step_000001")
+    versions = token_versions(found.trajectories[0].turns[0].completion)
+    assert (versions if versions is None else versions.tolist()) == expected
+    assert digest_tokens(found.trajectories[0]) == digest_tokens(group.trajectories[0])

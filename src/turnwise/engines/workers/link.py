@@ -1,0 +1,160 @@
+"""One engine worker as the training process sees it: its process, the socket to it, and who waits for an answer.
+
+Every wait ends: with an answer, with the worker, or when it has said nothing for too long, which ends the worker. Knows nothing about
+routing or versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import torch.multiprocessing as multiprocessing
+from transformers import PreTrainedModel
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
+from turnwise.engines.workers.process import run_worker
+
+END_S = 5.0
+"""How long a killed process may take to be gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlan:
+    """What every worker is started with."""
+
+    model: PreTrainedModel
+    """Its parameters are in shared memory."""
+    settings: Mapping[str, Any]
+    """Of `PagedEngine`."""
+    start_s: float
+    """Longest time from the start of a process to its first word."""
+    silence_s: float
+    """Longest time that a worker with something to do says nothing: longer than any single step."""
+
+
+class Link:
+    """A running worker. Lives on one event loop."""
+
+    def __init__(self, process: SpawnProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float) -> None:
+        self.name = f"{process.name} (process {process.pid})"
+        self.pid = process.pid
+        self._process = process
+        self._reader, self._writer = reader, writer
+        self._silence_s = silence_s
+        self._heard = asyncio.get_running_loop().time()
+        self._numbers = itertools.count(READY_ID + 1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._reason: str | None = None
+        self._tasks = [asyncio.create_task(self._watch())]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker is there."""
+        return self._reason is None
+
+    async def hear_ready(self, start_s: float) -> None:
+        """Wait for its first word. Raises EngineError, with the worker ended, when it is not ready in `start_s`."""
+        ready = self._waiting[READY_ID] = asyncio.get_running_loop().create_future()
+        self._tasks.append(asyncio.create_task(self._read()))
+        try:
+            await asyncio.wait_for(ready, start_s)
+        except TimeoutError:
+            self.end(f"was not ready after {start_s:g} s")
+            raise EngineError(f"{self.name} {self._reason}; the machine may be overloaded") from None
+        except (EngineError, asyncio.CancelledError):
+            self.end("could not start")
+            raise
+        finally:
+            del self._waiting[READY_ID]
+
+    async def ask(self, kind: str, **fields: Any) -> Any:
+        """The answer. Raises EngineError: what the worker said, or that it ended. Cancelling also cancels the request in the worker."""
+        if self._reason is not None:
+            raise EngineError(f"{self.name} {self._reason}")
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            self._heard = loop.time()
+        number = next(self._numbers)
+        future = self._waiting[number] = loop.create_future()
+        try:
+            with boundary(EngineError, f"{self.name} cannot be told what is not plain data"):
+                self.tell(kind, id=number, **fields)
+            return await future
+        except asyncio.CancelledError:
+            self.tell("cancel", request=number)
+            raise
+        finally:
+            del self._waiting[number]
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Say something that has no answer. Messages arrive in the order they were said; to a worker that ended, nothing does."""
+        if self._reason is None:
+            self._writer.write(encode_message({"kind": kind, **fields}))
+
+    def end(self, reason: str) -> None:
+        """Kill the worker; whoever waits gets EngineError with `reason`, which goes on from the worker's name."""
+        if self._reason is not None:
+            return
+        self._reason = reason
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._process.kill()
+        self._process.join(END_S)
+        # The transport goes on writing what is queued unless it is told to drop it.
+        self._writer.transport.abort()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(EngineError(f"{self.name} {reason}"))
+
+    async def _read(self) -> None:
+        while (message := await read_message(self._reader)) is not None:
+            self._heard = asyncio.get_running_loop().time()
+            future = self._waiting.get(message.get("id", -1))
+            if future is None or future.done():
+                continue
+            if "error" in message:
+                future.set_exception(EngineError(message["error"]))
+            else:
+                future.set_result(message["answer"])
+        self._process.join(END_S)
+        status = self._process.exitcode
+        how = f"was ended by signal {-status}" if status and status < 0 else f"ended with status {status}"
+        self.end(f"{how}; its requests are lost, and the next ones get a new worker")
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._silence_s / 8)
+            if self._waiting and READY_ID not in self._waiting and loop.time() - self._heard > self._silence_s:
+                self.end(f"said nothing for {self._silence_s:g} s and was ended; its requests are lost, and the next ones get a new worker")
+                return
+
+
+async def start_link(name: str, plan: WorkerPlan) -> Link:
+    """Start a worker and wait until it is ready. Raises EngineError when it is not in `plan.start_s`, or cannot be started at all.
+
+    The process lives no longer than the thread that runs this.
+    """
+    ours, theirs = socket.socketpair()
+    process = multiprocessing.get_context("spawn").Process(
+        target=run_worker, args=(theirs, os.getpid(), plan.model, plan.settings, plan.silence_s / 8), name=name, daemon=True
+    )
+    with contextlib.closing(theirs), boundary(EngineError, f"{name} cannot be started"):
+        process.start()
+    try:
+        link = Link(process, *await asyncio.open_connection(sock=ours), silence_s=plan.silence_s)
+    except BaseException:
+        process.kill()
+        raise
+    await link.hear_ready(plan.start_s)
+    return link

@@ -1,0 +1,78 @@
+"""What the training process and an engine worker say to each other: plain JSON, each message after its length in four bytes.
+
+A number comes back as the same float in every bit (Python writes the shortest text that reads back equal). Nothing that a model produced is
+ever unpickled. Knows nothing about processes.
+
+To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, `statistics`, each with an `id` where an answer is expected.
+From it: `{"id", "answer"}`, `{"id", "error"}`, and `{}` as a sign of life. The first answer, id 0, says that the worker is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from turnwise.core.types import Completion, FinishReason, Grammar, IntArray, SamplingParams, to_floats, to_ids
+
+READY_ID = 0
+"""The answer of this id says that the worker is ready."""
+_LENGTH = struct.Struct(">I")
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
+    """Length and JSON. Raises TypeError for what is not plain data."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """The next message; None when the other side is gone, also in the middle of one."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        message: dict[str, Any] = json.loads(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return message
+
+
+def encode_request(prompt_ids: IntArray, params: SamplingParams, session: str) -> dict[str, Any]:
+    """The fields of `generate`."""
+    return {"prompt_ids": prompt_ids.tolist(), "params": asdict(params), "session": session}
+
+
+def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams, str]:
+    """What `encode_request` was given."""
+    params = dict(fields["params"])
+    grammar = params.pop("grammar")
+    for name in ("stop", "stop_token_ids"):
+        params[name] = tuple(params[name])
+    return to_ids(fields["prompt_ids"]), SamplingParams(grammar=Grammar(**grammar) if grammar else None, **params), fields["session"]
+
+
+def encode_completion(completion: Completion) -> dict[str, Any]:
+    """The answer to `generate`."""
+    lists = {name: getattr(completion, name) for name in ("token_ids", "logprobs", "versions", "full_logprobs")}
+    return {
+        **{name: None if values is None else values.tolist() for name, values in lists.items()},
+        "finish_reason": completion.finish_reason.value,
+        "version_first": completion.version_first,
+        "version_last": completion.version_last,
+    }
+
+
+def decode_completion(fields: Mapping[str, Any]) -> Completion:
+    """What `encode_completion` was given."""
+    versions, full = fields["versions"], fields["full_logprobs"]
+    return Completion(
+        token_ids=to_ids(fields["token_ids"]),
+        logprobs=to_floats(fields["logprobs"]),
+        finish_reason=FinishReason(fields["finish_reason"]),
+        version_first=fields["version_first"],
+        version_last=fields["version_last"],
+        versions=None if versions is None else to_ids(versions),
+        full_logprobs=None if full is None else to_floats(full),
+    )

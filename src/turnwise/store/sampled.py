@@ -1,0 +1,63 @@
+"""What was sampled, as the ledger, training and the audit read it: log-probabilities that train, versions per token, digests.
+
+Pure functions of completions and trajectories.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnwise.core.types import Completion, FloatArray, IntArray, Trajectory, to_ids
+
+
+def training_logprobs(completion: Completion) -> FloatArray:
+    """`[N]` log-probabilities under the policy that trains: those of the whole distribution where a grammar cut the sampler's."""
+    return completion.logprobs if completion.full_logprobs is None else completion.full_logprobs
+
+
+def token_versions(completion: Completion) -> IntArray | None:
+    """`[N]` weight version of every token; None where they are several and were not recorded token by token."""
+    if completion.versions is not None:
+        return completion.versions
+    if completion.version_first != completion.version_last:
+        return None
+    return to_ids(np.full(len(completion.token_ids), completion.version_first))
+
+
+def spell_versions(completion: Completion) -> IntArray | None:
+    """The versions of a completion that has several; None where every token has the first's, however that was said."""
+    versions = completion.versions
+    if versions is None or (versions == completion.version_first).all():
+        return None
+    return versions
+
+
+def digest_tokens(trajectory: Trajectory) -> str:
+    """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of every turn.
+
+    Log-probabilities of the whole distribution count where there are any, and versions one by one where they differ.
+    """
+    digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.attempt}".encode())
+    for turn in trajectory.turns:
+        completion = turn.completion
+        sizes = f"{turn.parent} {len(turn.context_ids)} {len(completion.token_ids)} {completion.version_first} {completion.version_last}"
+        digest.update(sizes.encode())
+        for array in (turn.context_ids, completion.token_ids, completion.logprobs):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for name, more in (("versions", spell_versions(completion)), ("full", completion.full_logprobs)):
+            if more is not None:
+                digest.update(name.encode() + np.ascontiguousarray(more).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def digest_advantages(advantages: Sequence[FloatArray | None] | None) -> str:
+    """16 hexadecimal digits of the advantages per turn, float32; None (the turn, or all of it, does not train) counts as such."""
+    digest = hashlib.sha256()
+    for values in advantages or ():
+        digest.update(b"none" if values is None else np.ascontiguousarray(values, dtype=np.float32).tobytes())
+        digest.update(b"|")
+    trains = any(values is not None for values in advantages or ())
+    return digest.hexdigest()[:16] if trains else "none"

@@ -1,0 +1,88 @@
+"""Messages: what is sent is what arrives, every bit of it."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, to_floats, to_ids
+from turnwise.engines.workers.messages import (
+    decode_completion,
+    decode_request,
+    encode_completion,
+    encode_message,
+    encode_request,
+    read_message,
+)
+
+
+def carry(message: dict[str, object]) -> dict[str, object] | None:
+    """Through the bytes of one message."""
+
+    async def read() -> dict[str, object] | None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(encode_message(message))
+        reader.feed_eof()
+        return await read_message(reader)
+
+    return asyncio.run(read())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(max_value=0, width=32), st.integers(0, 9)), min_size=1, max_size=20),
+    st.booleans(),
+)
+def test_completions_arrive_in_every_bit(rows: list[tuple[int, float, int]], full: bool) -> None:
+    ids, logprobs, versions = zip(*rows, strict=True)
+    sent = Completion(
+        token_ids=to_ids(ids),
+        logprobs=to_floats(logprobs),
+        finish_reason=FinishReason.STOP,
+        version_first=min(versions),
+        version_last=max(versions),
+        versions=to_ids(versions),
+        full_logprobs=to_floats(logprobs) if full else None,
+    )
+    message = carry(encode_completion(sent))
+    assert message is not None
+    got = decode_completion(message)
+    assert got.finish_reason is FinishReason.STOP
+    assert (got.version_first, got.version_last) == (sent.version_first, sent.version_last)
+    for name in ("token_ids", "logprobs", "versions", "full_logprobs"):
+        mine, theirs = getattr(got, name), getattr(sent, name)
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            assert mine.dtype == theirs.dtype
+            assert mine.tobytes() == theirs.tobytes()
+
+
+def test_requests_arrive_as_they_were() -> None:
+    params = SamplingParams(
+        max_tokens=7,
+        temperature=0.1 + 0.2,
+        top_p=1 / 3,
+        stop=("\ud800 half a pair", "\n"),
+        stop_token_ids=(1, 2),
+        seed=2**63 + 1,
+        grammar=Grammar(kind="regex", text="[^é]+"),
+    )
+    message = carry(encode_request(to_ids([5, 0, 2**31 - 1]), params, "g/0/0.1"))
+    assert message is not None
+    ids, got, session = decode_request(message)
+    assert ids.tolist() == [5, 0, 2**31 - 1]
+    assert ids.dtype == np.int32
+    assert got == params
+    assert session == "g/0/0.1"
+
+
+@pytest.mark.parametrize("length", range(12))
+def test_a_message_that_breaks_off_is_no_message(length: int) -> None:
+    async def read() -> object:
+        reader = asyncio.StreamReader()
+        reader.feed_data(encode_message({"a": "bcd"})[:length])
+        reader.feed_eof()
+        return await read_message(reader)
+
+    assert asyncio.run(read()) is None
