@@ -17,6 +17,7 @@ from turnwise.core.protocols import StepResult
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, RewardPart, StopReason, Task, ToolCall, text_message
 from turnwise.environments.tool_calls.problems import Api
+from turnwise.environments.tool_calls.words import SLOTS
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.tool_rl import Call, Granularity, compute_correctness, compute_tool_rl_reward
 from turnwise.tools.tool import Tool
@@ -93,7 +94,6 @@ class ToolCallsEnvironment(ToolEnvironment):
         self._rules = rules
         self._task_id = ""
         self._gold: list[Call] = []
-        self._slots: set[str] = set()
         self._missing: set[str] = set()
         self._reply: Message | None = None
 
@@ -102,7 +102,6 @@ class ToolCallsEnvironment(ToolEnvironment):
         self._task_id = task.id
         self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
         apis = hide_names(read_apis(task), self._rules.schema, seed)
-        self._slots = {slot for api in apis for _, slot in api.parameters}
         self._missing = {task.payload["missing"]} - {None}
         self._tools = {api.name: Tool(spec=api.to_spec(), function=_accept) for api in apis}
         return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
@@ -118,7 +117,7 @@ class ToolCallsEnvironment(ToolEnvironment):
         """Parts `format`, `correctness`, `question` (their sum is the total) and `success`.
 
         Well formed is a reply of calls alone where calls are wanted, of words alone where none is. `question` is ours and not ToolRL's,
-        whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all slots of the API, exactly the one that
+        whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all slots there are, exactly the one that
         is missing, or none where nothing is missing because no tool fits. Success: well formed, and the calls are exactly the gold ones
         in any order, or else `question` is 1. A reply that a limit cut off counts as malformed, without calls.
         """
@@ -135,7 +134,7 @@ class ToolCallsEnvironment(ToolEnvironment):
             question = 0.0
             success = well_formed and compute_correctness(predicted, self._gold, granularity="coarse", scale=1.0) == 1.0
         else:
-            named = self._slots.intersection(re.findall(r"\w+", reply.text)) if reply is not None else set()
+            named = set(SLOTS).intersection(re.findall(r"\w+", reply.text)) if reply is not None else set()
             success = well_formed and named == self._missing
             question = float(success)
         parts = (*reward.parts, RewardPart(name="question", value=question), RewardPart(name="success", value=float(success)))
