@@ -2,7 +2,8 @@
 
     python benchmarks/toolrl.py [a.b=value ...] [--seeds 0 1 2] [--granularities fine coarse] [--output runs/benchmark]
 
-Trains `recipes/toolrl/tiny.toml` once per seed and granularity; the warm-up of a seed is the same for all of them. Prints two Markdown
+Trains `recipes/toolrl/tiny.toml` once per seed and granularity; the first granularity of a seed makes its warm-up, the others start from
+the same checkpoint. Prints two Markdown
 tables: exact calls by kind of request, and how fast each reward got there. Every number comes from the run folders, which are kept.
 """
 
@@ -36,6 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = []
     for seed in arguments.seeds:
+        warmed: list[str] = []
         for granularity in arguments.granularities:
             overrides = [
                 f"run.seed={seed}",
@@ -43,9 +45,11 @@ def main() -> None:
                 f"run.name=toolrl_{granularity}",
                 f"environment.args.granularity={granularity}",
                 *arguments.overrides,
+                *warmed,
             ]
             run = run_train(load_config([RECIPE], overrides), resume=None, display=False)
             print(f"{run}", file=sys.stderr)
+            warmed = warmed or [f"model.path={run / 'checkpoints' / 'step_000000'}", "sft.steps=0"]
             results.append({"seed": seed, "granularity": granularity, **measure(run)})
     print(to_markdown(results))
 

@@ -37,7 +37,7 @@ class ToolCalls:
         granularity: Granularity = "fine",
         scale: float = 3.0,
         naive_skill: float = 0.1,
-        naive_refusals: float = 0.35,
+        naive_tact: float = 0.35,
         tool_timeout_s: float = 10.0,
         max_observation_chars: int = 4000,
     ) -> None:
@@ -55,7 +55,7 @@ class ToolCalls:
             granularity: How partly right calls are paid: "fine" (ToolRL), "refined", "intermediate" or "coarse".
             scale: Correctness lies in [-scale, scale]; ToolRL's is 3.
             naive_skill: Probability that the naive policy makes all calls of a request that takes several.
-            naive_refusals: Probability that it asks or declines where no call is right.
+            naive_tact: Probability that it says the right thing where no call is right.
             tool_timeout_s: Seconds a call may take; the calls here take none.
             max_observation_chars: Longest answer of a tool.
 
@@ -71,7 +71,7 @@ class ToolCalls:
         check_number("max_parameters", max_parameters, int, 2, MAX_PARAMETERS)
         check_number("num_words", num_words, int, MIN_WORDS, MAX_WORDS)
         check_number("scale", scale, float, 1e-6, 1e6)
-        for name, share in (("naive_skill", naive_skill), ("naive_refusals", naive_refusals)):
+        for name, share in (("naive_skill", naive_skill), ("naive_tact", naive_tact)):
             check_number(name, share, float, 0.0, 1.0)
         check_number("tool_timeout_s", tool_timeout_s, float, 1e-3, 86_400.0)
         check_number("max_observation_chars", max_observation_chars, int, 1, 2**40)
@@ -79,7 +79,7 @@ class ToolCalls:
         self._min_parameters, self._max_parameters = min_parameters, max_parameters
         self._num_words, self._shuffle_slots = num_words, shuffle_slots
         self._kinds = check_weights("kinds", kinds, tuple(NUM_CALLS))
-        self._naive_skill, self._naive_refusals = naive_skill, naive_refusals
+        self._naive_skill, self._naive_tact = naive_skill, naive_tact
         self._rules = Rules(
             prompt=prompt,
             schema=schema,
@@ -133,7 +133,7 @@ class ToolCalls:
         policies: dict[str, ScriptedPolicy] = {
             "oracle": OraclePolicy(),
             "random": RandomPolicy(),
-            "naive": NaivePolicy(self._naive_skill, self._naive_refusals),
+            "naive": NaivePolicy(self._naive_skill, self._naive_tact),
         }
         if name not in policies:
             raise ConfigError(f"policy {name!r} is unknown; use one of {', '.join(policies)}")

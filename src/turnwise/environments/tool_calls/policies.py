@@ -18,8 +18,6 @@ from turnwise.environments.tool_calls.problems import Api, Wish
 from turnwise.rewards.tool_rl import Call
 
 DECLINE = "no tool fits"
-NONE = "none"
-"""The demonstrator's word for a value that the request does not give."""
 
 _API = re.compile(r"^(?: [a-z]+\d+){2,}$", re.MULTILINE)
 _REQUEST = re.compile(r"^Request : (.+) \.$", re.MULTILINE)
@@ -90,6 +88,11 @@ def to_call(api: Api, wish: Wish) -> Call:
     return api.name, {name: given[slot] for name, slot in api.parameters if slot in given}
 
 
+def ask_for(api: Api | None, slot: str) -> str:
+    """A question: what the tool wants, and what of it is asked for, so that a small model can read its own words back."""
+    return f"{api.text} which {slot}" if api is not None else f"which {slot}"
+
+
 class OraclePolicy:
     """Makes every call the request takes; asks back where a value is missing; declines where no tool fits."""
 
@@ -103,8 +106,7 @@ class OraclePolicy:
                 return words_message(DECLINE)
             missing = find_missing(api, wish)
             if missing is not None:
-                # First what the tool wants, then what of it the request lacks: a small model reads its own words back.
-                return words_message(f"{api.text} which {missing}")
+                return words_message(ask_for(api, missing))
             calls.append(to_call(api, wish))
         return calls_message(calls)
 
@@ -122,26 +124,28 @@ class RandomPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how a call is written and where its words come from, and mostly makes exactly one call.
+    """The demonstrator: it shows how a call is written, where its words come from, and where none is right; the rest it gets wrong.
 
     A request for one call it always gets right. Of several calls it makes only the first, except that with probability `skill` it makes
-    all. Where no call is right it asks or declines with probability `refusals`, and else calls something: with `NONE` for a value that
-    was not given, and the first tool when none fits. It refuses nothing that can be done.
+    all. Where no call is right it makes none; with probability `tact` it says the right thing, and else it asks for what the request gives.
     """
 
-    def __init__(self, skill: float, refusals: float) -> None:
+    def __init__(self, skill: float, tact: float) -> None:
         """Both are probabilities."""
         self._skill = skill
-        self._refusals = refusals
+        self._tact = tact
         self._oracle = OraclePolicy()
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The right reply, or one with the mistakes of the class."""
         right = self._oracle.reply(task, messages, rng)
-        if rng.random() < (self._skill if right.tool_calls else self._refusals):
+        if rng.random() < (self._skill if right.tool_calls else self._tact):
             return right
         reading = Reading.of(task, messages)
         wish = reading.wishes[0]
-        api = reading.api_for(wish) or reading.apis[0]
-        given = dict(wish.values)
-        return calls_message([(api.name, {name: given.get(slot, NONE) for name, slot in api.parameters})])
+        api = reading.api_for(wish)
+        if right.tool_calls:
+            assert api is not None
+            return calls_message([to_call(api, wish)])
+        slot, _ = wish.values[0]
+        return words_message(ask_for(api, slot))

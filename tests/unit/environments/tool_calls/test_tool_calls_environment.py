@@ -86,28 +86,27 @@ def test_the_demonstrator_gets_single_calls_right_and_the_rest_as_often_as_it_is
     for kind, low, high in (("2calls", 0.03, 0.17), ("3calls", 0.03, 0.17), ("missing", 0.24, 0.46), ("irrelevant", 0.24, 0.46)):
         assert low <= measure("naive", 300, kinds={kind: 1.0}) <= high
         for share in (0.0, 1.0):
-            assert measure("naive", kinds={kind: 1.0}, naive_skill=share, naive_refusals=share) == share
+            assert measure("naive", kinds={kind: 1.0}, naive_skill=share, naive_tact=share) == share
 
 
-def test_the_demonstrator_makes_one_call_and_writes_none_for_what_was_not_given() -> None:
-    policy = NaivePolicy(skill=0.0, refusals=0.0)
+def test_the_demonstrator_makes_one_call_and_where_none_is_right_asks_for_what_is_given() -> None:
+    policy = NaivePolicy(skill=0.0, tact=0.0)
     for kind in NUM_CALLS:
         family = ToolCalls(prompt="short", kinds={kind: 1.0})
         for index in range(40):
             task = family.task("train", index)
-            (call,) = policy.reply(task, task.prompt, Random(index)).tool_calls
-            made = json.loads(call.arguments)
-            first = task.payload["apis"][0]
-            if kind == "irrelevant":
-                assert (call.name, set(made.values())) == (first["name"], {"none"})
-            else:
-                assert list(made.values()).count("none") == (kind == "missing")
+            reply = policy.reply(task, task.prompt, Random(index))
             if NUM_CALLS[kind]:
-                assert (call.name, made) == gold(task)[0]
+                (call,) = reply.tool_calls
+                assert (call.name, json.loads(call.arguments)) == gold(task)[0]
+            else:
+                given, _ = Reading.of(task, task.prompt).wishes[0].values[0]
+                assert not reply.tool_calls
+                assert reply.text.endswith(f"which {given} </answer>")
 
 
-@pytest.mark.parametrize("refusals", [0.0, 1.0])
-def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refusals: float) -> None:
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refuses: bool) -> None:
     """What the goal of 90% is worth: with the recipe's kinds, no way to treat all requests for one thing alike comes near it."""
     kinds = tomllib.loads(RECIPE.read_text())["environment"]["args"]["kinds"]
     family = ToolCalls(prompt="short", kinds=kinds)
@@ -116,10 +115,10 @@ def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refusals:
         task = family.task("heldout", index)
         right = family.policy("oracle").reply(task, task.prompt, Random(0))
         single = len(Reading.of(task, task.prompt).wishes) == 1
-        naive = NaivePolicy(skill=1.0, refusals=0.0).reply(task, task.prompt, Random(0))
         missing = task.payload["missing"]
         refusal = words_message(f"which {missing}" if missing else "no tool fits")
-        reply = (refusal if refusals else naive) if single else right
+        eager = calls_message([(task.payload["apis"][0]["name"], {})])
+        reply = (refusal if refuses else right if right.tool_calls else eager) if single else right
         successes += play(family, task, reply)[0].part("success") or 0.0
     assert 0.4 < successes / 300 <= 0.8
 

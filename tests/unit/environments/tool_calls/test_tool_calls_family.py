@@ -56,7 +56,7 @@ def test_a_control_or_a_reward_changes_no_task() -> None:
         ({"shuffle_slots": 1}, "shuffle_slots=1"),
         ({"schema": "off"}, "schema='off'.*'blanked'"),
         ({"granularity": "exact"}, "granularity='exact'.*'coarse'"),
-        ({"naive_refusals": 1.5}, "naive_refusals=1.5"),
+        ({"naive_tact": 1.5}, "naive_tact=1.5"),
         ({"scale": float("nan")}, "scale=nan"),
         ({"prompt": "long"}, "prompt='long'"),
     ],
