@@ -1,10 +1,12 @@
-"""Settings every test runs under: one thread per process, no network look-ups, no deadline for generated examples."""
+"""Settings every test runs under: one thread per process, no GPU, no network look-ups, no deadline for generated examples."""
 
 import os
 
 # Before torch is imported anywhere: workers of a parallel test run must not fight over cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+# What is exact is so on the CPU: `model.device = "auto"` must not find a GPU, unless whoever runs the tests names one.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

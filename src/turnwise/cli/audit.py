@@ -14,6 +14,7 @@ def audit(
     replay_tools: Annotated[
         bool, typer.Option("--replay-tools", help="Also run every recorded tool call again and compare the answers.")
     ] = False,
+    device: Annotated[str | None, typer.Option(help="Score on auto, cpu or cuda; where the run was made when not given.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove from the stored tokens that what trained is what was sampled; exits with 1 on any breach."""
@@ -21,7 +22,7 @@ def audit(
     from turnwise.reporting.console import print_table
     from turnwise.runs.audit import run_audit
 
-    report = run_audit(run, replay_tools=replay_tools).to_json()
+    report = run_audit(run, replay_tools=replay_tools, device=device).to_json()
     if as_json:
         print(json.dumps(report, indent=1))
     else:

@@ -28,7 +28,9 @@ def examine() -> dict[str, Any]:
     findings["cores"] = os.cpu_count() or 1
     findings["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
     findings["free disk here"] = f"{shutil.disk_usage('.').free / 2**30:.1f} GiB"
-    findings["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the tiny recipes need none)"
+    findings["gpu"] = (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else "none (model.device=auto is the CPU; the tiny recipes need no GPU)"
+    )
     findings["matrix multiply, 1 thread"] = f"{_gflops(torch, 1):.0f} GFLOP/s"
     findings["matrix multiply, all cores"] = f"{_gflops(torch, os.cpu_count() or 1):.0f} GFLOP/s"
     present = [name for name in _EXTRAS if importlib.util.find_spec(name)]

@@ -50,6 +50,7 @@ app.command()(audit)
 Recipe = Annotated[
     list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")
 ]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; as the run was made when not given.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -114,25 +115,28 @@ def _load(arguments: list[str] | None) -> RunConfig:
 def train(
     recipe: Recipe = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder by its own recipe.")] = None,
+    device: Annotated[str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of where it was made.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")] = False,
 ) -> None:
     """Warm up, train with RL, evaluate before and after, write the report."""
     if resume is not None and recipe:
         raise ConfigError("--resume continues a run by its own recipe; name no recipe files or overrides with it")
+    if device is not None and resume is None:
+        raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
     config = None if resume is not None else _load(recipe)
+    planned = config if config is not None else _resolved(resume, device)
     if dry_run:
         from turnwise.runs.methods import check_methods
 
-        planned = config if config is not None else _resolved(resume)
         check_methods(planned)
         _print_plan(planned)
         return
-    _print_memory(config if config is not None else _resolved(resume))
+    _print_memory(planned)
     before = set() if config is None else _folders(config)
     try:
         from turnwise.runs.train import run_train
 
-        _print_results(run_train(config, resume=resume, display=True))
+        _print_results(run_train(config, resume=resume, display=True, device=device))
     except KeyboardInterrupt:
         made = max(_folders(config) - before, default=None) if config is not None else resume
         where = f"; continue with `turnwise train --resume {made}`" if made else ", nothing was written yet"
@@ -153,6 +157,7 @@ def evaluate(
     run: RunPath,
     tasks: Annotated[int | None, typer.Option(min=1, help="Held-out tasks; as in the recipe when not given.")] = None,
     step: Annotated[int | None, typer.Option(min=0, help="Checkpoint of this RL step; the latest when not given.")] = None,
+    device: Device = None,
     change: Annotated[list[str] | None, typer.Option("--set", help="Change of environment.args, for example search=off.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -167,7 +172,7 @@ def evaluate(
         if not separator:
             raise ConfigError(f"--set {item!r} is not of the form key=value")
         changes[key] = parse_value(value)
-    summary = run_evaluate(run, tasks=tasks, changes=changes, step=step).to_json()
+    summary = run_evaluate(run, tasks=tasks, changes=changes, step=step, device=device).to_json()
     if as_json:
         print(json.dumps(summary, indent=1))
     else:
@@ -181,11 +186,12 @@ def ask(
     task: Annotated[
         int, typer.Option(min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used.")
     ] = 0,
+    device: Device = None,
 ) -> None:
     """Put a question to a trained run and watch it search."""
     from turnwise.runs.ask import run_ask
 
-    run_ask(run, question=question, index=task, show=print)
+    run_ask(run, question=question, index=task, show=print, device=device)
 
 
 @app.command()
@@ -237,27 +243,33 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
         print(f"{name:<{width}}  {value}")
 
 
-def _resolved(run: Path | None) -> RunConfig:
+def _resolved(run: Path | None, device: str | None) -> RunConfig:
     from turnwise.config.load import load_resolved
 
-    return load_resolved(Path(run or ".") / "config.json")
+    return load_resolved(Path(run or ".") / "config.json", [] if device is None else [f"model.device={device}"])
 
 
 def _print_plan(config: RunConfig) -> None:
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
+    from turnwise.models.build import describe_device
+    from turnwise.runs.build import find_device
 
+    device = find_device(config)
     print(json.dumps(dump_resolved(config), indent=1))
-    for label, text in compute_plan(config).lines():
+    print(f"{'device':<30} {describe_device(device)}")
+    for label, text in compute_plan(config, device=device.type).lines():
         print(f"{label:<30} {text}")
 
 
 def _print_memory(config: RunConfig) -> None:
     """What is about to be allocated, in one line."""
     from turnwise.config.plan import compute_plan
+    from turnwise.runs.build import find_device
 
-    label, text = compute_plan(config).memory_lines()[-1]
-    print(f"{label}: {text}")
+    device = find_device(config)
+    label, text = compute_plan(config, device=device.type).memory_lines()[-1]
+    print(f"{label} on {device.type}: {text}")
 
 
 def _print_results(run: Path) -> None:

@@ -26,15 +26,7 @@ def load_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> RunConf
     sources: dict[str, str] = {}
     for path in files:
         _merge(tree, _read(path), str(path), "", sources)
-    for override in overrides:
-        key, separator, raw = override.partition("=")
-        key = key.strip()
-        if not separator or not key or "" in key.split("."):
-            raise ConfigError(f"override {override!r} is not of the form section.key=value")
-        value: Any = parse_value(raw)
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        _merge(tree, value, f"override {override!r}", "", sources)
+    _lay_over(tree, overrides, sources)
     return check_sections(_validate(tree, sources))
 
 
@@ -53,13 +45,29 @@ def dump_resolved(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def load_resolved(path: Path) -> RunConfig:
-    """The tree of a run folder. Raises ConfigError naming the path when it cannot be read."""
+def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The tree of a run folder, then `a.b=value`. Raises ConfigError naming the path when it cannot be read, or as `load_config` does."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise ConfigError(f"{path} cannot be read ({cause}); it is written when a run starts, is this a run folder?") from cause
-    return _validate(tree, {}, str(path))
+    sources: dict[str, str] = {}
+    _lay_over(tree, overrides, sources)
+    config = _validate(tree, sources, str(path))
+    return check_sections(config) if overrides else config
+
+
+def _lay_over(tree: dict[str, Any], overrides: Sequence[str], sources: dict[str, str]) -> None:
+    """Merge `a.b=value` into `tree` in place."""
+    for override in overrides:
+        key, separator, raw = override.partition("=")
+        key = key.strip()
+        if not separator or not key or "" in key.split("."):
+            raise ConfigError(f"override {override!r} is not of the form section.key=value")
+        value: Any = parse_value(raw)
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        _merge(tree, value, f"override {override!r}", "", sources)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,6 +5,10 @@ stays (weights, optimizer moments, packed weights, key-value cache) and the larg
 arrays of a training step count `HELD` times: the C library keeps freed blocks of a backward pass for the next one.
 `benchmarks/memory.py` compares with what a process takes; the interpreter and its libraries (about 400 MiB) are not counted. Knows
 nothing about torch.
+
+On "cuda" the same tensors are counted in the GPU's memory, without `HELD`, which is about glibc; nothing is packed, but the engine joins
+some matrices and gathers larger pieces of the cache. Not known there, and not counted: what torch's allocator rounds up and keeps, work
+space of kernels (attention without a fused kernel holds a matrix of tokens by tokens), and the CUDA context, usually some hundred MiB.
 """
 
 from __future__ import annotations
@@ -20,7 +24,10 @@ BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 PAGE_SIZE = 32
 """Tokens per page of the paged engine."""
 PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
-"""Models whose weights the paged engine packs, which costs them once more."""
+"""Models the paged engine runs fused: on a CPU in float32 all their matrices are packed, which costs them once more; elsewhere those of
+queries, keys and values are joined to one and so are gate and up, which costs these once more."""
+GATHERED = 1 << 26
+"""Most numbers of the cache that the paged engine gathers at once on a GPU; on the CPU its buffers are among `SAMPLING_BYTES`."""
 HELD = 1.85
 """Resident over live memory of a training step's smaller arrays: measured 1.6 to 1.9 with glibc."""
 LARGE = 32 << 20
@@ -56,6 +63,12 @@ class ModelShape:
         """Numbers in all matrices but the embedding."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
         return self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size) + self.vocab_size * self.hidden_size
+
+    @property
+    def num_joined(self) -> int:
+        """Numbers in the matrices of queries, keys and values, and of gate and up."""
+        heads = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        return self.num_layers * self.hidden_size * (heads + 2 * self.intermediate_size)
 
     @property
     def num_parameters(self) -> int:
@@ -117,7 +130,7 @@ class MemoryPlan:
     optimizer: int
     """Gradients and two AdamW moments of what is trained."""
     packed: int
-    """The engine's packed copies of the weights, one per worker; 0 where it runs the model's modules."""
+    """The engine's packed or joined copies of weights, one per worker; 0 where it runs the model's modules."""
     cache: int
     """Keys and values, of all workers."""
     libraries: int
@@ -137,8 +150,8 @@ class MemoryPlan:
         return stays + (sum if self.libraries else max)((self.sampling, self.gradients + self.training))
 
 
-def plan_memory(config: RunConfig) -> MemoryPlan | None:
-    """Peak memory of a recipe; None where the model's sizes are unknown."""
+def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
+    """Peak memory of a recipe on `device`, "cpu" or "cuda"; None where the model's sizes are unknown."""
     shape = read_model_shape(config)
     if shape is None:
         return None
@@ -147,7 +160,9 @@ def plan_memory(config: RunConfig) -> MemoryPlan | None:
     needs_reference = bool(config.loss.kl.coefficient) or config.train.algorithm in ("dpo", "step_dpo")
     num_trained = 1 + (config.critic.kind == "separate")
     paged = engine.kind == "paged"
-    packs = paged and engine.fused and config.model.dtype == "float32" and config.model.model_type in PACKED_FAMILIES
+    copied = 0
+    if paged and engine.fused and config.model.model_type in PACKED_FAMILIES:
+        copied = shape.num_linear if config.model.dtype == "float32" and device == "cpu" else shape.num_joined
     workers = engine.num_workers
     concurrency = -(-engine.max_concurrency // workers)
     tokens = engine.max_concurrency * engine.max_context
@@ -161,15 +176,17 @@ def plan_memory(config: RunConfig) -> MemoryPlan | None:
     members = rollout.group_size if config.train.shared_prefix else 1
     computed = rollout.max_tokens - sampled + members * sampled  # of a group, were all that is not sampled shared
     share, repeats = members * sampled / computed, members * rollout.max_tokens / computed
-    logits = LOGIT_COPIES * _held(batch * share * shape.vocab_size * 4)
+    held = _held if device == "cpu" else float
+    logits = LOGIT_COPIES * held(batch * share * shape.vocab_size * 4)
+    sampling = step * widest * item + drawn
     return MemoryPlan(
         weights=parameters * (num_trained + needs_reference),
         optimizer=3 * parameters * num_trained,
-        packed=workers * shape.num_linear * item if packs else 0,
+        packed=workers * copied * item,
         cache=tokens * shape.num_cached * item,
         libraries=workers * WORKER_BYTES if workers > 1 else 0,
-        sampling=workers * (int(SAMPLING_HELD * (step * widest * item + drawn)) + SAMPLING_BYTES),
-        training=int(sum(count * _held(batch * width * item) for count, width in shape.saved(repeats)) + logits),
+        sampling=workers * (int(SAMPLING_HELD * sampling) + SAMPLING_BYTES) if device == "cpu" else sampling + GATHERED * item * paged,
+        training=int(sum(count * held(batch * width * item) for count, width in shape.saved(repeats)) + logits),
         gradients=parameters * num_trained,
     )
 

@@ -20,6 +20,9 @@ class ModelSection(Section):
     """Free table handed to transformers' config class (hidden_size, num_hidden_layers, ...); read only when `path` is empty."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     """Of weights and cache."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where every model and the engine's cache live. "auto" is the GPU where torch sees one, else the CPU. What is exact in every bit
+    (same seed, same tokens; a resumed run; exact scoring) is so on "cpu" only, and engine workers need it."""
     trust_remote_code: bool = False
     """Whether code inside `path` may run. Off unless you wrote it or read it."""
 

@@ -42,7 +42,7 @@ class Plan:
             return [("memory", UNKNOWN)]
         return [
             ("weights, gradients, optimizer", _mib(memory.weights + memory.optimizer)),
-            ("packed weights of the engine", _mib(memory.packed)),
+            ("copied weights of the engine", _mib(memory.packed)),
             ("key-value cache", _mib(memory.cache)),
             *([("libraries of engine workers", _mib(memory.libraries))] if memory.libraries else []),
             ("beside these, while sampling", _mib(memory.sampling)),
@@ -58,8 +58,8 @@ def _mib(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.1f} MiB"
 
 
-def compute_plan(config: RunConfig) -> Plan:
-    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders."""
+def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
+    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders, memory on `device` ("cpu" or "cuda")."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
     branches = trajectories * _branches_per_attempt(config)
@@ -74,7 +74,7 @@ def compute_plan(config: RunConfig) -> Plan:
         demonstrations=demonstrations,
         training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
         parameters=None if shape is None else shape.num_parameters,
-        memory=plan_memory(config),
+        memory=plan_memory(config, device=device),
     )
 
 

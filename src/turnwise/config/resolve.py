@@ -20,6 +20,9 @@ Problem = tuple[bool, str]
 """Whether something is wrong, and what to say then."""
 
 
+CPU_ONLY_WORKERS = (
+    "engine workers read the weights from memory that processes share, which is the CPU's; use engine.num_workers=1 or model.device='cpu'"
+)
 CALL_FORMATS = ("qwen3",)
 """Chat renderers whose calls `rendering.call_grammar` can write."""
 
@@ -59,6 +62,10 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
             f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1, which each worker has; "
             f"here they are {engine.kind!r} and {engine.num_threads}",
+        ),
+        (
+            engine.num_workers > 1 and config.model.device == "cuda",
+            f"engine.num_workers={engine.num_workers} with model.device='cuda': {CPU_ONLY_WORKERS}",
         ),
         *(
             (

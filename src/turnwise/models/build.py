@@ -15,11 +15,43 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import ATTENTION_NAME, register_attention
 
+AUTO = "auto"
+"""The GPU where torch sees one, else the CPU."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
-def build_model(model_type: str, config: Mapping[str, Any], *, vocab_size: int, seed: int, dtype: str = "float32") -> PreTrainedModel:
-    """A model with random weights (a function of `seed` alone) in evaluation mode.
+def choose_device(wanted: str) -> torch.device:
+    """The device that `model.device` names on this machine: "cpu", "cuda", or "auto", which is "cuda" where torch sees a GPU.
+
+    Raises ConfigError for "cuda" where torch sees none, saying whether torch or the machine lacks it.
+    """
+    sees_gpu = torch.cuda.is_available()
+    if wanted == "cuda" and not sees_gpu:
+        built = torch.version.cuda is not None
+        lacks = "finds no GPU or no driver" if built else "was built without CUDA"
+        remedy = "check `nvidia-smi` and CUDA_VISIBLE_DEVICES" if built else "install a torch built for CUDA"
+        raise ConfigError(
+            f"model.device='cuda' and torch {torch.__version__} {lacks}; {remedy}, or use model.device='auto' or 'cpu' "
+            "(for a run folder: --device cpu)"
+        )
+    return torch.device("cuda" if sees_gpu else "cpu") if wanted == AUTO else torch.device(wanted)
+
+
+def describe_device(device: torch.device) -> str:
+    """For people: "cpu", or "cuda" with the GPU's name."""
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
+
+
+def build_model(
+    model_type: str,
+    config: Mapping[str, Any],
+    *,
+    vocab_size: int,
+    seed: int,
+    dtype: str = "float32",
+    device: torch.device | str = "cpu",
+) -> PreTrainedModel:
+    """A model with random weights (a function of `seed` alone, whatever the device) in evaluation mode.
 
     Raises ConfigError when transformers does not know `model_type` or refuses `config`.
     """
@@ -29,10 +61,12 @@ def build_model(model_type: str, config: Mapping[str, Any], *, vocab_size: int, 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
             model = AutoModelForCausalLM.from_config(hf_config, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype])
-    return model.eval()
+    return _place(model, device)
 
 
-def load_model(path: Path, *, dtype: str = "float32", trust_remote_code: bool = False) -> PreTrainedModel:
+def load_model(
+    path: Path, *, dtype: str = "float32", trust_remote_code: bool = False, device: torch.device | str = "cpu"
+) -> PreTrainedModel:
     """A model from a Hugging Face directory on this machine; nothing is downloaded.
 
     Raises ConfigError naming the path when the directory is missing or not a causal language model.
@@ -44,9 +78,15 @@ def load_model(path: Path, *, dtype: str = "float32", trust_remote_code: bool = 
         model = AutoModelForCausalLM.from_pretrained(
             path, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype], trust_remote_code=trust_remote_code, local_files_only=True
         )
-    return model.eval()
+    return _place(model, device)
 
 
 def num_parameters(model: PreTrainedModel) -> int:
     """Distinct parameters; tied weights count once."""
     return sum(p.numel() for p in model.parameters())
+
+
+def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
+    """Made on the CPU, then moved, so that random weights do not depend on the device."""
+    placed: PreTrainedModel = model.to(device)
+    return placed.eval()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from turnwise.core.errors import EngineError
 from turnwise.models.attention import PackedAttention
 
 MIN_ROWS = 4
@@ -46,9 +47,14 @@ def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
 
 
 class InvariantAttention(PackedAttention):
-    """Packed runs with invariant rows, also where they share a prefix; slower, and exact against an engine with the same rows."""
+    """Packed runs with invariant rows, also where they share a prefix; slower, and exact against an engine with the same rows.
+
+    Raises EngineError for tensors that are not on the CPU: how other devices' kernels round nobody has shown.
+    """
 
     def _attend_run(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        if query.device.type != "cpu":
+            raise EngineError(f"exact scoring is for the CPU, the model is on {query.device}; use model.device='cpu' or PackedAttention")
         return _attend_invariant(query, key, value, scaling)
 
 

@@ -15,12 +15,12 @@ from turnwise.runs.build import set_threads
 from turnwise.runs.evaluate import load_trained_system
 
 
-def run_ask(run: Path, *, question: str | None, index: int, show: Callable[[str], None]) -> None:
-    """Answer a held-out task, or `question` put in that task's world, and show every turn.
+def run_ask(run: Path, *, question: str | None, index: int, show: Callable[[str], None], device: str | None = None) -> None:
+    """Answer a held-out task, or `question` put in that task's world, and show every turn. `device` None is the run's own.
 
     Raises DataError when there is no such task, CheckpointError when the run holds no usable checkpoint.
     """
-    _, system, step = load_trained_system(run)
+    _, system, step = load_trained_system(run, device=device)
     task = question_task(system.family, question, index)
     set_threads(system.config.engine.num_threads)
     worker = system.worker("evaluate")

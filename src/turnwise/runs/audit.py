@@ -25,10 +25,9 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, StoreError, TrainingError
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Completion, Invalid, Sample, Trajectory, TrajectoryGroup
-from turnwise.models.build import load_model
 from turnwise.rollout.branches import split_paths
 from turnwise.runs.accounting import list_truncated
-from turnwise.runs.build import System, build_system, set_threads
+from turnwise.runs.build import System, build_system, find_device, load_placed, set_threads
 from turnwise.runs.credit import compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method, penalises_tokens
@@ -121,12 +120,14 @@ class AuditReport:
         }
 
 
-def run_audit(run: Path, *, replay_tools: bool = False) -> AuditReport:
-    """Audit a finished or running run. `replay_tools` runs every recorded tool call again.
+def run_audit(run: Path, *, replay_tools: bool = False, device: str | None = None) -> AuditReport:
+    """Audit a finished or running run. `replay_tools` runs every recorded tool call again; `device` None scores on the run's own.
 
-    Raises StoreError when the folder holds no run or its metrics cannot be read; everything else that is wrong is a breach.
+    Raises StoreError when the folder holds no run or its metrics cannot be read, ConfigError when the device is not to be had;
+    everything else that is wrong is a breach.
     """
-    folder, config = load_run(run)
+    folder, config = load_run(run, device=device)
+    find_device(config)
     audit = _Audit(folder.path, config, replay_tools=replay_tools)
     rows = {int(row["step"]): row for row in folder.read_metrics() if row["phase"] == "train"}
     last = max(rows, default=0)
@@ -359,7 +360,7 @@ class _Audit:
     def _load(self, version: int) -> PreTrainedModel:
         """The model of a version; the one before it is forgotten."""
         if self._model is None or self._model[0] != version:
-            self._model = version, load_model(self._checkpoints[version], dtype=self._config.model.dtype)
+            self._model = version, load_placed(self._config, self._checkpoints[version])
         return self._model[1]
 
     def _read_checkpoints(self) -> dict[int, Path]:

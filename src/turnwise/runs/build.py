@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
+from turnwise.config.resolve import CPU_ONLY_WORKERS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
@@ -23,7 +24,7 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
-from turnwise.models.build import build_model, load_model
+from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
@@ -92,16 +93,36 @@ def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Ren
     return ChatRenderer(tokenizer, name=config.renderer.name)
 
 
+def find_device(config: RunConfig) -> torch.device:
+    """Where the recipe's models live on this machine.
+
+    Raises ConfigError when `model.device` is not to be had here, or the engine has workers and it is not the CPU.
+    """
+    device = choose_device(config.model.device)
+    if config.engine.num_workers > 1 and device.type != "cpu":
+        raise ConfigError(
+            f"engine.num_workers={config.engine.num_workers} with model.device={config.model.device!r}, which is {device} on this machine: "
+            f"{CPU_ONLY_WORKERS}"
+        )
+    return device
+
+
+def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
+    """A model from a Hugging Face directory (a checkpoint, a teacher) in the recipe's dtype on its device."""
+    return load_model(path, dtype=config.model.dtype, trust_remote_code=trust_remote_code, device=find_device(config))
+
+
 def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The policy: loaded from `model.path`, or random weights from `model.config`."""
+    """The policy on its device: loaded from `model.path`, or random weights from `model.config`."""
     if config.model.path:
-        return load_model(Path(config.model.path), dtype=config.model.dtype, trust_remote_code=config.model.trust_remote_code)
+        return load_placed(config, Path(config.model.path), trust_remote_code=config.model.trust_remote_code)
     return build_model(
         config.model.model_type,
         config.model.config,
         vocab_size=len(tokenizer),
         seed=derive_seed(config.run.seed, "model"),
         dtype=config.model.dtype,
+        device=find_device(config),
     )
 
 
@@ -147,14 +168,14 @@ class System:
 def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     """Build everything and prove at start that the renderer is prefix-stable for this tokenizer and tool set.
 
-    With `checkpoint`, tokenizer and model come from that Hugging Face directory.
+    With `checkpoint`, tokenizer and model come from that Hugging Face directory. All that holds tensors is on `find_device(config)`.
     Raises ConfigError or RenderError naming what does not fit.
     """
     disable_progress_bar()
     family = build_family(config)
     tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
     renderer = build_renderer(config, tokenizer)
-    model = load_model(checkpoint, dtype=config.model.dtype) if checkpoint else build_policy_model(config, tokenizer)
+    model = load_placed(config, checkpoint) if checkpoint else build_policy_model(config, tokenizer)
     opening = opening_of(family)
     check_prefix_stable(renderer, tokenizer.decode, opening[0], opening[1])
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):

@@ -49,18 +49,18 @@ def evaluate_policy(
     return summary
 
 
-def load_run(run: Path) -> tuple[RunFolder, RunConfig]:
-    """A run folder and its resolved config."""
+def load_run(run: Path, *, device: str | None = None) -> tuple[RunFolder, RunConfig]:
+    """A run folder and its resolved config; `device` stands in for the `model.device` it was made with, None keeps that."""
     folder = RunFolder.open(run)
-    return folder, load_resolved(folder.path / "config.json")
+    return folder, load_resolved(folder.path / "config.json", [] if device is None else [f"model.device={device}"])
 
 
-def load_trained_system(run: Path, step: int | None = None) -> tuple[RunFolder, System, int]:
-    """A trained policy ready to answer: the checkpoint of `step`, or the latest one.
+def load_trained_system(run: Path, step: int | None = None, *, device: str | None = None) -> tuple[RunFolder, System, int]:
+    """A trained policy ready to answer: the checkpoint of `step`, or the latest one, on `device` (None: the run's own).
 
-    Raises CheckpointError when there is none or it is damaged.
+    Raises CheckpointError when there is none or it is damaged, ConfigError when the device is not to be had.
     """
-    folder, config = load_run(run)
+    folder, config = load_run(run, device=device)
     if step is None:
         checkpoint = latest_checkpoint(folder.path)
         if checkpoint is None:
@@ -71,9 +71,9 @@ def load_trained_system(run: Path, step: int | None = None) -> tuple[RunFolder, 
     return folder, build_system(config, checkpoint), int(checkpoint.name.rpartition("_")[2])
 
 
-def run_evaluate(run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None) -> Summary:
-    """Evaluate a finished run's checkpoint again, with more tasks or changed `environment.args`."""
-    folder, system, at = load_trained_system(run, step)
+def run_evaluate(run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None, device: str | None = None) -> Summary:
+    """Evaluate a finished run's checkpoint again, with more tasks, changed `environment.args`, or on another device."""
+    folder, system, at = load_trained_system(run, step, device=device)
     suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
     label = ", ".join(f"{key}={value}" for key, value in sorted(changes.items())) or f"checkpoint of step {at}"
     return evaluate_policy(

@@ -63,5 +63,5 @@ def _score_alternatives(system: System, samples: Sequence[Sample]) -> dict[Cause
     config = system.config
     if config.model.path:
         return {}
-    start = build_policy_model(config, system.tokenizer).to(system.model.device)
+    start = build_policy_model(config, system.tokenizer)
     return {"stale_weights": collect_evidence(start, samples, temperature=config.rollout.temperature).trainer_logprobs}

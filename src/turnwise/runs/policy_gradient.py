@@ -22,11 +22,10 @@ from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric, Sum, merge
 from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup, to_floats
-from turnwise.models.build import load_model
 from turnwise.rollout.branches import take_trained, unfold_groups
 from turnwise.runs.accounting import Account, list_drops, list_truncated
 from turnwise.runs.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
-from turnwise.runs.build import set_threads
+from turnwise.runs.build import load_placed, set_threads
 from turnwise.runs.credit import Key, TurnArrays, add_kl_penalty, compute_advantages, list_paths, pad_turns, to_credit_trajectories
 from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
 from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
@@ -281,7 +280,7 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
     """The teacher of `loss.teacher`, frozen; None where there is none. Raises ConfigError when its vocabulary has another size."""
     if not config.loss.teacher.path:
         return None
-    teacher = load_model(Path(config.loss.teacher.path), dtype=config.model.dtype).to(student.device)
+    teacher = load_placed(config, Path(config.loss.teacher.path))
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
     if sizes[0] != sizes[1]:
         raise ConfigError(

@@ -15,10 +15,11 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.metrics import Mean, Metric, Sum, record
 from turnwise.evaluation.summary import Summary
+from turnwise.models.build import describe_device
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, open_account
-from turnwise.runs.build import System, build_system
+from turnwise.runs.build import System, build_system, find_device
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import build_credit_method, check_methods
 from turnwise.runs.parity_gate import run_parity_gate
@@ -35,17 +36,19 @@ from turnwise.training.optimizer import build_optimizer
 from turnwise.training.state import Counters, load_training_state, save_training_state
 
 
-def run_train(config: RunConfig | None, *, resume: Path | None, display: bool) -> Path:
-    """Train by the recipe, or continue the run folder `resume` by its own recipe. Returns the run folder.
+def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, device: str | None = None) -> Path:
+    """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device`; None: its own). Returns the run folder.
 
     On CPU a continued run writes the same metrics, bit for bit and timings apart, as one that was never stopped.
     Raises TurnwiseError for everything a user can mend; what was written before stays.
     """
     if resume is not None:
-        folder, config = load_run(resume)
+        folder, config = load_run(resume, device=device)
         check_methods(config)
+        find_device(config)
     elif config is not None:
         check_methods(config)
+        find_device(config)  # before there is a run folder
         name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = RunFolder.create(Path(config.run.output) / name)
         folder.write_json("config.json", dump_resolved(config))
@@ -74,6 +77,7 @@ class Run:
         """Every phase that is still to do."""
         config = self.config
         sweep(self.folder.path)
+        self.folder.append_event("device", describe_device(self.system.model.device))
         checkpoint = latest_checkpoint(self.folder.path)
         if checkpoint is None:
             self.folder.truncate(after_step=-1)

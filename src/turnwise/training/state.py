@@ -74,7 +74,7 @@ def save_training_state(
 def load_training_state(
     folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, companions: Mapping[str, Companion] | None = None
 ) -> Counters:
-    """Restore weights and moments in place, bit for bit.
+    """Restore weights and moments in place, bit for bit, on whatever device the models are.
 
     Raises CheckpointError when a file is missing or broken, or a tensor's name or shape is not this model's.
     """
@@ -132,4 +132,4 @@ def _restore(
     for name, parameter in parameters.items():
         keys = [k for k in moments if k.rpartition("/")[0] == name]
         if keys:
-            optimizer.state[parameter] = {k.rpartition("/")[2]: moments[k] for k in keys}
+            optimizer.state[parameter] = {k.rpartition("/")[2]: moments[k].to(parameter.device) for k in keys}

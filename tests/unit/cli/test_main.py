@@ -65,6 +65,8 @@ def test_dry_run_prints_the_resolved_recipe_and_the_plan_and_writes_nothing(tmp_
     [line] = [line for line in output[end:].splitlines() if line.startswith("trajectories per RL step")]
     assert line.endswith(f" {trajectories}")
     assert "key-value cache" in output[end:]
+    [line] = [line for line in output[end:].splitlines() if line.startswith("device ")]
+    assert line.split()[1] in ("cpu", "cuda")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,6 +86,8 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
         (["train", "train.lr=1"], "no recipe file named; for example"),
         (["train", "{tiny}", "--resume", "x"], "--resume continues a run by its own recipe"),
         (["train", "--resume", "nowhere"], "nowhere"),
+        (["train", "{tiny}", "--device", "cpu"], "--device cpu moves a run that is resumed; for a new one use model.device=cpu"),
+        (["train", "--resume", "nowhere", "--device", "cpu"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--set", "search"], "--set 'search' is not of the form key=value"),
         (["report", "nowhere"], "nowhere"),

@@ -74,6 +74,31 @@ def test_memory_by_hand() -> None:
     assert (with_critic.weights, with_critic.optimizer) == (2 * 2376 * 4, 6 * 2376 * 4)
 
 
+def test_memory_on_a_gpu_by_hand() -> None:
+    engine = {"max_concurrency": 3, "max_context": 10}
+    for dtype, item in (("float32", 4), ("bfloat16", 2)):
+        here, there = (plan_memory(config(engine=engine, model={"config": TINY, "dtype": dtype}), device=d) for d in ("cpu", "cuda"))
+        assert here is not None
+        assert there is not None
+        assert (there.weights, there.optimizer, there.cache) == (here.weights, here.optimizer, here.cache)
+        # Nothing is packed. A layer's queries, keys and values are one matrix of 8 x (4 + 2 x 2) x 4 = 256, gate and up one of 256.
+        assert there.packed == 2 * 512 * item
+        assert here.packed == (2 * 512 * item if dtype == "bfloat16" else (2 * 768 + 800) * item)
+        # 30 tokens of 48 + 64 or 3 x 8 x 4 = 96 numbers: 80 = 2 x 8 + 4 x 16 against 96; 3 rows of 100 logits six times; gathered pages.
+        assert there.sampling == 30 * 96 * item + 6 * 3 * 100 * 4 + 2**26 * item
+        assert there.training < here.training  # nothing is held by the C library
+    modules = plan_memory(config(engine={**engine, "fused": False}), device="cuda")
+    assert modules is not None
+    assert modules.packed == 0
+
+
+def test_the_gathered_pages_are_the_engines() -> None:
+    from turnwise.config.memory import GATHERED
+    from turnwise.engines.paged.attention import GPU_GATHER_ELEMENTS
+
+    assert GATHERED == GPU_GATHER_ELEMENTS
+
+
 def test_a_training_step_by_hand() -> None:
     rollout = {"max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10, "group_size": 4}
 

@@ -62,7 +62,8 @@ class CachedAttention:
             # A dead slot sees one (stale) token, so that its softmax stays finite; nobody reads its row.
             visible.clamp_(min=1)
             hidden = torch.arange(self._span, device=device)[None, :] >= visible[:, None]
-            self._bias = torch.zeros(rows, 1, 1, self._span, device=device).masked_fill_(hidden[:, None, None, :], float("-inf"))
+            bias = torch.zeros(rows, 1, 1, self._span, dtype=cache.keys[0].dtype, device=device)
+            self._bias = bias.masked_fill_(hidden[:, None, None, :], float("-inf"))
 
     def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """See `models.attention.AttentionPlan`. Writes the new keys and values into the cache."""

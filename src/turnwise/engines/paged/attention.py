@@ -21,7 +21,9 @@ from transformers import PretrainedConfig
 from turnwise.models.invariant import attend_rows, padded_span
 
 GATHER_ELEMENTS = 1 << 19
-"""Numbers gathered from the cache at once; 2 MiB in float32."""
+"""Numbers gathered from the cache at once on the CPU; 2 MiB in float32."""
+GPU_GATHER_ELEMENTS = 1 << 26
+"""The same on a GPU, where every piece costs kernel launches and no cache is that small; 128 MiB in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class PagedMemory:
         shape = (num_pages * page_size, geometry.token_size)
         self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(geometry.num_layers)]
         self.gathered = torch.empty(0, dtype=dtype, device=device)
+        self.gather_elements = GATHER_ELEMENTS if device.type == "cpu" else GPU_GATHER_ELEMENTS
 
     def pages(self, layer: int) -> torch.Tensor:
         """`[num_pages, page_size * 2 * kv_heads * D]`."""
@@ -193,13 +196,13 @@ def bucket(count: int) -> int:
 
 
 def group_tiles(tiles: list[Tile], memory: PagedMemory) -> list[list[Tile]]:
-    """Tiles in order, cut where the bucket changes or the gathered pages would outgrow `GATHER_ELEMENTS`."""
+    """Tiles in order, cut where the bucket changes or the gathered pages would outgrow `gather_elements`."""
     groups: list[list[Tile]] = []
     width = longest = 0
     for tile in tiles:
         span = padded_span(tile.start + tile.count)
         longest = max(longest, span)
-        full = bool(groups) and (len(groups[-1]) + 1) * longest * memory.geometry.token_size > GATHER_ELEMENTS
+        full = bool(groups) and (len(groups[-1]) + 1) * longest * memory.geometry.token_size > memory.gather_elements
         if not groups or full or bucket(tile.count) != width:
             groups.append([])
             width, longest = bucket(tile.count), span

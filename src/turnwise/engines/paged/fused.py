@@ -71,8 +71,8 @@ class FusedDecoder:
             turning = qkv.view(count, heads + 2 * kv_heads, dim)[:, : heads + kv_heads]
             if layer.norm_heads is not None:
                 turning = self._norm(turning, layer.norm_heads)
-            pairs = torch.view_as_complex(turning.reshape(count, heads + kv_heads, dim // 2, 2))
-            turned = torch.view_as_real(pairs * rotations).view(count, heads + kv_heads, dim)
+            pairs = torch.view_as_complex(_widen(turning).reshape(count, heads + kv_heads, dim // 2, 2))
+            turned = torch.view_as_real(pairs * rotations).view(count, heads + kv_heads, dim).to(hidden.dtype)
             plan.write(index, torch.cat([turned[:, heads:].reshape(count, -1), qkv[:, (heads + kv_heads) * dim :]], dim=1))
             attended = plan.read(index, turned[:, :heads], scaling)
             hidden = layer.out(attended.view(count, -1), hidden)
@@ -83,17 +83,19 @@ class FusedDecoder:
 
     def _norm(self, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Root-mean-square norm over the last dimension."""
-        return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self._epsilon) * weight
+        wide = _widen(hidden)
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._epsilon)).to(hidden.dtype) * weight
 
     def _pack_layer(self, layer: Any) -> _Layer:
         geometry = self._geometry
         attention, mlp = layer.self_attn, layer.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         # Rotary pairs (i, i + D/2) become neighbours, so that a pair is one complex number.
-        order = torch.arange(geometry.head_dim).view(2, -1).t().reshape(-1)
+        device = self._embedding.device
+        order = torch.arange(geometry.head_dim, device=device).view(2, -1).t().reshape(-1)
         turned = geometry.num_heads + geometry.num_kv_heads
-        rows = torch.arange((turned + geometry.num_kv_heads) * geometry.head_dim)
-        rows[: turned * geometry.head_dim] = (torch.arange(turned)[:, None] * geometry.head_dim + order).reshape(-1)
+        rows = torch.arange((turned + geometry.num_kv_heads) * geometry.head_dim, device=device)
+        rows[: turned * geometry.head_dim] = (torch.arange(turned, device=device)[:, None] * geometry.head_dim + order).reshape(-1)
         bias = None if attention.q_proj.bias is None else torch.cat([p.bias for p in projections])[rows]
         norm_heads = None
         if getattr(attention, "q_norm", None) is not None:
@@ -127,6 +129,11 @@ def why_not(model: PreTrainedModel) -> str | None:
     if getattr(config, "use_sliding_window", False):
         return "sliding windows are not supported"
     return None
+
+
+def _widen(values: torch.Tensor) -> torch.Tensor:
+    """In float32, as the modules compute norms and rotations; float64 stays."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def _packs(weight: torch.Tensor) -> bool:
