@@ -54,7 +54,8 @@ class ModelRunner:
         self._parameters = list(model.parameters())
 
     def weights_stamp(self) -> int:
-        """Grows whenever a parameter is changed in place (by anything but `.data`)."""
+        """Grows whenever a parameter is changed in place by what autograd counts. A fused optimizer's step is not counted, nor are changes
+        through `.data`: after these only `adopt` tells the engine."""
         return sum(parameter._version for parameter in self._parameters)
 
     def renew(self) -> None:

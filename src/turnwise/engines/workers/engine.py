@@ -7,7 +7,8 @@ does not depend on its company.
 
 **No request is computed while weights change.** The rule is the engine's own: `adopt` refuses while requests are open unless the engine
 is paused, and `pause` returns when every worker has said that it stopped between two tokens. So change weights when no request is
-open, or between `pause` and `resume`, and call `adopt`; weights that changed without it are noticed at the next request.
+open, or between `pause` and `resume`, and call `adopt`; weights that changed without it are noticed at the next request only where
+autograd counts the change, which it does not for the step of a fused optimizer.
 """
 
 from __future__ import annotations
