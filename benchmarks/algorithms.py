@@ -6,8 +6,8 @@
 `speed`: seconds of credit, of everything a loss needs from the whole batch, and of the losses with their gradient, beside one training
 step of the laptop recipe's model on the same tokens. A larger model only makes the shares smaller.
 
-`learn`: trains `recipes/search_r1/tiny.toml` once per arm and seed and prints held-out success before and after with 95% intervals, and
-the curve of training success.
+`learn`: trains `recipes/search_r1/tiny.toml` once per arm and seed, all arms of a seed from the first one's warm-up, and prints held-out
+success before and after with 95% intervals, and the curve of training success.
 """
 
 from __future__ import annotations
@@ -87,7 +87,13 @@ def main() -> None:
     if arguments.command == "speed":
         print(json.dumps(measure_speed(arguments.tokens), indent=1))
         return
-    results = [measure_learning(arm, seed, arguments.output, overrides) for seed in arguments.seeds for arm in arguments.arms]
+    results = []
+    for seed in arguments.seeds:
+        warmed: list[str] = []
+        for arm in arguments.arms:
+            run, result = measure_learning(arm, seed, arguments.output, [*overrides, *warmed])
+            warmed = warmed or [f"model.path={run / 'checkpoints' / 'step_000000'}", "sft.steps=0"]
+            results.append(result)
     print(json.dumps(results, indent=1) if arguments.json else to_markdown(results))
 
 
@@ -197,15 +203,15 @@ def median_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
 # ------------------------------------------------------------------------------------------------ learning
 
 
-def measure_learning(arm: str, seed: int, output: str, overrides: list[str]) -> dict[str, Any]:
-    """Train one arm; its held-out success and its curve."""
+def measure_learning(arm: str, seed: int, output: str, overrides: list[str]) -> tuple[Path, dict[str, Any]]:
+    """Train one arm: its run folder, and its held-out success and curve."""
     given = [f"run.seed={seed}", f"run.output={output}", f"run.name={arm}", *COMMON, *ARMS[arm], *overrides]
     run = run_train(load_config([RECIPE], given), resume=None, display=False)
     print(run, file=sys.stderr)
     plain = [s for s in load_summaries(run) if s["name"].count("_") == 1]
     ends = [next(row for row in summary["rows"] if row["kind"] == "all") for summary in (plain[0], plain[-1])] if plain else []
     rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
-    return {
+    return run, {
         "arm": arm,
         "seed": seed,
         "held_out": ends,
