@@ -59,7 +59,8 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
         total.plot(numbers, ends, color=COLORS.get(name), label=label)
         each.plot(numbers, [b - a for a, b in zip([0.0, *ends], ends, strict=False)], color=COLORS.get(name), label=label)
     # A peer that grows with the square may leave the axis; ours shall stay readable.
-    for axis, highest in ((total, found["paged"][-1]), (each, max(b - a for a, b in zip(found["paged"], found["paged"][1:], strict=False)))):
+    ours = found["paged"]
+    for axis, highest in ((total, ours[-1]), (each, max(b - a for a, b in zip(ours, ours[1:], strict=False)))):
         axis.set_ylim(0, min(4 * highest, axis.get_ylim()[1]))
     for axis, name in ((total, "processor seconds up to the end of a turn"), (each, "processor seconds of a turn")):
         axis.set_title(name, fontsize=10)
