@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -60,7 +61,7 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
         each.plot(numbers, [b - a for a, b in zip([0.0, *ends], ends, strict=False)], color=COLORS.get(name), label=label)
     # A peer that grows with the square may leave the axis; ours shall stay readable.
     ours = found["paged"]
-    for axis, highest in ((total, ours[-1]), (each, max(b - a for a, b in zip(ours, ours[1:], strict=False)))):
+    for axis, highest in ((total, ours[-1]), (each, max(b - a for a, b in pairwise(ours)))):
         axis.set_ylim(0, min(4 * highest, axis.get_ylim()[1]))
     for axis, name in ((total, "processor seconds up to the end of a turn"), (each, "processor seconds of a turn")):
         axis.set_title(name, fontsize=10)
