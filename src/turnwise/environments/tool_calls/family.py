@@ -28,7 +28,6 @@ class ToolCalls:
         seed: int = 0,
         kinds: Mapping[str, float] | None = None,
         num_tools: int = 4,
-        min_parameters: int = 1,
         max_parameters: int = 2,
         num_words: int = MAX_WORDS,
         shuffle_slots: bool = True,
@@ -46,7 +45,6 @@ class ToolCalls:
             seed: Of all problems.
             kinds: Kind of problem (`NUM_CALLS`) -> weight; None gives all the same weight.
             num_tools: Tools an API shows, 3 or 4.
-            min_parameters: Parameters a tool has at least, 1 or 2; with 2, a request for one thing that gives one value lacks one.
             max_parameters: Parameters a tool has at most, 2 or 3.
             num_words: Different numbers in names, and different values, `MIN_WORDS` to `MAX_WORDS`; fewer are easier for a small model.
             shuffle_slots: Whether a request gives the values in any order, and leaves out any, instead of in the schema's and the last.
@@ -67,7 +65,6 @@ class ToolCalls:
             raise ConfigError(f"shuffle_slots={shuffle_slots!r} is unknown; use true or false")
         check_number("seed", seed, int, 0, 2**62)
         check_number("num_tools", num_tools, int, 3, MAX_TOOLS)
-        check_number("min_parameters", min_parameters, int, 1, 2)
         check_number("max_parameters", max_parameters, int, 2, MAX_PARAMETERS)
         check_number("num_words", num_words, int, MIN_WORDS, MAX_WORDS)
         check_number("scale", scale, float, 1e-6, 1e6)
@@ -75,8 +72,7 @@ class ToolCalls:
             check_number(name, share, float, 0.0, 1.0)
         check_number("tool_timeout_s", tool_timeout_s, float, 1e-3, 86_400.0)
         check_number("max_observation_chars", max_observation_chars, int, 1, 2**40)
-        self._seed, self._num_tools = seed, num_tools
-        self._min_parameters, self._max_parameters = min_parameters, max_parameters
+        self._seed, self._num_tools, self._max_parameters = seed, num_tools, max_parameters
         self._num_words, self._shuffle_slots = num_words, shuffle_slots
         self._kinds = check_weights("kinds", kinds, tuple(NUM_CALLS))
         self._naive_skill, self._naive_tact = naive_skill, naive_tact
@@ -105,7 +101,6 @@ class ToolCalls:
             split,
             rng(*path, "problem"),
             num_tools=self._num_tools,
-            min_parameters=self._min_parameters,
             max_parameters=self._max_parameters,
             num_words=self._num_words,
             shuffle_slots=self._shuffle_slots,

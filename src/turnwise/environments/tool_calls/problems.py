@@ -76,18 +76,17 @@ def build_problem(
     random: Random,
     *,
     num_tools: int,
-    min_parameters: int,
     max_parameters: int,
     num_words: int,
     shuffle_slots: bool,
 ) -> Problem:
     """A random problem of a kind in `NUM_CALLS`; every tool belongs to the split. All numbers, slots and values of a problem are different.
 
-    `num_tools` (3 to `MAX_TOOLS`), `min_parameters` (1 or 2) and `max_parameters` (2 to `MAX_PARAMETERS`) bound the API; only the first
-    `num_words` numbers and values are used; with `shuffle_slots` a request gives the values in any order instead of the API's. "missing"
-    leaves out any value of a tool that takes several with `shuffle_slots`, and else the last one.
+    `num_tools` (3 to `MAX_TOOLS`) and `max_parameters` (2 to `MAX_PARAMETERS`) bound the API; only the first `num_words` numbers and values
+    are used; with `shuffle_slots` a request gives the values in any order instead of the API's. "missing" leaves out any value of a tool
+    that takes several with `shuffle_slots`, and else the last one.
     """
-    apis = _draw_apis(split, random, num_tools + 1, (min_parameters, max_parameters), num_words)
+    apis = _draw_apis(split, random, num_tools + 1, max_parameters, num_words)
     if kind == "missing":
         index = next(index for index, api in enumerate(apis) if len(api.parameters) > 1)
         apis[0], apis[index] = apis[index], apis[0]
@@ -110,10 +109,10 @@ def build_problem(
     return Problem(apis=tuple(shown), wishes=tuple(wishes), calls=tuple(calls[: NUM_CALLS[kind]]), missing=missing)
 
 
-def _draw_apis(split: Split, random: Random, count: int, bounds: tuple[int, int], num_words: int) -> list[Api]:
+def _draw_apis(split: Split, random: Random, count: int, max_parameters: int, num_words: int) -> list[Api]:
     """At least one of them has two parameters or more."""
-    sizes = [random.randint(*bounds) for _ in range(count)]
-    sizes[random.randrange(count)] = random.randint(2, bounds[1])
+    sizes = [random.randint(1, max_parameters) for _ in range(count)]
+    sizes[random.randrange(count)] = random.randint(2, max_parameters)
     slots = iter(random.sample(SLOTS, sum(sizes)))
     free = list(NUMBERS[:num_words])
     apis: list[Api] = []

@@ -50,7 +50,6 @@ def test_a_control_or_a_reward_changes_no_task() -> None:
         ({"kinds": {"1call": 0}}, "no positive weight"),
         ({"kinds": ["1call"]}, "not a table"),
         ({"num_tools": 2}, "num_tools=2.*from 3 to 4"),
-        ({"min_parameters": 0}, "min_parameters=0.*from 1 to 2"),
         ({"max_parameters": 2.5}, "max_parameters=2.5"),
         ({"num_words": 1000}, "num_words=1000"),
         ({"shuffle_slots": 1}, "shuffle_slots=1"),
