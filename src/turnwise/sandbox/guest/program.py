@@ -103,7 +103,7 @@ def seed_everything(seed: int) -> None:
 def legacy_seed(seed: int) -> int:
     """The 32 bits that numpy's legacy generator takes as a number: `seed` itself where it fits, else a multiplicative hash of its 64.
 
-    numpy also takes lists, but seeding from one touches 50 pages more, a tenth of what a small numpy program costs in all.
+    numpy also takes lists, but seeding from one touches dozens of pages more, each of which a forked program has to copy.
     """
     return seed if seed < 2**32 else (seed * 0x9E3779B97F4A7C15) % 2**64 >> 32
 
