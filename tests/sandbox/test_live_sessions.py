@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from dataclasses import replace
 
@@ -421,6 +422,33 @@ def test_an_interrupt_keeps_the_shell(with_session, code):
         assert stopped.limit == "wall"
         answer = await shell.run("echo $x $PWD")
         assert (answer.stdout, answer.limit) == (b"1 /\n", None)
+
+    with_session(work, "bash")
+
+
+def test_an_interrupt_reaches_code_although_the_supervisor_ignores_it(with_session):
+    """Whoever runs in the background of a script ignores SIGINT, and what it starts inherits that."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+
+        async def work(session):
+            assert (await session.run("sleep 60", timeout_s=0.3)).limit == "wall"
+            assert (await session.run("python3 -c 'while True: pass'", timeout_s=0.3)).limit == "wall"
+            assert (await session.run("echo 1")).stdout == b"1\n"
+
+        with_session(work, "bash")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_shell_starts_with_the_signals_of_any_other_shell(with_session):
+    """Python ignores SIGPIPE, which a shell would inherit: `yes` would then say "Broken pipe" instead of ending by the signal."""
+
+    async def work(shell):
+        answer = await shell.run("yes | head -1; echo ${PIPESTATUS[@]}")
+        assert (answer.stdout, answer.stderr) == (b"y\n141 0\n", b"")  # 128 + SIGPIPE
+        ignored = await shell.run("(exec grep SigIgn /proc/self/status)")
+        assert int(ignored.stdout.split()[1], 16) == 0
 
     with_session(work, "bash")
 

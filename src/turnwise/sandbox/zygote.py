@@ -108,6 +108,8 @@ def main() -> NoReturn:
     """Start as the launcher; the zygote is its child."""
     config = json.loads(sys.argv[1])
     control = socket.socket(fileno=config["control"])
+    # A supervisor in the background of a script ignores this signal; code in here shall be interrupted all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     supervisor = os.pidfd_open(os.getppid())
     launcher = os.pidfd_open(os.getpid())
     flags = 0
