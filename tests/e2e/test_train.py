@@ -360,11 +360,14 @@ def test_ctrl_c_exits_with_130_and_nothing_written_is_lost(tmp_path: Path, overr
         text=True,
     )
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and not any(path.stat().st_size for path in tmp_path.glob(f"*/{sign}")):
-        time.sleep(0.05)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    try:
+        while time.monotonic() < deadline and not any(path.stat().st_size for path in tmp_path.glob(f"*/{sign}")):
+            time.sleep(0.05)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, stderr
     assert "--resume" in stderr
     assert "Traceback" not in stderr

@@ -141,10 +141,13 @@ def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Pa
     recipe = tmp_path / "slow.toml"
     os.mkfifo(recipe)
     process = subprocess.Popen([*COMMAND, command, str(recipe), *options], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    with open(recipe, "w", encoding="utf-8"):  # opens when the command opens the other end
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
+    try:
+        with open(recipe, "w", encoding="utf-8"):  # opens when the command opens the other end
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert error.startswith("stopped")
     assert error.count("\n") == 1
