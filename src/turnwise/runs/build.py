@@ -24,6 +24,7 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
+from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
@@ -172,6 +173,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     Raises ConfigError or RenderError naming what does not fit.
     """
     disable_progress_bar()
+    keep_freed_memory()
     family = build_family(config)
     tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
     renderer = build_renderer(config, tokenizer)

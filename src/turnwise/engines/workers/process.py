@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError, boundary
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers.messages import READY_ID, decode_request, encode_completion, encode_message, read_message
+from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
 from turnwise.sandbox.kernel.syscalls import set_pdeathsig
 
@@ -34,6 +35,7 @@ def run_worker(end: socket.socket, parent_pid: int, model: PreTrainedModel, sett
     if os.getppid() != parent_pid:
         return
     torch.set_num_threads(1)
+    keep_freed_memory()
     register_attention()
     asyncio.run(_serve(end, model, settings, alive_s))
 
