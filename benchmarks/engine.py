@@ -10,6 +10,7 @@ vLLM runs the same weights in the environment of `peers/vllm_setup.sh`, "vllm" i
 caching; where the environment is missing its columns say so.
 Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two: "paged_2_threads",
 and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged by the wall clock.
+"paged_long_steps" computes up to 8192 tokens in a step, where the default is 1024.
 
 Two clocks: seconds on the wall, and processor seconds of the contender's processes, which others disturb less. Ratios of both.
 The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32, same thread, same rounds) would need for
@@ -60,7 +61,18 @@ SIZES: dict[str, tuple[int, dict[str, int]]] = {
     ),
 }
 
-NAMES = ["paged", "paged_2_threads", "paged_workers", "paged_modules", "slots", "generate", "generate_batch", "vllm", "vllm_http"]
+NAMES = [
+    "paged",
+    "paged_long_steps",
+    "paged_2_threads",
+    "paged_workers",
+    "paged_modules",
+    "slots",
+    "generate",
+    "generate_batch",
+    "vllm",
+    "vllm_http",
+]
 
 Prompts = list[list[int]]
 Turn = Callable[[Prompts, int], Prompts]
@@ -235,6 +247,7 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
     shape = {"max_concurrency": sequences, "max_context": context}
     makers: dict[str, Callable[[], Contender]] = {
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
+        "paged_long_steps": lambda: engine_turn(PagedEngine(build(size), **shape, max_batch_tokens=8192)),
         "paged_2_threads": lambda: engine_turn(PagedEngine(build(size), **shape), threads=2),
         "paged_workers": lambda: engine_turn(WorkerEngine(build(size), num_workers=2, **shape)),
         "paged_modules": lambda: engine_turn(PagedEngine(build(size), **shape, fused=False)),

@@ -102,12 +102,14 @@ def measure(case: str) -> dict[str, int]:
 
     from turnwise.core.types import SamplingParams, to_ids
     from turnwise.engines.paged import PagedEngine
+    from turnwise.models.allocator import keep_freed_memory
     from turnwise.models.build import build_model
     from turnwise.runs.methods import build_policy_loss
     from turnwise.training.optimizer import build_optimizer
     from turnwise.training.policy_step import run_policy_step
 
     torch.set_num_threads(1)
+    keep_freed_memory()  # as `runs.build.build_system` does
 
     def run(config: Any) -> dict[str, int]:
         model = build_model("qwen3", config.model.config, vocab_size=config.tokenizer.vocab_size, seed=1)

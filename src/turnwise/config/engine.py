@@ -22,8 +22,8 @@ class EngineSection(Section):
     """Conversations open at once."""
     max_context: int = Field(1024, ge=2)
     """Tokens a conversation can have."""
-    max_batch_tokens: int = Field(8192, ge=8)
-    """Most tokens of one engine step; longer prompts are computed in chunks."""
+    max_batch_tokens: int = Field(1024, ge=8)
+    """Most tokens of one engine step; longer prompts are computed in chunks. On a CPU more only costs memory; a GPU wants 8192 or so."""
     num_workers: int = Field(1, ge=1)
     """"paged" only: processes that sample, each on one thread and with its share of `max_concurrency`; they read the weights from memory
     shared with the trainer (CPU). 1 samples in this process. What is sampled stays the same."""

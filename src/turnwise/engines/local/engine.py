@@ -61,7 +61,7 @@ class LocalEngine:
         *,
         max_concurrency: int,
         max_context: int,
-        max_batch_tokens: int = 8192,
+        max_batch_tokens: int = 1024,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         """`decode` is needed only for stop strings; without it a request that has any is refused."""

@@ -59,7 +59,7 @@ class PagedEngine:
         *,
         max_concurrency: int,
         max_context: int,
-        max_batch_tokens: int = 8192,
+        max_batch_tokens: int = 1024,
         cache_tokens: int | None = None,
         page_size: int = 32,
         fused: bool | None = None,
@@ -73,7 +73,7 @@ class PagedEngine:
         Args:
             max_concurrency: requests sampled at once; more wait.
             max_context: most tokens of a prompt and its completion together.
-            max_batch_tokens: most tokens of one step; longer prompts are computed in chunks.
+            max_batch_tokens: most tokens of one step; longer prompts are computed in chunks. A GPU wants more than the default.
             cache_tokens: tokens the cache holds; None is room for `max_concurrency` requests of `max_context`.
             page_size: tokens per page; 16, 32 or 64.
             fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own modules, whose

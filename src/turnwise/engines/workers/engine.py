@@ -44,7 +44,7 @@ class WorkerEngine:
         num_workers: int,
         max_concurrency: int,
         max_context: int,
-        max_batch_tokens: int = 8192,
+        max_batch_tokens: int = 1024,
         fused: bool | None = None,
         max_draft_tokens: int = 0,
         grammars: GrammarCompiler | None = None,
