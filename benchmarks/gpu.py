@@ -1,19 +1,23 @@
 """Engine and trainer on a GPU against what that GPU can do, as JSON on standard output.
 
     python benchmarks/gpu.py [--sizes 0.6B 1.7B] [--sequences 64 256] [--new-tokens 128] [--rounds 3] [--dtype bfloat16]
+    python benchmarks/gpu.py --attention gather flex --cuda-graphs        # decoding in three ways, in turns
     python benchmarks/gpu.py --sizes tiny --device cpu        # seconds on any machine; only shows that it runs
 
 The shapes are those of Qwen3-0.6B and Qwen3-1.7B, the weights random. Without a GPU it prints that there is none and ends with status 0.
 
 - *Limits*, measured on the same device in the same run: bytes per second of a device-to-device copy (read and written), and floating-point
   operations per second of a square matrix product in the same dtype; the fastest of five each.
-- *Decode*: `PROMPT` tokens per sequence, each with a prompt of its own, through the paged engine. Seconds are those of a run with
-  `--new-tokens` less those of a run with one, so prefill and copying of weights cancel. A step must read every weight once and the keys and
-  values of every token before it: these bytes over the time, over the copy's bytes per second, is the fraction of memory bandwidth.
+- *Decode*: `PROMPT` tokens per sequence, each with a prompt of its own, through the paged engine, in each of the ways asked for, which take
+  turns in every round. Seconds are those of a run with `--new-tokens` less those of a run with two, so prefill, copying of weights and
+  recording of graphs, anew in every run, cancel. A step must read every weight once and the keys and values of every token before it: these
+  bytes over the time, over the copy's bytes per second, is the fraction of memory bandwidth. `second_token_ms` is a run with two new tokens
+  less one with one: a step, and with graphs their recording, which a run pays once for each batch size and version of the weights.
 - *Training*: one policy step (PPO's loss, AdamW) on sequences of `--train-tokens`, three quarters of them trained. A computed token costs
   6 operations per weight of the layers, a trained one 6 per weight of the output layer; a layer's causal attention of L tokens costs
   6 L^2 heads head_dim. These over the time, over those of the matrix product, is the utilisation. What is computed twice does not count.
-- *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens.
+- *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens, for each way of decoding: where one is
+  wrong, it shows here.
 - *Memory*: torch's peak of allocated bytes on the GPU, beside what `config/memory.py` predicts.
 
 The first round of everything is a warm-up and not counted; medians. A size that does not fit says so, the others go on.
@@ -106,31 +110,50 @@ def step_flops(shape: ModelShape, *, length: int, sequences: int, trained: int) 
     return 6.0 * sequences * ((shape.num_linear - head) * length + head * trained + attention)
 
 
-def measure_decode(
-    model: PreTrainedModel, shape: ModelShape, limits: dict[str, float], *, sequences: int, new_tokens: int, rounds: int
-) -> dict[str, float]:
-    """The paged engine with one turn per sequence."""
-    engine = PagedEngine(model, max_concurrency=sequences, max_context=PROMPT + new_tokens)
-    contender = engine_turn(engine)
+def decode_ways(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Name to settings of the engine."""
+    ways: dict[str, dict[str, Any]] = {attention: {"attention": attention} for attention in options.attention}
+    return ways | ({"flex, graphs": {"attention": "flex", "cuda_graphs": True}} if options.cuda_graphs else {})
 
-    def run(number: int, count: int) -> float:
+
+def measure_decode(
+    model: PreTrainedModel,
+    shape: ModelShape,
+    limits: dict[str, float],
+    ways: dict[str, dict[str, Any]],
+    *,
+    sequences: int,
+    new_tokens: int,
+    rounds: int,
+) -> dict[str, dict[str, float]]:
+    """The paged engine with one turn per sequence, in each of these ways."""
+    engines = {
+        way: PagedEngine(model, max_concurrency=sequences, max_context=PROMPT + new_tokens, max_batch_tokens=8192, **each)
+        for way, each in ways.items()
+    }
+    contenders = {way: engine_turn(engine) for way, engine in engines.items()}
+
+    def run(way: str, number: int, count: int) -> float:
         prompts: Prompts = np.random.default_rng(number).integers(0, shape.vocab_size, (sequences, PROMPT)).tolist()
-        seconds = time_s(model.device, lambda: contender.turn(prompts, count))
-        contender.finish()
+        seconds = time_s(model.device, lambda: contenders[way].turn(prompts, count))
+        contenders[way].finish()
         return seconds
 
-    firsts, wholes = zip(*((run(number, 1), run(number, new_tokens)) for number in range(rounds + 1)), strict=True)
-    first_s, whole_s = statistics.median(firsts[1:]), statistics.median(wholes[1:])
-    steps = new_tokens - 1
-    step_s = (whole_s - first_s) / steps
+    taken = [{way: [run(way, number, count) for count in (1, 2, new_tokens)] for way in ways} for number in range(rounds + 1)]
     moved = decode_bytes(shape, model.dtype.itemsize, sequences=sequences, new_tokens=new_tokens)
-    return {
-        "tokens_per_s": sequences / step_s,
-        "step_ms": 1e3 * step_s,
-        "prefill_tokens_per_s": sequences * PROMPT / first_s,
-        "fraction_of_bandwidth": moved / step_s / limits["copy_bytes_per_s"],
-        "is_fused": float(engine.is_fused),
-    }
+    report = {}
+    for way in ways:
+        one_s, two_s, whole_s = (statistics.median(times) for times in zip(*(row[way] for row in taken[1:]), strict=True))
+        step_s = (whole_s - two_s) / (new_tokens - 2)
+        report[way] = {
+            "tokens_per_s": sequences / step_s,
+            "step_ms": 1e3 * step_s,
+            "second_token_ms": 1e3 * (two_s - one_s),
+            "prefill_tokens_per_s": sequences * PROMPT / one_s,
+            "fraction_of_bandwidth": moved / step_s / limits["copy_bytes_per_s"],
+            "is_fused": float(engines[way].is_fused),
+        }
+    return report
 
 
 def make_sample(ids: np.ndarray, num_prompt: int, logprobs: np.ndarray, number: int) -> Sample:
@@ -148,9 +171,9 @@ def make_sample(ids: np.ndarray, num_prompt: int, logprobs: np.ndarray, number: 
     )
 
 
-def measure_parity(model: PreTrainedModel, vocab_size: int) -> dict[str, float]:
-    """Four short replies."""
-    engine = PagedEngine(model, max_concurrency=4, max_context=PROMPT + 16)
+def measure_parity(model: PreTrainedModel, vocab_size: int, way: dict[str, Any]) -> dict[str, float]:
+    """Four short replies of an engine with these settings."""
+    engine = PagedEngine(model, max_concurrency=4, max_context=PROMPT + 16, **way)
     prompts = np.random.default_rng(7).integers(0, vocab_size, (4, PROMPT))
 
     async def sample() -> list[Completion]:
@@ -192,20 +215,21 @@ def measure_training(
 
 
 def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Namespace) -> tuple[RunConfig, int]:
-    """The recipe that this amounts to, and the peak its plan names."""
+    """The recipe that this amounts to, and the peak its plan names, with what each further way of decoding holds besides."""
     trained = 3 * options.train_tokens // 4
+    first, *others = decode_ways(options).values()
     recipe = RunConfig.model_validate(
         {
             "model": {"config": config, "dtype": options.dtype, "device": options.device},
             "tokenizer": {"vocab_size": vocab_size},
             "rollout": {"group_size": 8, "max_tokens": options.train_tokens, "max_turns": 1, "max_turn_tokens": trained},
-            "engine": {"max_concurrency": max(options.sequences), "max_context": PROMPT + options.new_tokens},
+            "engine": {"max_concurrency": max(options.sequences), "max_context": PROMPT + options.new_tokens, **first},
             "train": {"micro_batch_tokens": options.micro_batch_tokens, "shared_prefix": False},
         }
     )
     plan = plan_memory(recipe, device=options.device)
     assert plan is not None
-    return recipe, plan.peak
+    return recipe, plan.peak + len(others) * (plan.cache + plan.packed)
 
 
 def measure_size(name: str, device: torch.device, limits: dict[str, float], options: argparse.Namespace) -> dict[str, Any]:
@@ -220,10 +244,11 @@ def measure_size(name: str, device: torch.device, limits: dict[str, float], opti
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     model = build_model("qwen3", config, vocab_size=vocab_size, seed=1, dtype=options.dtype, device=device)
-    report: dict[str, Any] = {"parameters": num_parameters(model), "parity": measure_parity(model, vocab_size), "decode": {}}
-    settings = {"new_tokens": options.new_tokens, "rounds": options.rounds}
+    settings, ways = {"new_tokens": options.new_tokens, "rounds": options.rounds}, decode_ways(options)
+    report: dict[str, Any] = {"parameters": num_parameters(model), "decode": {}}
+    report["parity"] = {way: measure_parity(model, vocab_size, each) for way, each in ways.items()}
     for sequences in options.sequences:
-        report["decode"][str(sequences)] = measure_decode(model, shape, limits, sequences=sequences, **settings)
+        report["decode"][str(sequences)] = measure_decode(model, shape, limits, ways, sequences=sequences, **settings)
     report["training"] = measure_training(
         model,
         shape,
@@ -245,14 +270,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bfloat16", choices=sorted(DTYPES))
     parser.add_argument("--sequences", nargs="+", type=int, default=[64, 256])
-    parser.add_argument("--new-tokens", type=int, default=128, help="at least 2")
+    parser.add_argument("--new-tokens", type=int, default=128, help="at least 3")
+    parser.add_argument("--attention", nargs="+", default=["gather"], choices=["gather", "flex"])
+    parser.add_argument("--cuda-graphs", action="store_true", help="decode with recorded graphs too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--train-tokens", type=int, default=1024, help="of one sequence")
     parser.add_argument("--train-sequences", type=int, default=32)
     parser.add_argument("--micro-batch-tokens", type=int, default=8192)
     options = parser.parse_args()
-    if options.new_tokens < 2 or options.rounds < 1:
-        parser.error("--new-tokens needs at least 2, of which the first is prefill's, and --rounds at least 1")
+    if options.new_tokens < 3 or options.rounds < 1:
+        parser.error("--new-tokens needs at least 3, of which the first is prefill's and the second may record graphs, --rounds at least 1")
+    if options.cuda_graphs and options.device == "cpu":
+        parser.error("--cuda-graphs needs --device cuda")
     try:
         device = choose_device(options.device)
     except ConfigError as cause:

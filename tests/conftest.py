@@ -13,7 +13,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from hypothesis import settings
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("turnwise", deadline=None, max_examples=50)
 settings.load_profile("turnwise")

@@ -16,6 +16,12 @@ class EngineSection(Section):
     """"paged": cache pages shared by what several conversations have in common. "local": a cache slot per conversation, the plain one."""
     fused: bool = True
     """"paged" only: packed weights where the model's family has them, a few millionths off the model's own modules; else the modules."""
+    attention: Literal["gather", "flex"] = "gather"
+    """"paged" only: "gather" copies the cache pages a step attends to; "flex" reads them in place with kernels torch compiles for a GPU, on
+    which it has not been tried yet. On a CPU "flex" is slow. What is sampled is the same but for rounding."""
+    cuda_graphs: bool = False
+    """With attention = "flex", fused = true and a GPU, where it has not been tried yet: steps that only decode are recorded once for every
+    batch size and repeated, so that the GPU does not wait for Python; recorded anew when the weights change."""
     max_draft_tokens: int = Field(0, ge=0, le=32)
     """"paged" only: most tokens of a reply proposed at once from what the members of its group wrote; what is sampled stays the same."""
     max_concurrency: int = Field(256, ge=1)

@@ -28,6 +28,8 @@ PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
 queries, keys and values are joined to one and so are gate and up, which costs these once more."""
 GATHERED = 1 << 26
 """Most numbers of the cache that the paged engine gathers at once on a GPU; on the CPU its buffers are among `SAMPLING_BYTES`."""
+TABLE_BYTES = 4
+"""Per sequence and page of the whole cache: what `engine.attention = "flex"` looks up the place of a page in a sequence with."""
 HELD = 1.85
 """Resident over live memory of a training step's smaller arrays: measured 1.6 to 1.9 with glibc."""
 LARGE = 32 << 20
@@ -160,14 +162,16 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     needs_reference = bool(config.loss.kl.coefficient) or config.train.algorithm in ("dpo", "step_dpo")
     num_trained = 1 + (config.critic.kind == "separate")
     paged = engine.kind == "paged"
+    gathers = paged and engine.attention == "gather"
     copied = 0
     if paged and engine.fused and config.model.model_type in PACKED_FAMILIES:
         copied = shape.num_linear if config.model.dtype == "float32" and device == "cpu" else shape.num_joined
     workers = engine.num_workers
     concurrency = -(-engine.max_concurrency // workers)
-    tokens = engine.max_concurrency * engine.max_context
+    tokens, pages = engine.max_concurrency * engine.max_context, 0
     if paged:
-        tokens = workers * (concurrency * -(-engine.max_context // PAGE_SIZE) + 1) * PAGE_SIZE
+        pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + engine.cuda_graphs
+        tokens = workers * pages * PAGE_SIZE
     step = min(engine.max_batch_tokens, concurrency * engine.max_context)
     widest = max(2 * shape.hidden_size + 4 * shape.intermediate_size, 3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim)
     drawn = concurrency * shape.vocab_size * 4 * DRAWING_COPIES
@@ -179,13 +183,18 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     held = _held if device == "cpu" else float
     logits = LOGIT_COPIES * held(batch * share * shape.vocab_size * 4)
     sampling = step * widest * item + drawn
+    batch_size = 1 << (concurrency - 1).bit_length()
+    if engine.attention == "flex":
+        sampling += batch_size * pages * TABLE_BYTES
+    if engine.cuda_graphs:  # the logits of every batch size that is a power of two, and what one step needs
+        sampling += batch_size * (2 * shape.vocab_size + widest) * item
     return MemoryPlan(
         weights=parameters * (num_trained + needs_reference),
         optimizer=3 * parameters * num_trained,
         packed=workers * copied * item,
         cache=tokens * shape.num_cached * item,
         libraries=workers * WORKER_BYTES if workers > 1 else 0,
-        sampling=workers * (int(SAMPLING_HELD * sampling) + SAMPLING_BYTES) if device == "cpu" else sampling + GATHERED * item * paged,
+        sampling=workers * (int(SAMPLING_HELD * sampling) + SAMPLING_BYTES) if device == "cpu" else sampling + GATHERED * item * gathers,
         training=int(sum(count * held(batch * width * item) for count, width in shape.saved(repeats)) + logits),
         gradients=parameters * num_trained,
     )

@@ -23,13 +23,14 @@ Problem = tuple[bool, str]
 CPU_ONLY_WORKERS = (
     "engine workers read the weights from memory that processes share, which is the CPU's; use engine.num_workers=1 or model.device='cpu'"
 )
+GPU_ONLY_GRAPHS = "graphs are recorded on a GPU; use engine.cuda_graphs=false or model.device='cuda'"
 CALL_FORMATS = ("qwen3",)
 """Chat renderers whose calls `rendering.call_grammar` can write."""
 
 
 def check_sections(config: RunConfig) -> RunConfig:
     """The config itself when its sections fit together. Raises ConfigError naming the keys, their values and the remedy."""
-    checks = (_sampling_problems, _grammar_problems, _credit_problems, _loss_problems, _algorithm_problems)
+    checks = (_sampling_problems, _engine_problems, _grammar_problems, _credit_problems, _loss_problems, _algorithm_problems)
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
             raise ConfigError(message)
@@ -58,15 +59,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             rollout.max_tokens > engine.max_context,
             f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; raise the second",
         ),
-        (
-            engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
-            f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1, which each worker has; "
-            f"here they are {engine.kind!r} and {engine.num_threads}",
-        ),
-        (
-            engine.num_workers > 1 and config.model.device == "cuda",
-            f"engine.num_workers={engine.num_workers} with model.device='cuda': {CPU_ONLY_WORKERS}",
-        ),
         *(
             (
                 value != whole,
@@ -83,6 +75,38 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
         (
             not config.model.path and not config.model.config,
             "model.path is empty and so is model.config: name a Hugging Face directory, or the sizes of a model to start from scratch",
+        ),
+    ]
+
+
+def _engine_problems(config: RunConfig) -> list[Problem]:
+    engine, device = config.engine, config.model.device
+    return [
+        (
+            engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
+            f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1, which each worker has; "
+            f"here they are {engine.kind!r} and {engine.num_threads}",
+        ),
+        (
+            engine.num_workers > 1 and device == "cuda",
+            f"engine.num_workers={engine.num_workers} with model.device='cuda': {CPU_ONLY_WORKERS}",
+        ),
+        (
+            engine.attention == "flex" and engine.kind != "paged",
+            f"engine.attention='flex' reads pages, engine.kind={engine.kind!r} has none; use 'gather' or engine.kind='paged'",
+        ),
+        (
+            engine.cuda_graphs and (engine.attention != "flex" or not engine.fused),
+            f"engine.cuda_graphs=true records steps of engine.attention='flex' and engine.fused=true; here they are {engine.attention!r} "
+            f"and {str(engine.fused).lower()}",
+        ),
+        (
+            engine.cuda_graphs and device == "cpu",
+            f"engine.cuda_graphs=true with model.device='cpu': {GPU_ONLY_GRAPHS}",
+        ),
+        (
+            engine.cuda_graphs and engine.num_workers > 1,
+            f"engine.cuda_graphs=true with engine.num_workers={engine.num_workers}: workers are for the CPU, {GPU_ONLY_GRAPHS}",
         ),
     ]
 

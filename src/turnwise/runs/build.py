@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
-from turnwise.config.resolve import CPU_ONLY_WORKERS
+from turnwise.config.resolve import CPU_ONLY_WORKERS, GPU_ONLY_GRAPHS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
@@ -97,14 +97,14 @@ def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Ren
 def find_device(config: RunConfig) -> torch.device:
     """Where the recipe's models live on this machine.
 
-    Raises ConfigError when `model.device` is not to be had here, or the engine has workers and it is not the CPU.
+    Raises ConfigError when `model.device` is not to be had here, the engine has workers and it is not the CPU, or records graphs and it is.
     """
     device = choose_device(config.model.device)
+    found = f"model.device={config.model.device!r}, which is {device} on this machine"
     if config.engine.num_workers > 1 and device.type != "cpu":
-        raise ConfigError(
-            f"engine.num_workers={config.engine.num_workers} with model.device={config.model.device!r}, which is {device} on this machine: "
-            f"{CPU_ONLY_WORKERS}"
-        )
+        raise ConfigError(f"engine.num_workers={config.engine.num_workers} with {found}: {CPU_ONLY_WORKERS}")
+    if config.engine.cuda_graphs and device.type != "cuda":
+        raise ConfigError(f"engine.cuda_graphs=true with {found}: {GPU_ONLY_GRAPHS}")
     return device
 
 
@@ -196,13 +196,16 @@ def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTraine
             max_batch_tokens=config.engine.max_batch_tokens,
             decode=tokenizer.decode,
         )
-    build = partial(WorkerEngine, num_workers=config.engine.num_workers) if config.engine.num_workers > 1 else PagedEngine
+    build: Callable[..., PagedEngine | WorkerEngine] = partial(PagedEngine, cuda_graphs=config.engine.cuda_graphs)
+    if config.engine.num_workers > 1:
+        build = partial(WorkerEngine, num_workers=config.engine.num_workers)
     return build(
         model,
         max_concurrency=config.engine.max_concurrency,
         max_context=config.engine.max_context,
         max_batch_tokens=config.engine.max_batch_tokens,
         fused=None if config.engine.fused else False,
+        attention=config.engine.attention,
         max_draft_tokens=config.engine.max_draft_tokens,
         grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
         decode=tokenizer.decode,

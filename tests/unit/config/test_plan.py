@@ -87,6 +87,16 @@ def test_memory_on_a_gpu_by_hand() -> None:
         # 30 tokens of 48 + 64 or 3 x 8 x 4 = 96 numbers: 80 = 2 x 8 + 4 x 16 against 96; 3 rows of 100 logits six times; gathered pages.
         assert there.sampling == 30 * 96 * item + 6 * 3 * 100 * 4 + 2**26 * item
         assert there.training < here.training  # nothing is held by the C library
+        flex = plan_memory(config(engine={**engine, "attention": "flex"}, model={"config": TINY, "dtype": dtype}), device="cuda")
+        assert flex is not None
+        # Nothing is gathered; three sequences, rounded up to 4, look up each of 3 + 1 pages with 4 bytes.
+        assert flex.sampling == there.sampling - 2**26 * item + 4 * 4 * 4
+        graphs = {**engine, "attention": "flex", "cuda_graphs": True}
+        recorded = plan_memory(config(engine=graphs, model={"config": TINY, "dtype": dtype}), device="cuda")
+        assert recorded is not None
+        # One page more, in the cache and in the tables; logits of 4 rows twice (4 + 2 + 1 < 2 x 4), and what a step of 4 needs.
+        assert recorded.cache == flex.cache * 5 // 4
+        assert recorded.sampling == flex.sampling + 4 * 4 + 4 * (2 * 100 + 96) * item
     modules = plan_memory(config(engine={**engine, "fused": False}), device="cuda")
     assert modules is not None
     assert modules.packed == 0

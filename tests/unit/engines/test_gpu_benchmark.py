@@ -88,12 +88,13 @@ def test_without_a_gpu_it_says_so_and_ends_well() -> None:
 @pytest.mark.slow
 def test_a_tiny_run_on_the_cpu() -> None:
     sizes = ("--sizes", "tiny", "--device", "cpu", "--sequences", "4", "8", "--new-tokens", "6", "--rounds", "1")
-    found = run(*sizes, "--train-tokens", "64", "--train-sequences", "4", "--micro-batch-tokens", "128")
+    found = run(*sizes, "--attention", "gather", "flex", "--train-tokens", "64", "--train-sequences", "4", "--micro-batch-tokens", "128")
     assert (found["device"], found["dtype"]) == ("cpu", "bfloat16")
     assert min(found["limits"].values()) > 0
     tiny = found["sizes"]["tiny"]
-    assert tiny["decode"].keys() == {"4", "8"}
-    assert tiny["parity"]["tokens"] == 4 * 16
-    assert tiny["parity"]["max_nats"] < 0.05  # a few roundings of bfloat16 at logits below 1
+    assert {number: list(ways) for number, ways in tiny["decode"].items()} == {"4": ["gather", "flex"], "8": ["gather", "flex"]}
+    for way in ("gather", "flex"):
+        assert tiny["parity"][way]["tokens"] == 4 * 16
+        assert tiny["parity"][way]["max_nats"] < 0.05  # a few roundings of bfloat16 at logits below 1
     assert tiny["training"]["flops_utilisation"] > 0
     assert "memory" not in tiny  # torch counts it on a GPU only

@@ -28,6 +28,10 @@ def test_the_recipe_reaches_engine_and_sampling() -> None:
         engine = build_engine(load_config([TINY], [*settings, override]), system.model, system.tokenizer)
         assert isinstance(engine, kind)
         assert not getattr(engine, "is_fused", False)
+    # That the engine sees attention and graphs shows in what it says to a model on the CPU.
+    graphs = load_config([TINY], [*settings, "engine.attention='flex'", "engine.cuda_graphs=true"])
+    with pytest.raises(EngineError, match="cuda_graphs=True and the model is on cpu"):
+        build_engine(graphs, system.model, system.tokenizer)
     workers = build_engine(load_config([TINY], [*settings, "engine.num_workers=2"]), system.model, system.tokenizer)
     assert isinstance(workers, WorkerEngine)
     assert workers.is_fused

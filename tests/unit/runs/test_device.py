@@ -53,6 +53,7 @@ SMALL = [
     "loss.entropy_coefficient=0.1",
     "loss.kl.coefficient=0.1",
 ]
+GRAPHS = ["engine.cuda_graphs=true", "engine.attention='flex'", "engine.fused=true"]
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU")
 
 
@@ -75,6 +76,28 @@ def test_engine_workers_are_for_the_cpu() -> None:
     with pytest.raises(ConfigError, match=r"num_workers=2 with model.device='cuda'.*memory that processes share"):
         load_config([TINY], ["model.device=cuda", "engine.num_workers=2"])
     assert load_config([TINY], ["model.device=cpu", "engine.num_workers=2"]).engine.num_workers == 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["engine.kind='local'", "engine.attention='flex'"], r"attention='flex' reads pages, engine.kind='local' has none; use 'gather'"),
+        (["engine.cuda_graphs=true", "engine.fused=true"], r"attention='flex' and engine.fused=true; here they are 'gather' and true"),
+        (["engine.cuda_graphs=true", "engine.attention='flex'"], r"here they are 'flex' and false"),
+        (["model.device=cpu", *GRAPHS], r"cuda_graphs=true with model.device='cpu': graphs are recorded on a GPU; use engine.cuda_graphs"),
+        ([*GRAPHS, "engine.num_workers=2"], r"cuda_graphs=true with engine.num_workers=2: workers are for the CPU"),
+    ],
+)
+def test_attention_and_graphs_that_cannot_work_are_refused_with_the_remedy(overrides: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config([TINY], [*SMALL, *overrides])
+
+
+@no_gpu
+def test_graphs_are_refused_where_auto_is_the_cpu() -> None:
+    with pytest.raises(ConfigError, match=r"cuda_graphs=true with model.device='auto', which is cpu on this machine: graphs are"):
+        find_device(load_config([TINY], [*SMALL, *GRAPHS]))
+    assert load_config([TINY], [*SMALL, *GRAPHS, "model.device=cuda"]).engine.cuda_graphs
 
 
 def test_a_system_is_on_its_device() -> None:

@@ -11,6 +11,7 @@ Knows nothing about requests, sampling or model families.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,6 +58,7 @@ class PagedMemory:
     def __init__(self, geometry: Geometry, *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device) -> None:
         """`num_pages` includes the blank page 0, which stays zero: what stands in for a missing page must be finite."""
         self.geometry = geometry
+        self.num_pages = num_pages
         self.page_size = page_size
         shape = (num_pages * page_size, geometry.token_size)
         self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(geometry.num_layers)]
@@ -128,17 +130,16 @@ class _Group:
     """`[num_tiles, 1, num_rows * heads per kv head (or 1), span]`."""
 
 
-class PagedAttention:
-    """The attention plan of one engine step (`models.attention.AttentionPlan`)."""
+class PagedPlan(ABC):
+    """The attention plan of one engine step (`models.attention.AttentionPlan`): how keys and values are written, not how they are read."""
 
-    def __init__(self, memory: PagedMemory, tiles: list[Tile], slots: np.ndarray) -> None:
-        """`tiles` in the order of the flat batch: single tokens first, by growing start. `slots [T]` is where each token is written.
+    def __init__(self, memory: PagedMemory, slots: torch.Tensor) -> None:
+        """`slots [T]` is where the keys and values of each token are written.
 
-        Rows of the batch after the last tile belong to nobody: nothing is written for them and their output is zero.
+        Rows of the flat batch after these belong to nobody: nothing is written for them and their output is zero.
         """
         self._memory = memory
-        self._slots = torch.from_numpy(slots).to(memory.layers[0].device)
-        self._groups = [self._build_group(group) for group in group_tiles(tiles, memory)]
+        self._slots = slots
 
     def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """See `AttentionPlan`."""
@@ -150,8 +151,21 @@ class PagedAttention:
         """Store `[T, 2 * kv_heads * D]` keys and values of the new tokens."""
         self._memory.layers[layer].index_copy_(0, self._slots, rows[: len(self._slots)])
 
+    @abstractmethod
     def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
         """`query [T, heads, D]` to `[T, heads, D]`, over everything written so far."""
+
+
+class PagedAttention(PagedPlan):
+    """Gathers pages and attends to the copies: the plan that is exact on the CPU."""
+
+    def __init__(self, memory: PagedMemory, tiles: list[Tile], slots: torch.Tensor) -> None:
+        """`tiles` in the order of the flat batch: single tokens first, by growing start."""
+        super().__init__(memory, slots)
+        self._groups = [self._build_group(group) for group in group_tiles(tiles, memory)]
+
+    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+        """See `PagedPlan`."""
         geometry = self._memory.geometry
         kv_heads, dim = geometry.num_kv_heads, geometry.head_dim
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)

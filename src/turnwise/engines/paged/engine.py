@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from transformers import PreTrainedModel
 
@@ -20,6 +21,7 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged.admission import check_request
 from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.drawing import Drawn, draw_tokens
+from turnwise.engines.paged.graphs import Record, record_cuda_graphs
 from turnwise.engines.paged.prefix_cache import Node, PrefixCache
 from turnwise.engines.paged.runner import ModelRunner
 from turnwise.engines.paged.scheduler import Item, Request, Scheduler
@@ -63,6 +65,9 @@ class PagedEngine:
         cache_tokens: int | None = None,
         page_size: int = 32,
         fused: bool | None = None,
+        attention: Literal["gather", "flex"] = "gather",
+        cuda_graphs: bool = False,
+        recorder: Callable[[], Record] = record_cuda_graphs,
         reuse_stale_cache: bool = False,
         max_draft_tokens: int = 0,
         grammars: GrammarCompiler | None = None,
@@ -78,6 +83,10 @@ class PagedEngine:
             page_size: tokens per page; 16, 32 or 64.
             fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own modules, whose
                 log-probabilities are those of a packed forward pass with the same attention rows in every bit.
+            attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch compiles for a GPU,
+                eagerly and slowly elsewhere. Both to rounding the same; only the former is exact.
+            cuda_graphs: record steps that only decode and repeat them; with "flex", the packed decoder and a GPU, else EngineError.
+            recorder: makes what records these, anew for new weights.
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
             max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a step is small;
                 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
@@ -87,7 +96,16 @@ class PagedEngine:
         if page_size not in (16, 32, 64):
             raise EngineError(f"page_size={page_size} must be 16, 32 or 64, so that whole pages fill every attention span")
         num_pages = max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
-        self._runner = ModelRunner(model, num_pages=num_pages, page_size=page_size, max_context=max_context, fused=fused)
+        self._runner = ModelRunner(
+            model,
+            num_pages=num_pages,
+            page_size=page_size,
+            max_context=max_context,
+            fused=fused,
+            attention=attention,
+            cuda_graphs=cuda_graphs,
+            recorder=recorder,
+        )
         self._drafts = GroupDrafts(max_draft_tokens=max_draft_tokens, max_groups=max_concurrency) if max_draft_tokens else None
         self._scheduler = Scheduler(
             PrefixCache(num_pages=num_pages, page_size=page_size),

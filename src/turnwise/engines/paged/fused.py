@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from turnwise.engines.paged.attention import Geometry, PagedAttention
+from turnwise.engines.paged.attention import Geometry, PagedPlan
 
 FAMILIES = ("qwen3", "llama", "qwen2")
 
@@ -58,7 +58,7 @@ class FusedDecoder:
             scale = torch.full_like(angles, float(body.rotary_emb.attention_scaling))
             self._rotations = torch.polar(scale, angles)[:, None, :]
 
-    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedAttention, rows: torch.Tensor) -> torch.Tensor:
+    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor) -> torch.Tensor:
         """`token_ids [T]`, `positions [T]` to logits `[len(rows), V]` of the flat batch's `rows`."""
         geometry = self._geometry
         heads, kv_heads, dim = geometry.num_heads, geometry.num_kv_heads, geometry.head_dim

@@ -1,20 +1,24 @@
 """From planned items to logits: lays tokens end to end, builds the attention plan, runs the model.
 
-Runs the model's own modules, or the fused decoder where the family has one. Knows nothing about scheduling or sampling.
+Runs the model's own modules, or the fused decoder where the family has one; on a GPU, if told so, reads pages in place and repeats recorded
+decoding steps. Knows nothing about scheduling or sampling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemory, bucket
+from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemory, PagedPlan, bucket
+from turnwise.engines.paged.flex import COMPILED_DEVICES, MIN_HEAD_DIM, FlexAttention
 from turnwise.engines.paged.fused import FusedDecoder, why_not
+from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
 from turnwise.engines.paged.scheduler import Item
 from turnwise.models.attention import ATTENTION_NAME
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
@@ -33,8 +37,23 @@ class _Tile:
 class ModelRunner:
     """One model and its paged memory."""
 
-    def __init__(self, model: PreTrainedModel, *, num_pages: int, page_size: int, max_context: int, fused: bool | None) -> None:
-        """`fused` None takes the fused decoder where the family has one; True raises EngineError where it has none."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        num_pages: int,
+        page_size: int,
+        max_context: int,
+        fused: bool | None,
+        attention: Literal["gather", "flex"] = "gather",
+        cuda_graphs: bool = False,
+        recorder: Callable[[], Record] = record_cuda_graphs,
+    ) -> None:
+        """`fused` None takes the fused decoder where the family has one; True raises EngineError where it has none.
+
+        `attention` and `cuda_graphs` as of `PagedEngine`; EngineError where they cannot work. `recorder` makes what records graphs, for new
+        weights a new one.
+        """
         if model.config._attn_implementation != ATTENTION_NAME:
             raise EngineError(
                 f"the model of type {model.config.model_type!r} runs with attention {model.config._attn_implementation!r}; build it "
@@ -45,11 +64,23 @@ class ModelRunner:
             raise EngineError(f"the model cannot run fused: {reason}; use its modules (fused=False)")
         self.model = model
         self.vocab_size = int(model.config.vocab_size)
-        self.memory = PagedMemory(
-            Geometry.of(model.config), num_pages=num_pages + 1, page_size=page_size, dtype=model.dtype, device=model.device
-        )
         self.is_fused = fused is not False and reason is None
+        geometry = Geometry.of(model.config)
+        if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.head_dim < MIN_HEAD_DIM:
+            raise EngineError(
+                f"attention='flex' needs heads of at least {MIN_HEAD_DIM}, here head_dim={geometry.head_dim}; use attention='gather'"
+            )
+        if cuda_graphs:
+            _check_graphs(model, attention, None if self.is_fused else reason or "fused=False", needs_cuda=recorder is record_cuda_graphs)
+        # Before a request's pages the blank one, behind them one that graphs write to for rows that belong to nobody.
+        self.memory = PagedMemory(
+            geometry, num_pages=num_pages + 1 + cuda_graphs, page_size=page_size, dtype=model.dtype, device=model.device
+        )
         self._max_context = max_context
+        self._max_pages = -(-max_context // page_size)
+        self._is_flex = attention == "flex"
+        self._recorder = recorder if cuda_graphs else None
+        self._graphs: DecodeGraphs | None = None
         self._decoder: FusedDecoder | None = None
         self._parameters = list(model.parameters())
 
@@ -59,15 +90,18 @@ class ModelRunner:
         return sum(parameter._version for parameter in self._parameters)
 
     def renew(self) -> None:
-        """The weights changed: packed copies are made again at the next step."""
+        """The weights changed: packed copies, and graphs that hold their addresses, are made again at the next step."""
+        self._graphs = None
         self._decoder = None
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:
         """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted token after it.
 
-        Writes the items' keys and values.
+        Writes the items' keys and values. The next call may overwrite the logits.
         """
+        if self._recorder is not None and all(item.count == 1 for item in items):
+            return self._repeat(items, self._recorder)
         tiles = _lay_out(items)
         ids: list[int] = []
         size = self.memory.page_size
@@ -96,19 +130,52 @@ class ModelRunner:
         return self._forward(
             torch.tensor(ids, device=device),
             torch.from_numpy(positions).to(device),
-            PagedAttention(self.memory, list(tiles), slots),
+            self._plan(tiles, torch.from_numpy(slots).to(device)),
             torch.tensor(rows, device=device),
         )[:num_rows]
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, plan: PagedAttention, rows: torch.Tensor) -> torch.Tensor:
+    def _plan(self, tiles: list[_Tile], slots: torch.Tensor) -> PagedPlan:
+        if self._is_flex:
+            return FlexAttention.of(self.memory, tiles, slots, max_pages=self._max_pages)
+        return PagedAttention(self.memory, list(tiles), slots)
+
+    def _repeat(self, items: Sequence[Item], recorder: Callable[[], Record]) -> torch.Tensor:
+        """A step of single tokens, recorded when there was none of its size yet."""
+        if self._graphs is None:
+            self._graphs = DecodeGraphs(
+                self.memory, self._pack().run, max_pages=self._max_pages, spare_page=self.memory.num_pages - 1, record=recorder()
+            )
+        rows = []
+        for item in items:
+            assert item.request.lease is not None
+            rows.append(DecodeRow(item.request.tokens[item.start], item.start, item.request.lease.pages))
+        logits = self._graphs.run(rows)
+        sampling = [row for row, item in enumerate(items) if item.samples]
+        return logits if len(sampling) == len(items) else logits[sampling]
+
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor) -> torch.Tensor:
         if self.is_fused:
-            if self._decoder is None:
-                self._decoder = FusedDecoder(self.model, max_context=self._max_context)
-            return self._decoder.run(ids, positions, plan, rows)
+            return self._pack().run(ids, positions, plan, rows)
         logits: torch.Tensor = self.model(
             input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=rows, attention_plan=plan
         ).logits[0]
         return logits
+
+    def _pack(self) -> FusedDecoder:
+        """The fused decoder of the weights as they are since `renew`."""
+        if self._decoder is None:
+            self._decoder = FusedDecoder(self.model, max_context=self._max_context)
+        return self._decoder
+
+
+def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *, needs_cuda: bool) -> None:
+    """Raise EngineError where decoding steps cannot be recorded; `unfused` says why the fused decoder does not run, None when it does."""
+    if attention != "flex":
+        raise EngineError(f"cuda_graphs=True with attention={attention!r}, which copies as many pages as a step has; use attention='flex'")
+    if unfused:
+        raise EngineError(f"cuda_graphs=True records the fused decoder, which does not run here: {unfused}; use cuda_graphs=False")
+    if needs_cuda and model.device.type != "cuda":
+        raise EngineError(f"cuda_graphs=True and the model is on {model.device}; use cuda_graphs=False, or put it on a GPU")
 
 
 def _lay_out(items: Sequence[Item]) -> list[_Tile]:

@@ -18,7 +18,7 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from transformers import PreTrainedModel
 
@@ -46,6 +46,7 @@ class WorkerEngine:
         max_context: int,
         max_batch_tokens: int = 1024,
         fused: bool | None = None,
+        attention: Literal["gather", "flex"] = "gather",
         max_draft_tokens: int = 0,
         grammars: GrammarCompiler | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
@@ -67,7 +68,7 @@ class WorkerEngine:
         if model.device.type != "cpu":
             raise EngineError(f"the model is on {model.device}; engine workers share weights in memory of the CPU, use num_workers=1")
         # Of one page: it refuses what the workers would, and watches the weights. It never runs.
-        self._runner = ModelRunner(model, num_pages=1, page_size=32, max_context=max_context, fused=fused)
+        self._runner = ModelRunner(model, num_pages=1, page_size=32, max_context=max_context, fused=fused, attention=attention)
         self._stamp = self._runner.weights_stamp()
         share = -(-max_concurrency // num_workers)
         settings = {
@@ -75,6 +76,7 @@ class WorkerEngine:
             "max_context": max_context,
             "max_batch_tokens": max_batch_tokens,
             "fused": fused,
+            "attention": attention,
             "max_draft_tokens": max_draft_tokens,
             "grammars": grammars,
             "decode": decode,

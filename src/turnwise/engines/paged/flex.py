@@ -1,0 +1,206 @@
+"""Attention that reads keys and values where they lie in the paged memory, for a GPU: no page is copied.
+
+`torch.nn.attention.flex_attention` takes, per tile, a list of blocks of keys to read; here a block is a page and the list is the request's
+page table, so one kernel reads scattered pages in place and skips all others. The memory of a layer is one "sequence" of all its slots with
+a batch dimension of one, which the kernels share among the tiles. Inside a page the kernels ask `mask_mod` slot by slot.
+
+A block is a whole page: torch's kernels take keys in pieces (`BLOCK_N`) that must divide the block, and a matrix unit needs at least 16;
+pages have 16, 32 or 64 slots. A piece is a page, half of one of 64, where wide heads would not fit into shared memory. All blocks are
+"partial" ones, masked slot by slot: with "full" ones beside them, the kernel for few queries would share out its work by the size of the
+whole memory instead of by the length of the request.
+
+On CUDA the kernel is compiled, once for each number of tiles and rows (both rounded up to powers of two); torch keeps what it compiled on
+disk. Anywhere else it runs eagerly, over all slots of the memory: good for tests. **It never ran on a GPU yet.**
+Knows nothing about requests, sampling or model families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from turnwise.engines.paged.attention import PagedMemory, PagedPlan, Tile
+from turnwise.models.invariant import TILE
+
+COMPILED_DEVICES = ("cuda",)
+"""Types of devices whose kernel is compiled; elsewhere it runs eagerly."""
+MIN_HEAD_DIM = 16
+"""Least size of a head that the compiled kernel takes."""
+MIN_TILE_ROWS = 16
+"""Rows to which a tile of several tokens is filled up at least: the least that a matrix unit works on."""
+MAX_KEYS = 32
+"""Keys that a kernel takes at once, at most."""
+QUERY_BLOCK = 128
+"""Query rows that share a list of pages: all of a tile, and no fewer than a kernel takes at once (`BLOCK_M`), which must divide it."""
+MAX_SHAPES = 128
+"""Kernels compiled in one process at most: three numbers of rows, and powers of two for the number of tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileBatch:
+    """Tiles computed together, as tensors on the memory's device."""
+
+    pages: torch.Tensor
+    """`[n, W]` int32: the pages of each tile's request that it may see, in order, then zeros."""
+    num_pages: torch.Tensor
+    """`[n]` int32: how many these are; 0 for a tile that only fills up the batch, whose output is zero."""
+    positions: torch.Tensor
+    """`[n, num_rows]` int32: of each row's token in its request."""
+    places: torch.Tensor
+    """`[n, pages of the memory]` int32: `pages` the other way round, which place a page has in the request; -1 where it has none.
+    What stands for the blank page 0 means nothing: nobody's list has it."""
+
+    @classmethod
+    def of(cls, pages: torch.Tensor, num_pages: torch.Tensor, positions: torch.Tensor, memory: PagedMemory) -> TileBatch:
+        """Turn the page tables round. Tensor operations only, so it can be part of a captured graph."""
+        count, width = pages.shape
+        order = torch.arange(width, dtype=torch.int32, device=pages.device).expand(count, width)
+        places = torch.full((count, memory.num_pages), -1, dtype=torch.int32, device=pages.device).scatter_(1, pages.long(), order)
+        # Zeros after a table's end give the blank page a place that no row of the tile has reached.
+        return cls(pages, num_pages, positions, places)
+
+
+@dataclass(frozen=True, slots=True)
+class FlexGroup:
+    """A batch of tiles and where its rows stand in the flat batch."""
+
+    batch: TileBatch
+    rows: torch.Tensor | None = None
+    """`[n * num_rows]` places in the flat batch, a tile filled up by repeating its last token; None where they are the flat batch."""
+    num_used: int = 0
+    """Leading `rows` whose output is wanted; the others belong to tiles that fill up the batch."""
+
+
+class FlexAttention(PagedPlan):
+    """The attention plan of one engine step that copies no page."""
+
+    def __init__(self, memory: PagedMemory, slots: torch.Tensor, groups: Sequence[FlexGroup]) -> None:
+        """See `PagedPlan` for `slots`. Every row that they name is in one of `groups`."""
+        super().__init__(memory, slots)
+        self._groups = groups
+
+    @classmethod
+    def of(cls, memory: PagedMemory, tiles: Sequence[Tile], slots: torch.Tensor, *, max_pages: int) -> FlexAttention:
+        """`tiles` in the order of the flat batch, shorter ones first; `max_pages` is the most pages a request can have."""
+        groups = [build_group(list(group), num_rows, memory, max_pages) for num_rows, group in groupby(tiles, key=_num_rows)]
+        return cls(memory, slots, groups)
+
+    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+        """See `PagedPlan`."""
+        out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
+        for group in self._groups:
+            mine = query if group.rows is None else query.index_select(0, group.rows)
+            mine = mine.unflatten(0, group.batch.positions.shape)
+            done = attend_pages(mine, self._memory, layer, group.batch, scaling).reshape(-1, *query.shape[1:])
+            if group.rows is None:
+                return done
+            # Repeated places hold equal rows.
+            out.index_copy_(0, group.rows[: group.num_used], done[: group.num_used])
+        return out
+
+
+def attend_pages(query: torch.Tensor, memory: PagedMemory, layer: int, batch: TileBatch, scaling: float) -> torch.Tensor:
+    """`query [n, num_rows, heads, D]` over the pages of `batch` to `[n, num_rows, heads, D]`.
+
+    A row sees the slots of its request's listed pages up to its own position. Tensor operations only.
+    """
+    geometry, size = memory.geometry, memory.page_size
+    positions, places = batch.positions, batch.places
+
+    def sees(tile: torch.Tensor, head: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
+        place = places[tile, slot // size]
+        return (place >= 0) & (place * size + slot % size <= positions[tile, row])
+
+    num_tiles, num_rows = positions.shape
+    cached = memory.layers[layer].view(1, -1, 2, geometry.num_kv_heads, geometry.head_dim)
+    keys, values = cached[:, :, 0].transpose(1, 2), cached[:, :, 1].transpose(1, 2)
+    mask = BlockMask.from_kv_blocks(
+        batch.num_pages.view(num_tiles, 1, 1),
+        batch.pages.view(num_tiles, 1, 1, -1),
+        BLOCK_SIZE=(QUERY_BLOCK, size),
+        mask_mod=sees,
+        seq_lengths=(num_rows, keys.shape[2]),
+        compute_q_blocks=False,
+    )
+    kernel = _compiled() if query.device.type in COMPILED_DEVICES else _run_eagerly
+    done: torch.Tensor = kernel(
+        query.transpose(1, 2),
+        keys,
+        values,
+        block_mask=mask,
+        scale=scaling,
+        enable_gqa=geometry.num_heads != geometry.num_kv_heads,
+        kernel_options=kernel_options(num_rows, size),
+    )
+    return done.transpose(1, 2)
+
+
+def kernel_options(num_rows: int, page_size: int) -> dict[str, Any]:
+    """What torch's Triton kernels are told; its defaults are larger pieces than a page or a tile.
+
+    Single tokens take the kernel for few queries, which computes all heads that share keys together and splits long requests; longer
+    tiles take the general one, because the other would hold all rows of all those heads at once.
+    """
+    num_keys = min(page_size, MAX_KEYS)
+    if num_rows == 1:
+        return {"BLOCK_N": num_keys}
+    return {"BLOCK_N": num_keys, "BLOCK_M": num_rows, "num_warps": 4, "FORCE_USE_FLEX_ATTENTION": True}
+
+
+def build_group(tiles: list[Tile], num_rows: int, memory: PagedMemory, max_pages: int) -> FlexGroup:
+    """Tables of tiles that are filled up to `num_rows` tokens, and of as many empty tiles as make their number a power of two."""
+    size, used = memory.page_size, len(tiles)
+    count = 1 << (used - 1).bit_length()
+    # One array, one copy to the device: number of pages, positions, rows, pages.
+    table = np.zeros((count, 1 + 2 * num_rows + max_pages), dtype=np.int32)
+    steps = np.arange(num_rows)
+    for line, tile in zip(table, tiles, strict=False):
+        offsets = np.minimum(steps, tile.count - 1)
+        seen = -(-(tile.start + tile.count) // size)
+        line[0] = seen
+        line[1 : 1 + num_rows] = tile.start + offsets
+        line[1 + num_rows : 1 + 2 * num_rows] = tile.at + offsets
+        line[1 + 2 * num_rows : 1 + 2 * num_rows + seen] = tile.pages[:seen]
+    num_pages, positions, rows, pages = torch.from_numpy(table).to(memory.layers[0].device).split([1, num_rows, num_rows, max_pages], dim=1)
+    batch = TileBatch.of(pages.contiguous(), num_pages.reshape(-1), positions.contiguous(), memory)
+    return FlexGroup(batch, rows.reshape(-1).long(), used * num_rows)
+
+
+def _num_rows(tile: Tile) -> int:
+    """Rows that a tile is filled up to: few different numbers, since each is compiled."""
+    return 1 if tile.count == 1 else MIN_TILE_ROWS if tile.count <= MIN_TILE_ROWS else TILE
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    """The kernel, compiled for the exact shapes of each call: the one for few queries needs to know the number of tiles."""
+    # Past this limit, by default 8, torch refuses another shape.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_SHAPES)
+    compiled: Callable[..., Any] = torch.compile(flex_attention, fullgraph=True, dynamic=False)
+    return compiled
+
+
+def _run_eagerly(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, block_mask: BlockMask, kernel_options: dict[str, Any], **settings: Any
+) -> torch.Tensor:
+    """The same function of the same arguments, for tests: torch's eager version computes all slots and looks at the mask only.
+
+    What the lists of pages leave out is blanked first. So nothing is read that is not listed, as in the compiled kernels: neither a page
+    that is missing from its list, nor a number that is not finite in another request's page.
+    """
+    pages, size = block_mask.kv_indices[:, 0, 0].long(), block_mask.BLOCK_SIZE[1]
+    within = torch.arange(pages.shape[1], device=pages.device) < block_mask.kv_num_blocks.view(-1, 1)
+    listed = torch.zeros(len(pages), keys.shape[2] // size, dtype=torch.int32, device=pages.device)
+    hidden = listed.scatter_add_(1, pages, within.int()).repeat_interleave(size, dim=1)[:, None, :, None] == 0
+    with torch.compiler.set_stance("force_eager"):
+        done: torch.Tensor = flex_attention(
+            query, keys.masked_fill(hidden, 0), values.masked_fill(hidden, 0), block_mask=block_mask, **settings
+        )
+    return done
