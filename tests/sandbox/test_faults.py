@@ -160,6 +160,22 @@ def test_any_process_may_be_killed_at_any_point(reaper, run, level, num_kills):
     assert set(group_folders(os.getpid())) <= groups
 
 
+@pytest.mark.parametrize("role", ["launcher", "zygote"])
+def test_the_death_of_all_idle_cells_at_once_costs_no_request(reaper, run, role):
+    """Their common ancestor is killed, and the next request comes before the news has reached every one of them."""
+
+    async def work():
+        async with LocalSandbox(num_slots=3) as sandbox:
+            for _ in range(8):
+                await asyncio.gather(*(sandbox.run(Program(code="import time\ntime.sleep(0.02)")) for _ in range(3)))
+                for pid in by_role(os.getpid())[role]:
+                    os.kill(pid, signal.SIGKILL)
+                after = await sandbox.run(Program(code="print('next')"), Limits(wall_s=5))
+                assert after.stdout == b"next\n"
+
+    run(work())
+
+
 @pytest.mark.parametrize("role", ["launcher", "zygote", "cell"])
 def test_a_session_whose_place_is_killed_says_so(reaper, run, role):
     async def work():

@@ -243,8 +243,10 @@ class _Place:
             syscalls.set_dumpable(True)
             limits.apply_rlimits(cpu_s=header["cpu_s"])
             if header["language"] == "bash":
-                for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and a shell would inherit that
-                    signal.signal(ignored, signal.SIG_DFL)
+                # Python ignores some signals, and whoever started it may ignore others; a shell would inherit that.
+                for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                    if signal.getsignal(number) == signal.SIG_IGN:
+                        signal.signal(number, signal.SIG_DFL)
                 os.execve(self.plan.bash, ["bash", "--norc", "--noprofile"], dict(os.environ))
             seed_everything(header["seed"])
             LiveInterpreter(socket.socket(fileno=3)).serve()

@@ -31,6 +31,8 @@ from turnwise.sandbox.types import Execution, Limit, Limits, Mode, Network, Prof
 MAX_RUNS_PER_CELL = 5000
 """A cell is replaced after so many programs: nothing a kernel might accumulate lives long."""
 
+MAX_REPEATS = 2
+"""Times that a program begins anew after its cell was killed from outside."""
 REPORT_GRACE_S = 10.0
 """A cell that has not reported so long after its program's deadline is broken."""
 
@@ -318,11 +320,14 @@ class LocalSandbox:
                 fds.append(wire.to_memfd([program.stdin]))
             key = self._key(profile, program.network, limits)
             execution = await self._attempt(key, program, limits, packet, fds, peer, running)
-            if execution is None and peer is None and not self._closed:
-                # A cell that is killed from outside takes its program along. Nothing is left of it, so it can begin anew.
+            for _ in range(MAX_REPEATS):
+                if execution is not None or peer is not None or self._closed:
+                    break
+                # A cell that is killed from outside takes its program along. Nothing is left of it, so it can begin anew; in a new cell,
+                # because what killed this one (its zygote's death) may be about to reach the idle ones.
                 for fd in fds:
                     os.lseek(fd, 0, os.SEEK_SET)
-                execution = await self._attempt(key, program, limits, packet, fds, None, running)
+                execution = await self._attempt(key, program, limits, packet, fds, None, running, fresh=True)
         finally:
             wire.close_all(fds)
         if execution is None:
@@ -338,11 +343,13 @@ class LocalSandbox:
         fds: Sequence[int],
         peer: socket.socket | None,
         running: list[Cell] | None,
+        *,
+        fresh: bool = False,
     ) -> Execution | None:
-        """Run in one cell. None when that was killed from outside."""
+        """Run in one cell, with `fresh` not in one that idles. None when that was killed from outside."""
         # Output files are read by a cell that outlives its program.
         once = self._mode == "strict" and self._name == "full" and not program.outputs
-        cell = await (self._spawn(key, "once") if once else self._take(key))
+        cell = await (self._spawn(key, "once" if once else "slot") if once or fresh else self._take(key))
         if running is not None:
             running.append(cell)
         try:
