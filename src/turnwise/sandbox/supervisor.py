@@ -216,10 +216,20 @@ class LocalSandbox:
 
     async def _spawn(self, key: CellKey, kind: CellKind) -> Cell:
         assert self._host is not None
-        assert self._loop is not None
         if key.network != "none" and self._host.level != "full":
             raise SandboxError(f"network={key.network!r} needs a network namespace of its own, which level {self._host.level!r} has not")
         zygote = await self._zygote(key.profile)
+        try:
+            return await self._spawn_from(zygote, key, kind)
+        except SandboxError:
+            if zygote.alive:
+                raise
+        # It had died since the last one. What it may have started has written to the sockets of that cell: this one is new altogether.
+        return await self._spawn_from(await self._zygote(key.profile), key, kind)
+
+    async def _spawn_from(self, zygote: Zygote, key: CellKey, kind: CellKind) -> Cell:
+        assert self._host is not None
+        assert self._loop is not None
         cell = self._host.build_cell(key, kind)
         self._cells.add(cell)
         try:
@@ -232,12 +242,7 @@ class LocalSandbox:
                 "num_files": key.num_files,
                 "rlimits": build_rlimits(key, has_cgroup=self._host.has_cgroups),
             }
-            try:
-                cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
-            except SandboxError:
-                if zygote.alive:
-                    raise
-                cell.pidfd = await (await self._zygote(key.profile)).spawn(header, cell.fds_to_pass())  # it had died since the last one
+            cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
             cell.passed()
             cell.attach(self._loop)
             if kind == "slot":
