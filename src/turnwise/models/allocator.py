@@ -15,8 +15,8 @@ def keep_freed_memory() -> bool:
 
     glibc returns the end of the heap whenever more than some MiB of it are free, which is after every layer's temporaries; each page then
     costs a page fault and 4096 zeros when the next layer wants it again. The peak of memory stays what it is; what is free below it stays
-    with the process. Does nothing where the C library is another one, or where the environment (`MALLOC_*_`, `GLIBC_TUNABLES`) already
-    says what it should do.
+    with the process. Does nothing where the C library is another one, or where the environment (`MALLOC_MMAP_THRESHOLD_`,
+    `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_MAX_`, `GLIBC_TUNABLES`) already says what it should do.
     """
     chosen = [name for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_") if name in os.environ]
     if chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):

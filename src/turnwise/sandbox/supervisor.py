@@ -33,6 +33,7 @@ MAX_RUNS_PER_CELL = 5000
 
 MAX_REPEATS = 2
 """Times that a program begins anew after its cell was killed from outside."""
+
 REPORT_GRACE_S = 10.0
 """A cell that has not reported so long after its program's deadline is broken."""
 

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretend_graphs import record_on_cpu
+from small_model import CONFIG, VOCAB, distance
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
@@ -23,16 +24,6 @@ from turnwise.engines.paged.flex import FlexAttention
 from turnwise.models.build import build_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-VOCAB = 97
-CONFIG = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "tie_word_embeddings": True,
-}
 BOUNDS = {"float64": 1e-10, "float32": 1e-5}
 """Most that log-probabilities may differ: sums of some dozen numbers around 1 in another order."""
 GRAPHS = {"attention": "flex", "cuda_graphs": True, "recorder": lambda: record_on_cpu()}
@@ -71,12 +62,6 @@ def crowd(engine: PagedEngine, *, groups: int = 2, members: int = 3, turns: int 
         return await asyncio.gather(*(converse(engine, group, member, turns) for group in range(groups) for member in range(members)))
 
     return [completion for completions in asyncio.run(run()) for completion in completions]
-
-
-def distance(ours: list[Completion], theirs: list[Completion]) -> float:
-    """Largest difference of log-probabilities; the tokens must be equal."""
-    assert [c.token_ids.tolist() for c in ours] == [c.token_ids.tolist() for c in theirs]
-    return max(float(np.abs(a.logprobs - b.logprobs).max()) for a, b in zip(ours, theirs, strict=True))
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pretend_graphs import record_on_cpu
+from small_model import CONFIG, VOCAB, distance
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
@@ -23,16 +24,6 @@ from turnwise.engines.paged.scheduler import Item, Request
 from turnwise.models.build import build_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-VOCAB = 97
-CONFIG = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "tie_word_embeddings": True,
-}
 BOUND = 1e-10
 """Most that log-probabilities in float64 may differ."""
 
@@ -60,12 +51,6 @@ def ask(engine: PagedEngine, *lengths: int, first: int = 0) -> list[Completion]:
         return list(await asyncio.gather(*jobs))
 
     return asyncio.run(run())
-
-
-def distance(ours: list[Completion], theirs: list[Completion]) -> float:
-    """Largest difference of log-probabilities; the tokens must be equal."""
-    assert [c.token_ids.tolist() for c in ours] == [c.token_ids.tolist() for c in theirs]
-    return max(float(np.abs(a.logprobs - b.logprobs).max()) for a, b in zip(ours, theirs, strict=True))
 
 
 def batch_sizes(engine: PagedEngine) -> list[int]:
