@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.types import Limits
+from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise.sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=10.0, memory_bytes=256 << 20, disk_bytes=4 << 20, num_files=256, num_pids=32)
 LATE_S = 1.0
@@ -426,35 +427,41 @@ def test_an_interrupt_keeps_the_shell(with_session, code):
     with_session(work, "bash")
 
 
-def test_an_interrupt_reaches_code_although_the_supervisor_ignores_it(with_session):
-    """Whoever runs in the background of a script ignores SIGINT, and what it starts inherits that."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-
-        async def work(session):
-            assert (await session.run("sleep 60", timeout_s=0.3)).limit == "wall"
-            assert (await session.run("python3 -c 'while True: pass'", timeout_s=0.3)).limit == "wall"
-            assert (await session.run("echo 1")).stdout == b"1\n"
-
-        with_session(work, "bash")
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.fixture
+def ignoring():
+    """A sandbox of its own, whose processes inherit ignored signals: in the background of a script SIGINT, under `nohup` SIGHUP."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
+    yield LocalSandbox(num_slots=1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def test_a_shell_starts_with_the_signals_of_any_other_shell(with_session):
-    """Python ignores SIGPIPE, `nohup` SIGHUP, and a shell would inherit that: `yes` would then say "Broken pipe" instead of ending."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def test_an_interrupt_reaches_code_although_the_supervisor_ignores_it(ignoring, run):
+    async def work():
+        async with ignoring as sandbox:
+            shell = await sandbox.open("bash")
+            assert (await shell.run("sleep 60", timeout_s=0.3)).limit == "wall"
+            assert (await shell.run("python3 -c 'while True: pass'", timeout_s=0.3)).limit == "wall"
+            assert (await shell.run("echo 1")).stdout == b"1\n"
+            # A program of its own starts like one that a terminal starts.
+            code = "import signal\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+            assert (await sandbox.run(Program(code=code))).stdout == b"True\n"
 
-    async def work(shell):
-        answer = await shell.run("yes | head -1; echo ${PIPESTATUS[@]}")
-        assert (answer.stdout, answer.stderr) == (b"y\n141 0\n", b"")  # 128 + SIGPIPE
-        ignored = await shell.run("(exec grep SigIgn /proc/self/status)")
-        assert int(ignored.stdout.split()[1], 16) & 0x7FFF_FFFF == 0  # signals 1 to 31; the C library keeps 32 and 33 for itself
+    run(work())
 
-    try:
-        with_session(work, "bash")
-    finally:
-        signal.signal(signal.SIGHUP, before)
+
+def test_a_shell_starts_with_the_signals_of_any_other_shell(ignoring, run):
+    """Python ignores SIGPIPE too: `yes` would then say "Broken pipe" instead of ending."""
+
+    async def work():
+        async with ignoring as sandbox:
+            shell = await sandbox.open("bash")
+            answer = await shell.run("yes | head -1; echo ${PIPESTATUS[@]}")
+            assert (answer.stdout, answer.stderr) == (b"y\n141 0\n", b"")  # 128 + SIGPIPE
+            ignored = await shell.run("(exec grep SigIgn /proc/self/status)")
+            assert int(ignored.stdout.split()[1], 16) & 0x7FFF_FFFF == 0  # signals 1 to 31; the C library keeps 32 and 33 for itself
+
+    run(work())
 
 
 @pytest.mark.parametrize("code", ["exit 3", "exec true", "kill -9 $$", "trap '' INT; while :; do :; done"])
