@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, sandbox
 from turnwise.cli.audit import audit
+from turnwise.cli.interrupts import keep_interrupts
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 def main() -> None:
     """Run the command line: one clear message instead of a traceback, unless `--debug`."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    keep_interrupts()
     try:
         app(args=arguments, standalone_mode=True)
     except (TurnwiseError, Stopped, MemoryError) as error:

@@ -153,6 +153,32 @@ def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Pa
     assert error.count("\n") == 1
 
 
+CTRL_C_WHERE_PYTHON_DROPS_IT = """
+import signal, time, weakref
+from turnwise.cli.main import app, main
+
+class Node: pass
+
+@app.command()
+def wait():
+    node = Node()
+    reference = weakref.ref(node, lambda _: signal.raise_signal(signal.SIGINT))
+    del node
+    time.sleep(60)
+
+main()
+"""
+
+
+def test_ctrl_c_during_a_callback_is_not_lost() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C_WHERE_PYTHON_DROPS_IT, "wait"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 130
+    assert done.stderr.startswith("stopped")
+    assert done.stderr.count("\n") == 1
+
+
 def test_tasks_prints_and_exports_the_same_tasks(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     invoke("tasks", TINY, "--count", "3", "--export", path)
