@@ -63,6 +63,32 @@ def test_a_seed_gives_the_numbers_python_gives(sandbox, run):
     assert outputs(sandbox, run, "import random\nprint(random.random())", [5]) == [f"{random.Random(5).random()}\n".encode()]
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "import numpy as np; draw = np.random.rand",
+        "from numpy.random import rand as draw",
+        "from numpy.random.mtrand import rand as draw",
+        "import numpy.random.mtrand as m; draw = m._rand.random_sample",
+        "import sys; draw = sys.modules['numpy.random.mtrand'].rand",
+        "import numpy as np; draw = vars(np.random)['rand']",
+        "import numpy as np; np.random.other = 3; draw = lambda: np.random.get_state() and np.random.rand()",
+    ],
+)
+def test_numpy_is_seeded_however_a_program_reaches_it(sandbox, run, draw):
+    import numpy as np
+
+    expected = np.random.RandomState(5).rand()
+    assert outputs(sandbox, run, f"{draw}\nprint(repr(float(draw())))", [5], profile="numpy") == [f"{float(expected)!r}\n".encode()]
+
+
+def test_a_seed_of_the_program_s_own_wins(sandbox, run):
+    code = "import numpy as np\nnp.random.seed(3)\nprint(np.random.rand(), type(np.random) is type(np))"
+    first, other = outputs(sandbox, run, code, [1, 2], profile="numpy")
+    assert first == other
+    assert first.endswith(b"True\n")
+
+
 def test_the_profile_does_not_change_the_numbers(sandbox, run):
     code = "import random, os, numpy as np\nprint(random.random(), os.urandom(4), np.random.rand(), np.random.default_rng().random())"
     assert outputs(sandbox, run, code, [5], profile="std") == outputs(sandbox, run, code, [5], profile="numpy")

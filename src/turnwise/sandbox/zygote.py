@@ -71,7 +71,7 @@ STANDARD = [
 
 PRELOADED: dict[str, tuple[str, ...]] = {
     "std": (),
-    "numpy": ("numpy", "numpy.random", "numpy.linalg", "numpy.fft", "numpy.polynomial"),
+    "numpy": ("numpy", "numpy.random", "numpy.linalg"),
     "sympy": ("sympy",),
     "pytest": ("unittest", "unittest.mock", "pytest", "_pytest.assertion.rewrite", "_pytest.python", "_pytest.unittest"),
 }

@@ -66,7 +66,20 @@ class _Entropy:
         numpy_random.default_rng = seeded_default_rng
 
 
+class _SeededWhenUsed(types.ModuleType):
+    """A module of numpy's global generator, until a program looks into it. Seeding touches some sixty pages, each of which a forked
+    program has to copy, and most programs never draw a number."""
+
+    def __getattribute__(self, name: str) -> Any:
+        for module in _numpy_random:
+            module.__class__ = types.ModuleType
+        _numpy_random[0].seed(legacy_seed(_entropy.seed))
+        return getattr(self, name)
+
+
 _entropy = _Entropy()
+_numpy_random: list[Any] = []
+"""`numpy.random`, and the module of it that holds the global generator; empty as long as numpy is not preloaded."""
 
 
 def install_entropy() -> None:
@@ -79,9 +92,9 @@ def install_entropy() -> None:
 
     random.Random.seed = seed  # type: ignore[assignment]
     random.seed = random._inst.seed  # type: ignore[attr-defined]
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        _entropy.hook_numpy(numpy_random)
+    if "numpy.random" in sys.modules:
+        _numpy_random.extend(sys.modules[name] for name in ("numpy.random", "numpy.random.mtrand"))
+        _entropy.hook_numpy(_numpy_random[0])
     else:
         sys.meta_path.insert(0, _entropy)
 
@@ -95,9 +108,8 @@ def seed_everything(seed: int) -> None:
     seed %= 2**64
     _entropy.seed = seed
     _random.Random.seed(random._inst, seed)  # type: ignore[attr-defined]
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed(legacy_seed(seed))
+    for module in _numpy_random:
+        module.__class__ = _SeededWhenUsed
 
 
 def legacy_seed(seed: int) -> int:
