@@ -11,6 +11,7 @@ It never reads a program, so no cell can find another's code in the memory it wa
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -20,6 +21,7 @@ import signal
 import socket
 import sys
 import traceback
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from turnwise.sandbox import wire
@@ -147,6 +149,23 @@ def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
     os._exit(0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A cell's way in, as its supervisor wishes it."""
+
+    header: dict[str, Any]
+    namespaces: int
+    """CLONE_NEW* bits."""
+    uid: int
+    gid: int
+    scratch: str
+    mount: list[syscalls.Call]
+    """Of the scratch folder, at level full."""
+    let_go: list[syscalls.Call]
+    """Of identity and privileges."""
+    limit: list[syscalls.Call]
+
+
 class _Zygote:
     def __init__(self, config: dict[str, Any], control: socket.socket, uid: int, gid: int) -> None:
         self.control = control
@@ -162,6 +181,8 @@ class _Zygote:
         os.chdir("/")
         preload(config["profile"])
         self.filters = {network: seccomp.build_filter(network=network) for network in NETWORKS}
+        for program in self.filters.values():
+            seccomp.hold_filter(program)
         self.bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
         self.once: dict[int, tuple[int, socket.socket]] = {}
         self.cells: set[int] = set()
@@ -183,6 +204,7 @@ class _Zygote:
         wire.send(self.control, {"ready": True})
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
+        prepare = functools.lru_cache(maxsize=64)(self._prepare)
         while True:
             ready = {fd for fd, _ in poll.poll(REAP_INTERVAL_MS if self.children == -1 else SWEEP_INTERVAL_MS)}
             for pidfd in ready & self.once.keys():
@@ -191,27 +213,21 @@ class _Zygote:
             self._reap()
             if self.control.fileno() not in ready:
                 continue
-            header, fds = wire.receive(self.control)
-            if header is None:
+            packet, fds = wire.receive_packet(self.control)
+            if not packet:
                 return
-            flags = 0
-            if self.level == "full":
-                flags = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC
-                if header["network"] == "loopback":
-                    flags |= syscalls.CLONE_NEWNET
-                if self.user_namespace:
-                    flags |= syscalls.CLONE_NEWUSER
+            entry = prepare(packet)
             try:
-                pid, pidfd = syscalls.clone_process(flags, pidfd=True)
+                pid, pidfd = syscalls.clone_process(entry.namespaces, pidfd=True)
             except OSError as error:
                 wire.send(self.control, {"error": f"a process could not be started: {error.strerror}"})
                 wire.close_all(fds)
                 continue
             if pid == 0:
-                self._become_cell(header, fds)
+                self._become_cell(entry, fds)
             self.cells.add(pid)
             wire.send(self.control, {"cell": True}, [pidfd])
-            if header["kind"] == "once":
+            if entry.header["kind"] == "once":
                 self.once[pidfd] = pid, socket.socket(fileno=fds.pop(0))
                 poll.register(pidfd, select.POLLIN)
             else:
@@ -243,55 +259,84 @@ class _Zygote:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
-    def _become_cell(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
-        connection = socket.socket(fileno=fds[0])
+    def _become_cell(self, entry: _Entry, fds: list[int]) -> NoReturn:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fds[0])
         try:
             self.control.close()
-            plan = self._enter(header, fds[3:])
+            plan = self._enter(entry, fds[3:])
             wire.close_all(fds[3:])
         except OSError as error:
             wire.send(connection, {"error": f"{type(error).__name__}: {error}"})
             os._exit(1)
-        run_cell(connection, fds[1], fds[2], plan, header["kind"])
+        run_cell(connection, fds[1], fds[2], plan, entry.header["kind"])
 
-    def _enter(self, header: dict[str, Any], cgroup_fds: list[int]) -> CellPlan:
-        """Namespaces, mounts, identity, Landlock, seccomp: in this order, since each forbids what came before."""
-        for fd in cgroup_fds:
-            os.write(fd, b"0")
+    def _prepare(self, packet: bytes) -> _Entry:
+        """What a packet asks for. The calls are recorded here, where many cells find them: each page a fresh fork touches is copied."""
+        header = json.loads(packet)
         full = self.level == "full"
         own_uid: int | None = header["uid"]
         uid, gid = (self.uid, self.gid) if own_uid is None else (own_uid, own_uid)
-        if self.user_namespace:
-            syscalls.enter_user_namespace(uid, gid)
         scratch = root.SCRATCH if full else header["scratch"]
+        namespaces = 0
         if full:
-            root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"], uid=uid, gid=gid)
-            root.mount_proc()
+            namespaces = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC
             if header["network"] == "loopback":
+                namespaces |= syscalls.CLONE_NEWNET
+            if self.user_namespace:
+                namespaces |= syscalls.CLONE_NEWUSER
+
+        def mount() -> None:
+            root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"], uid=uid, gid=gid)
+
+        def let_go() -> None:
+            if own_uid is not None:
+                syscalls.set_identity(uid, gid)
+            syscalls.drop_privileges(bounding_set=False)
+            if full:
+                syscalls.set_pdeathsig()  # elsewhere it must live to kill its programs, and ends with its socket
+            syscalls.set_dumpable(False)
+
+        return _Entry(
+            header=header,
+            namespaces=namespaces,
+            uid=uid,
+            gid=gid,
+            scratch=scratch,
+            mount=syscalls.record(mount),
+            let_go=syscalls.record(let_go),
+            limit=syscalls.record(lambda: limits.apply_rlimits(**header["rlimits"])),
+        )
+
+    def _enter(self, entry: _Entry, cgroup_fds: list[int]) -> CellPlan:
+        """Namespaces, mounts, identity, Landlock, seccomp: in this order, since each forbids what came before."""
+        for fd in cgroup_fds:
+            os.write(fd, b"0")
+        full, scratch, network = self.level == "full", entry.scratch, entry.header["network"]
+        if self.user_namespace:
+            syscalls.enter_user_namespace(entry.uid, entry.gid)
+        if full:
+            syscalls.perform(entry.mount)
+            root.mount_proc()
+            if network == "loopback":
                 syscalls.bring_loopback_up()
         elif self.level != "uid":
             os.makedirs(os.path.join(scratch, "work"), exist_ok=True)
             os.makedirs(os.path.join(scratch, "tmp"), exist_ok=True)
         if not full:
             syscalls.set_child_subreaper()
-        if own_uid is not None:
-            syscalls.set_identity(uid, gid)
-        syscalls.drop_privileges(bounding_set=not full)
-        if full:
-            syscalls.set_pdeathsig()  # elsewhere it must live to kill its programs, and ends with its socket
-        syscalls.set_dumpable(False)
+            syscalls.drop_bounding_set()
+        syscalls.perform(entry.let_go)
         children = None
         if self.level not in ("full", "uid"):
             children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         scope = None
         if self.landlock_abi:
-            network = header["network"]
             if not full and self.landlock_abi >= 6:
                 scope = landlock.build_signal_scope(abi=self.landlock_abi)
             landlock.restrict_self(self.rulesets[network] if full else self._build_ruleset(scratch, network))
-        limits.apply_rlimits(**header["rlimits"])
+        syscalls.perform(entry.limit)
         if self.seccomp:
-            seccomp.install_filter(self.filters[header["network"]])
+            seccomp.install_filter(self.filters[network])
         if not full:
             os.environ.update(_folders(scratch))
         return CellPlan(scratch=scratch, own_pids=full, scope_program=scope, bash=self.bash, children=children)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import resource
+import struct
+
+from turnwise.sandbox.kernel.syscalls import syscall
 
 UNLIMITED = resource.RLIM_INFINITY
 _RLIMIT_NICE, _RLIMIT_RTPRIO = 13, 14  # not named by the standard library; the same on x86_64 and aarch64
@@ -48,4 +51,4 @@ def apply_rlimits(
 def _lower(which: int, amount: int, grace: int) -> None:
     _, hard_now = resource.getrlimit(which)
     hard = amount + grace if hard_now == UNLIMITED else min(amount + grace, hard_now)
-    resource.setrlimit(which, (min(amount, hard), hard))
+    syscall("setrlimit", which, struct.pack("LL", min(amount, hard), hard))

@@ -87,9 +87,9 @@ def mount_scratch(path: str, *, bytes: int, inodes: int, uid: int, gid: int) -> 
     options = f"size={bytes},nr_inodes={inodes + 3},mode=700,uid={uid},gid={gid}"
     syscalls.mount("turnwise-scratch", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
     for name in ("work", "tmp"):
-        folder = f"{path}/{name}"
-        os.mkdir(folder, 0o700)
-        os.chown(folder, uid, gid)
+        folder = os.fsencode(f"{path}/{name}")
+        syscalls.syscall("mkdirat", syscalls.AT_FDCWD, folder, 0o700)
+        syscalls.syscall("fchownat", syscalls.AT_FDCWD, folder, uid, gid, 0)
 
 
 def mount_proc() -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 from collections.abc import Iterable
@@ -122,8 +123,7 @@ def install_filter(program: bytes) -> None:
 
     Raises OSError: EACCES without no-new-privileges, EINVAL where the kernel has no filters.
     """
-    memory = ctypes.create_string_buffer(program, len(program))
-    request = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
+    _, request = hold_filter(program)
     set_mode_filter, allow_speculation = 1, 1 << 2  # without the flag every call pays for a store-bypass mitigation
     try:
         call("seccomp", set_mode_filter, allow_speculation, request)
@@ -132,6 +132,13 @@ def install_filter(program: bytes) -> None:
             raise
         set_seccomp, mode_filter = 22, 2
         call("prctl", set_seccomp, mode_filter, request)
+
+
+@functools.lru_cache(maxsize=8)
+def hold_filter(program: bytes) -> tuple[object, bytes]:
+    """Memory with the filter, and the `sock_fprog` that points there. A process that forks many does this once for all of them."""
+    memory = ctypes.create_string_buffer(program, len(program))
+    return memory, struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
 
 
 def syscall_verdicts(numbers: dict[str, int], network: Network) -> dict[int, Code]:

@@ -1,8 +1,9 @@
 """System calls that the standard library does not wrap: raw clone, namespaces, mounts, prctl, capabilities, huge pages, loopback.
 
 Everything goes through one `syscall()` binding that keeps the interpreter lock (the caller is often a fresh child that must not wait) and
-turns errno into OSError. Where `os` or `signal` already has a call (`setresuid`, `setgroups`, `pidfd_open`, `pidfd_send_signal`,
-`closerange`, `memfd_create`, `socket.sethostname`), use that one. It does not know what the calls are combined for.
+turns errno into OSError. Where `os` or `signal` already has a call (`pidfd_open`, `pidfd_send_signal`, `closerange`, `memfd_create`,
+`socket.sethostname`), use that one, unless it belongs to what a cell does on its way in, which is recorded. It does not know what the calls
+are combined for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import socket
 import struct
+from collections.abc import Callable, Sequence
 from typing import Literal, overload
 
 from turnwise.sandbox.kernel.syscall_numbers import syscall_numbers
@@ -62,11 +64,40 @@ def syscall(name: str, *arguments: object) -> int:
     number = NUMBERS.get(name)
     if number is None:
         raise OSError(errno.ENOSYS, f"{name}: no such system call on {os.uname().machine}")
+    if _recording is not None:
+        _recording.append((number, *arguments, *(0,) * (6 - len(arguments))))
+        return 0
     result: int = _raw_syscall(number, *arguments, *(0,) * (6 - len(arguments)))
     if result == -1:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
     return result
+
+
+Call = tuple[object, ...]
+"""One system call, ready to be made: its number and six arguments."""
+_recording: list[Call] | None = None
+
+
+def record(action: Callable[[], object]) -> list[Call]:
+    """The system calls that `action` makes through this module, not made but kept for `perform`. What it does otherwise happens now."""
+    global _recording
+    _recording = calls = []
+    try:
+        action()
+    finally:
+        _recording = None
+    return calls
+
+
+def perform(calls: Sequence[Call]) -> None:
+    """Make recorded calls one after the other. A fresh fork then touches a fraction of the pages that the wrappers would, each of which
+    would have to be copied. Raises OSError naming the first that fails."""
+    for call in calls:
+        if _raw_syscall(*call) == -1:
+            code = ctypes.get_errno()
+            name = next(name for name, number in NUMBERS.items() if number == call[0])
+            raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
 @overload
@@ -175,8 +206,7 @@ def set_no_new_privileges() -> None:
 
 def set_dumpable(dumpable: bool) -> None:
     """False: no core dump, no ptrace by the same user, and /proc/self belongs to root. Inherited by fork, reset to True by exec."""
-    if _raw_syscall(NUMBERS["prctl"], _PR_SET_DUMPABLE, int(dumpable), 0, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl: the dumpable flag could not be set")
+    syscall("prctl", _PR_SET_DUMPABLE, int(dumpable))
 
 
 def set_pdeathsig(number: int = signal.SIGKILL) -> None:
@@ -221,9 +251,9 @@ def drop_privileges(*, bounding_set: bool = True) -> None:
 
 def set_identity(uid: int, gid: int) -> None:
     """Become another user: no supplementary groups, all user and group ids replaced. Needs CAP_SETUID and CAP_SETGID (PermissionError)."""
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    syscall("setgroups", 0, 0)
+    syscall("setresgid", gid, gid, gid)
+    syscall("setresuid", uid, uid, uid)
 
 
 def enter_user_namespace(uid: int, gid: int) -> None:
