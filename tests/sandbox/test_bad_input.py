@@ -342,6 +342,8 @@ def test_any_bytes_are_code(sandbox, run, code):
 @example("...", b"x")
 @example("é" * 127, b"x")
 @example("work.1", b"")
+@example("a/", b"")
+@example("a/.", b"")
 def test_any_name_is_a_file_or_is_refused(sandbox, run, name, content):
     try:
         program = Program(code=f"print(open({name!r}, 'rb').read() == {content!r})", files={name: content}, outputs=(name,))

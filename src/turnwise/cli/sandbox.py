@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -65,7 +65,7 @@ def _show_level(found: Level) -> None:
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python program (or a shell script ending in .sh).")],
-    profile: Annotated[str, typer.Option(help="auto, std, numpy, sympy or pytest.")] = "auto",
+    profile: Annotated[str, typer.Option(help="auto, std, numpy, numpy_random, sympy or pytest.")] = "auto",
     timeout_s: Annotated[float, typer.Option(help="Seconds of real time.")] = 5.0,
     memory_mib: Annotated[int, typer.Option(help="Memory of all its processes.")] = 1024,
     network: Annotated[str, typer.Option(help="none or loopback.")] = "none",
@@ -74,10 +74,9 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Run one program; its output and exit status become this command's. A limit that was hit gives 124."""
-    for name, value, known in (
-        ("profile", profile, ("auto", "std", "numpy", "sympy", "pytest")),
-        ("network", network, ("none", "loopback")),
-    ):
+    from turnwise.sandbox.types import Network, Profile
+
+    for name, value, known in (("profile", profile, get_args(Profile)), ("network", network, get_args(Network))):
         if value not in known:
             raise ConfigError(f"--{name} {value!r} is unknown; known are {', '.join(known)}")
     try:

@@ -60,7 +60,7 @@ def choose_profile(program: Program) -> str:
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
     for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
         if any(pattern.search(source) for source in sources) and _is_installed(name):
-            return name
+            return "numpy_random" if name == "numpy" and any(b"random" in source for source in sources) else name
     return "std"
 
 
@@ -73,7 +73,7 @@ def check_path(path: str) -> str:
     """A relative path that stays where it is. Raises SandboxError naming it."""
     pure = PurePosixPath(path)
     try:
-        if len(path) > MAX_PATH_CHARS:
+        if len(path) > MAX_PATH_CHARS or path.endswith(("/", "/.")):  # the end of a folder's name
             raise ValueError
         split_path(path.encode().decode() and str(pure))  # lone surrogates are no name that can be sent
     except ValueError:

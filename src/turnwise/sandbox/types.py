@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 Limit = Literal["wall", "cpu", "memory", "output", "pids", "disk"]
 """What an execution ran into."""
 
-Profile = Literal["auto", "std", "numpy", "sympy", "pytest"]
-"""Which preloaded interpreter runs the code; "auto" reads the code's imports. All can import the same packages; a package
-that is not preloaded is imported anew in each execution, which costs time."""
+Profile = Literal["auto", "std", "numpy", "numpy_random", "sympy", "pytest"]
+"""Which preloaded interpreter runs the code; "auto" reads the code's imports, and for numpy whether it speaks of "random". All can
+import the same packages; a package that is not preloaded is imported anew in each execution, which costs time."""
 
 Network = Literal["none", "loopback"]
 """No socket but AF_UNIX, or the loopback interface of a network namespace of its own."""

@@ -82,7 +82,8 @@ _recording: list[Call] | None = None
 def record(action: Callable[[], object]) -> list[Call]:
     """The system calls that `action` makes through this module, not made but kept for `perform`. What it does otherwise happens now."""
     global _recording
-    _recording = calls = []
+    calls: list[Call] = []
+    _recording = calls
     try:
         action()
     finally:

@@ -101,21 +101,22 @@ def test_what_a_dead_owner_left_is_swept(pool):
         "import os, signal; from turnwise.sandbox.kernel.cgroups import CgroupPool; p = CgroupPool.probe(); g = p.take(1 << 26, 8)\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
-        "    [os.write(fd, b'0') for fd in g.attach_fds()]; os.write(1, str(os.getpid()).encode())\n"
+        "    [os.write(fd, b'0') for fd in g.attach_fds()]; os.write(1, '\\n'.join([str(os.getpid()), *g._folders]).encode())\n"
         "    os.close(1); os.close(2); signal.pause()\n"
         "import time; time.sleep(0.3); os.kill(os.getpid(), 9)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30)
-    orphan = int(done.stdout)
-    os.kill(orphan, 0)  # it lives on in its group
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, text=True)
+    orphan, *folders = done.stdout.split("\n")
+    assert len(folders) == len(pool._layout.parents)
     kept = pool.take(64 << 20, 8)
-    parents = pool._layout.parents
-    assert cgroups.sweep_stale(parents) == len(parents)
+    cgroups.sweep_stale(pool._layout.parents)
     assert kept.processes() == []  # a living owner's group is still there
+    # Other sandboxes of this machine sweep as well: one that was faster may still be at it.
+    left = [f"/proc/{orphan}", *folders]
     deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{orphan}") and time.monotonic() < deadline:
+    while any(map(os.path.exists, left)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not os.path.exists(f"/proc/{orphan}")
+    assert not any(map(os.path.exists, left))
 
 
 def test_closing_leaves_no_group_and_no_descriptor():
