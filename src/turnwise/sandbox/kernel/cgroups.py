@@ -59,7 +59,9 @@ class Cgroup:
         try:
             for folder in self._folders:
                 os.mkdir(folder)
-            self._attach = [os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
+            # A thread that moves itself alone needs no lock of the whole machine, which takes a grace period of the kernel (up to 20 ms).
+            joined = "tasks" if layout.version == 1 else "cgroup.procs"
+            self._attach = [os.open(f"{folder}/{joined}", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
             self._base = self._read_counters()
         except OSError:
             self.remove()
