@@ -1,6 +1,7 @@
 """A sandbox without isolation: plain subprocesses, for tests of grading alone."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -59,7 +60,8 @@ class SubprocessSandbox:
                 limit = "wall"
             finally:
                 if process.returncode is None:
-                    os.killpg(process.pid, 9)
+                    with contextlib.suppress(ProcessLookupError):  # it ended just now, and nobody told us yet
+                        os.killpg(process.pid, 9)
                 stdout, stderr = await talk
             code_or_signal = process.returncode or 0
             return Execution(
