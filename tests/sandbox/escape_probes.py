@@ -180,7 +180,7 @@ escaped("memory of the parent")
         "message_queue": "call('msgget', T['ipc_key'], 0o1666)",
         "semaphores": "call('semget', T['ipc_key'], 1, 0o1666)",
         "posix_queue": "call('mq_open', T['token'].encode(), os.O_CREAT | os.O_RDWR, 0o600, 0)",
-        "add_key": "call('add_key', b'user', T['token'].encode(), b'x', 1, -4)",
+        "add_key": "call('add_key', b'user', T['token'].encode(), b'x', 1, -3)",
         "session_keyring": "call('keyctl', 0, -3, 1)",
     }),
     # ---------------------------------------------------------------------------------------------- privileges

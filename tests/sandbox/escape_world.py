@@ -1,7 +1,8 @@
 """A process that makes itself a world (a container, a restricted user, a kernel without something) and runs probes in it.
 
-`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid and a mount
-namespace of its own: a probe that kills everything it can reach then reaches nothing of this machine.
+`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid, a mount and an
+IPC namespace and a session keyring of its own: a probe that kills everything it can reach then reaches nothing of this machine, and no
+message queue or key is left behind.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def enter(world: str) -> None:
 
 
 def enter_own_namespaces(*, cgroups: bool) -> None:
-    """Go on as a child in a new pid and mount namespace, below a first process that only reaps."""
-    answer = syscalls.clone_process(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS)
+    """Go on as a child in new pid, mount and IPC namespaces, below a first process that only reaps."""
+    answer = syscalls.clone_process(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC)
     if answer:
         _, status = os.waitpid(answer, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
@@ -312,6 +313,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: None)  # unlike the targets, this process outlives `kill_all`
     if os.geteuid() == 0 and request["namespaces"]:
         enter_own_namespaces(cgroups=request["cgroups"])
+    with contextlib.suppress(OSError):  # a kernel without keys
+        syscalls.syscall("keyctl", 1, None)
     with contextlib.ExitStack() as stack, _quiet_exit():
         if request["world"] == "user":
             enter("user")

@@ -65,8 +65,13 @@ class Channel:
         self._call = call
         self._answer = self._loop.create_future()
         if self._ended:
-            self._fail()
+            self.fail()
         return self._answer
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is expected and has not come."""
+        return self._answer is not None and not self._answer.done()
 
     def signal(self, number: int) -> None:
         """Signal the live process, and where the kernel can (6.9) all it started; nothing happens when it is gone."""
@@ -129,9 +134,10 @@ class Channel:
         self._ended = True
         if self._loop is not None:
             self._loop.remove_reader(self.connection.fileno())
-        self._fail()
+        self.fail()
 
-    def _fail(self) -> None:
+    def fail(self) -> None:
+        """Who waits for an answer waits no longer."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the process ended"))
             self._answer.exception()  # seen: whoever asked may have failed to send, and not wait for an answer
@@ -157,7 +163,7 @@ class Channel:
         if self._loop is not None and not self._loop.is_closed():
             for fd in (self.connection.fileno(), *self._pipes):
                 self._loop.remove_reader(fd)
-        self._fail()
+        self.fail()
         self.connection.close()
         wire.close_all([*self._pipes, *([self._pidfd] if self._pidfd != -1 else [])])
         self._pidfd = -1  # the number is soon somebody else's

@@ -53,7 +53,8 @@ class LocalSession:
         self._folder = "work"
         self._busy = False
         self._num_calls = 0
-        self._overflow = asyncio.Event()
+        self._limit: Limit | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._over: str | None = None
         self._channel: Channel | None = None
 
@@ -87,11 +88,13 @@ class LocalSession:
                 if self._language == "python":
                     async with asyncio.timeout(SPAWN_DEADLINE_S):
                         await hello
+                else:
+                    # An interrupt unwinds to the end of the function, so that the shell's variables stay.
+                    async with asyncio.timeout(SPAWN_DEADLINE_S):
+                        if await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT") is None:
+                            raise ConnectionError("the shell ended")
             except (TimeoutError, ConnectionError, BrokenPipeError) as error:
                 raise SandboxError(f"the session did not start: {error or type(error).__name__}") from error
-        if self._language == "bash":
-            # An interrupt unwinds to the end of the function, so that the shell's variables stay.
-            await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT", SPAWN_DEADLINE_S)
 
     # -------------------------------------------------------------------------------------------- running
 
@@ -100,21 +103,21 @@ class LocalSession:
         channel = self._enter()
         timeout_s = self._limits.wall_s if timeout_s is None else timeout_s
         channel.reset(self._limits.output_bytes)
-        self._overflow.clear()
         if self.cell.cgroup is not None:
             self.cell.cgroup.mark()
         started = time.monotonic()
+        self._limit = None
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._stop, "wall")
         try:
-            if self._language == "bash":
-                reply, limit = await self._with_deadline(self._shell("__turnwise " + shlex.quote(code), None), timeout_s)
-            else:
-                reply, limit = await self._with_deadline(self._ask(code), timeout_s)
+            reply = await (self._shell("__turnwise " + shlex.quote(code)) if self._language == "bash" else self._ask(code))
         except asyncio.CancelledError:
             self._end("its last call was cancelled")
             raise
         finally:
+            self._timer.cancel()
+            self._timer = None
             self._busy = False
-        return self._to_execution(channel, reply, limit, time.monotonic() - started)
+        return self._to_execution(channel, reply, self._limit, time.monotonic() - started)
 
     def _enter(self) -> Channel:
         if self._over is not None:
@@ -143,39 +146,32 @@ class LocalSession:
         finally:
             os.close(payload)
 
-    async def _shell(self, command: str, timeout_s: float | None) -> dict[str, Any] | None:
-        """Let the shell run `command`; its answer is the status line it writes to descriptor 3."""
+    async def _shell(self, command: str) -> dict[str, Any] | None:
+        """Let the shell run `command`; its answer is the status line it writes to descriptor 3. None when it ended instead."""
         assert self._channel is not None
         answer = self._channel.expect()
         text = f"{command} </dev/null 3>&-\nprintf 'done %s\\n' \"$?\" >&3\n".encode("utf-8", "surrogateescape").replace(b"\0", b"")
-        loop = asyncio.get_running_loop()
         try:
-            await loop.sock_sendall(self._channel.connection, text)
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except (ConnectionError, BrokenPipeError, OSError):
+            await asyncio.get_running_loop().sock_sendall(self._channel.connection, text)
+            return await answer
+        except OSError:
             return None
 
-    async def _with_deadline(self, work: Any, timeout_s: float) -> tuple[dict[str, Any] | None, Limit | None]:
-        """Wait; past the deadline, or the output limit, interrupt; past the grace, kill."""
+    def _stop(self, limit: Limit) -> None:
+        """The running call is past a limit: interrupt it, and past the grace kill it."""
+        if self._limit is not None or self._timer is None:
+            return
+        self._limit = limit
+        self._timer.cancel()
         assert self._channel is not None
-        task = asyncio.ensure_future(work)
-        overflow = asyncio.ensure_future(self._overflow.wait())
-        try:
-            await asyncio.wait({task, overflow}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result(), "output" if self._overflow.is_set() else None
-            limit: Limit = "output" if self._overflow.is_set() else "wall"
+        if self._channel.waiting:
             self._interrupt()
-            await asyncio.wait({task}, timeout=INTERRUPT_GRACE_S)
-            if not task.done():
-                self._end(f"code hit the {limit} limit and ignored the interrupt")
-                return None, limit
-            return task.result(), limit
-        finally:
-            for waiting in (task, overflow):
-                if not waiting.done():
-                    waiting.cancel()
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up)
+
+    def _give_up(self) -> None:
+        self._end(f"code hit the {self._limit} limit and ignored the interrupt")
+        assert self._channel is not None
+        self._channel.fail()
 
     def _interrupt(self) -> None:
         assert self._channel is not None
@@ -189,7 +185,8 @@ class LocalSession:
         self._channel.signal(signal.SIGINT)
 
     def _on_overflow(self) -> None:
-        self._overflow.set()
+        # Not at once: the answer may be among what is about to be read.
+        asyncio.get_running_loop().call_soon(self._stop, "output")
 
     def _end(self, why: str) -> None:
         """It cannot go on. The only branch takes its cell along."""

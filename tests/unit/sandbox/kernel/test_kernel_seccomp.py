@@ -124,7 +124,7 @@ STOPPED = {
     "processors of the parent": (lambda: os.sched_setaffinity(PARENT, os.sched_getaffinity(PARENT)), "EPERM"),
     "memory of the parent": (call("process_vm_readv", PARENT, bytes(16), 0, bytes(16), 0), "EPERM"),
     "compare with the parent": (call("kcmp", PARENT, PARENT, 1, 0, 0), "EPERM"),
-    "shared memory": (call("msgget", 0, 0o600 | 0o1000), "EPERM"),
+    "shared memory": (lambda: syscalls.syscall("msgctl", syscalls.syscall("msgget", 0, 0o600 | 0o1000), 0, None), "EPERM"),
     "keyring": (call("keyctl", 0, -1, 1), "EPERM"),
     "personality": (call("personality", 0xFFFFFFFF), "EPERM"),
     "file handles": (call("name_to_handle_at", -100, b"/\0", struct.pack("Ii128x", 128, 0), bytes(8), 0), "EPERM"),
