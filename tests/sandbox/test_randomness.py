@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from turnwise.sandbox.supervisor import LocalSandbox
 from turnwise.sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=30.0)
@@ -93,6 +94,21 @@ def test_the_profile_does_not_change_the_numbers(sandbox, run):
     code = "import random, os, numpy as np\nprint(random.random(), os.urandom(4), np.random.rand(), np.random.default_rng().random())"
     first, *others = (outputs(sandbox, run, code, [5], profile=profile) for profile in ("auto", "std", "numpy", "numpy_random"))
     assert others == [first] * 3
+
+
+def test_what_a_program_leaves_does_not_change_the_numbers_of_the_next(run):
+    """Wiping the folder is the cell's own work, and programs are forked from the cell."""
+    code = "import os, random, uuid\nprint(os.urandom(4), random.Random().random(), uuid.uuid4())"
+
+    async def work():
+        async with LocalSandbox(num_slots=1) as own:
+            fresh = [(await own.run(Program(code=code, seed=seed), LIMITS)).stdout for seed in (1, 2)]
+            await own.run(Program(code="import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('x')"), LIMITS)
+            return fresh, [(await own.run(Program(code=code, seed=seed), LIMITS)).stdout for seed in (1, 2)]
+
+    fresh, later = run(work())
+    assert fresh[0] != fresh[1]
+    assert later == fresh
 
 
 def test_a_session_follows_its_seed(sandbox, run):

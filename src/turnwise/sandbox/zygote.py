@@ -32,6 +32,7 @@ from turnwise.sandbox.types import Network
 
 REAP_INTERVAL_MS = 1000
 SWEEP_INTERVAL_MS = 100
+CELL_MADE = b'{"cell": true}'
 NETWORKS: tuple[Network, ...] = ("none", "loopback")
 
 STANDARD = [
@@ -229,9 +230,9 @@ class _Zygote:
             if pid == 0:
                 self._become_cell(entry, fds)
             self.cells.add(pid)
-            wire.send(self.control, {"cell": True}, [pidfd])
+            wire.send_packet(self.control, CELL_MADE, [pidfd])
             if entry.header["kind"] == "once":
-                self.once[pidfd] = pid, socket.socket(fileno=fds.pop(0))
+                self.once[pidfd] = pid, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fds.pop(0))
                 poll.register(pidfd, select.POLLIN)
             else:
                 os.close(pidfd)

@@ -29,13 +29,17 @@ class _Entropy:
     """Stands in for the kernel's random bytes, `numpy.random.default_rng()` and whatever else would differ from run to run."""
 
     def __init__(self) -> None:
-        self.seed = 0
-        self._stream: random.Random | None = None
+        self.restart(0)
+
+    def restart(self, seed: int) -> None:
+        """Begin the streams of `seed`, whatever was drawn before."""
+        self.seed = seed
+        self._stream: random.Random | None = None  # made when bytes are wanted: few programs need it
         self._draws = itertools.count()
 
     def bytes(self, size: int, /) -> bytes:
         """As `os.urandom`."""
-        if self._stream is None:  # few programs need it
+        if self._stream is None:
             self._stream = random.Random(~self.seed)
         return self._stream.randbytes(size)
 
@@ -106,7 +110,7 @@ def seed_everything(seed: int) -> None:
     hashes are the same in all of them.
     """
     seed %= 2**64
-    _entropy.seed = seed
+    _entropy.restart(seed)
     _random.Random.seed(random._inst, seed)  # type: ignore[attr-defined]
     for module in _numpy_random:
         module.__class__ = _SeededWhenUsed

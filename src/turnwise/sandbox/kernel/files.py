@@ -145,7 +145,7 @@ def remove_tree(dir_fd: int) -> None:
     without permissions are given them. Call it when no process writes there any more. Raises OSError for what cannot be removed.
     """
     serial = itertools.count()
-    prefix = f".removing-{os.getpid()}-{os.urandom(4).hex()}-"
+    prefix = f".removing-{os.getpid()}-{os.getrandom(4).hex()}-"
     while names := _some_names(dir_fd):
         for name in names:
             _remove_entry(dir_fd, name, prefix, serial)
