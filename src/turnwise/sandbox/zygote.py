@@ -81,6 +81,14 @@ PRELOADED: dict[str, tuple[str, ...]] = {
     "pytest": ("unittest", "unittest.mock", "pytest", "_pytest.assertion.rewrite", "_pytest.python", "_pytest.unittest"),
 }
 
+PRELOADED_IF_THERE = {
+    "pytest": (
+        *("faulthandler", "pdb", "readline", "xml.etree.ElementTree", "_pytest.faulthandler", "_pytest.helpconfig", "_pytest.junitxml"),
+        *("_pytest.pastebin", "_pytest.setuponly", "_pytest.setupplan", "_pytest.skipping", "_pytest.warnings"),
+    )
+}
+"""What a library loads by itself in its first run. Other versions of it may not have all of these."""
+
 WARM_UP_NUMPY = """
 import numpy as np
 a = np.arange(9.0).reshape(3, 3)
@@ -363,6 +371,9 @@ def preload(profile: str) -> None:
     """
     for name in [*STANDARD, *PRELOADED[profile]]:
         importlib.import_module(name)
+    for name in PRELOADED_IF_THERE.get(profile, ()):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     for level in dict.fromkeys(("std", profile)):
         warm_up(WARM_UP[level])
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["1"]
