@@ -159,11 +159,12 @@ class LocalSession:
 
     def _stop(self, limit: Limit) -> None:
         """The running call is past a limit: interrupt it, and past the grace kill it."""
-        if self._limit is not None or self._timer is None:
+        assert self._channel is not None
+        late = limit == "wall" and not self._channel.waiting  # the answer came just in time
+        if self._limit is not None or self._timer is None or late:
             return
         self._limit = limit
         self._timer.cancel()
-        assert self._channel is not None
         if self._channel.waiting:
             self._interrupt()
             self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up)

@@ -80,7 +80,8 @@ _recording: list[Call] | None = None
 
 
 def record(action: Callable[[], object]) -> list[Call]:
-    """The system calls that `action` makes through this module, not made but kept for `perform`. What it does otherwise happens now."""
+    """The system calls that `action` makes through this module, not made but kept for `perform`. What it does otherwise happens now. For
+    a process with one thread: whatever calls meanwhile is recorded too."""
     global _recording
     calls: list[Call] = []
     _recording = calls
