@@ -1,7 +1,7 @@
 """Many mixed executions in one sandbox, and what they leave: `python benchmarks/sandbox_soak.py [--executions 100000]` prints JSON.
 
 Counted before and after: processes, descriptors and control groups of this process, mounts of this machine, temporary files, and the
-resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the highest of several readings). Counts may
+resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the highest of five readings). Counts may
 differ by idle cells only, memory by 5 %.
 The exit status is 1 when they differ by more.
 """
@@ -62,15 +62,15 @@ PROGRAMS: list[tuple[str, str, Limits, int]] = [
 ]
 
 
-async def run_soak(num_executions: int, *, warm_up: int = 10_000, seed: int = 0, num_slots: int = 2) -> dict[str, Any]:
+async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, num_slots: int = 2) -> dict[str, Any]:
     """Run them in a random order and compare before with after. `warm_up` executions come first: then every pool has its size."""
     async with LocalSandbox(num_slots=num_slots) as sandbox:
         level = (await sandbox.level()).name
         for kind in PROGRAMS:
             await _execute(sandbox, *kind[:3])
         warmed = []
-        for part in range(10):
-            await _run_mix(sandbox, warm_up // 10, seed - 1 - part, num_slots)
+        for fifth in range(5):
+            await _run_mix(sandbox, warm_up // 5, seed - 1 - fifth, num_slots)
             warmed.append(_resident_bytes(os.getpid()))
         before, started = _look(), time.monotonic()
         done: Counter[str] = Counter()
@@ -90,7 +90,7 @@ async def run_soak(num_executions: int, *, warm_up: int = 10_000, seed: int = 0,
         for role in before["rss_bytes"]
         if before["rss_bytes"][role] and role in after["rss_bytes"]
     }
-    # A single reading of the supervisor is two megabytes up or down, by what it has just read: compare the highest of ten before with the
+    # A single reading of the supervisor is two megabytes up or down, by what it has just read: compare the highest of five before with the
     # highest of the last five.
     growth["supervisor"] = round(max(on_the_way[5:]) / max(warmed) - 1, 4)
     return {
@@ -189,7 +189,7 @@ def _resident_bytes(pid: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--executions", type=int, default=100_000)
-    parser.add_argument("--warm-up", type=int, default=10_000)
+    parser.add_argument("--warm-up", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slots", type=int, default=2)
     arguments = parser.parse_args()

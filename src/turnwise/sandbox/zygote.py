@@ -75,7 +75,7 @@ STANDARD = [
 PRELOADED: dict[str, tuple[str, ...]] = {
     "std": (),
     "numpy": ("numpy", "numpy.linalg"),
-    # Nine shared libraries and OpenSSL: a tenth of what a program with numpy costs, and loading them anew is forty times that.
+    # Nine shared libraries and OpenSSL: every fork pays for them, and who needs them would wait long for their loading.
     "numpy_random": ("numpy", "numpy.linalg", "numpy.random"),
     "sympy": ("sympy",),
     "pytest": ("unittest", "unittest.mock", "pytest", "_pytest.assertion.rewrite", "_pytest.python", "_pytest.unittest"),

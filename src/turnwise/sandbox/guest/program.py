@@ -71,7 +71,7 @@ class _Entropy:
 
 
 class _SeededWhenUsed(types.ModuleType):
-    """A module of numpy's global generator, until a program looks into it. Seeding touches some sixty pages, each of which a forked
+    """A module of numpy's global generator, until a program looks into it. Seeding touches dozens of pages, each of which a forked
     program has to copy, and most programs never draw a number."""
 
     def __getattribute__(self, name: str) -> Any:
