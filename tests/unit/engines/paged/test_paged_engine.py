@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_model import CONFIG, VOCAB, run_two_of_three
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
@@ -16,17 +17,6 @@ from turnwise.engines.paged import PagedEngine
 from turnwise.engines.sampling import sample_tokens
 from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
-
-VOCAB = 97
-CONFIG = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "tie_word_embeddings": True,
-}
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama", "gemma"])
@@ -382,23 +372,7 @@ def test_a_cancelled_request_leaves_the_others_alone_and_frees_its_pages(qwen: P
 @pytest.mark.parametrize("drafted", [0, 8])
 def test_cancelling_one_of_a_group_changes_nothing_for_the_others(qwen: PreTrainedModel, drafted: int) -> None:
     def run(cancel: bool) -> list[Completion]:
-        engine = build(qwen, max_draft_tokens=drafted)
-
-        async def both() -> list[Completion]:
-            jobs = [
-                asyncio.create_task(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=30, seed=i), session=f"g/{i}/0"))
-                for i in range(3)
-            ]
-            while engine.statistics().num_sampled_tokens < 9:
-                await asyncio.sleep(0)
-            if cancel:
-                jobs[0].cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-            return [job.result() for job in jobs[1:]]
-
-        done = asyncio.run(both())
-        assert engine.statistics().num_held_pages == 0
-        return done
+        return run_two_of_three(build(qwen, max_draft_tokens=drafted), to_ids(SYSTEM), max_tokens=30, cancel=cancel)
 
     assert same(run(cancel=True), run(cancel=False))
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretend_graphs import record_on_cpu
-from small_model import CONFIG, VOCAB, distance
+from small_model import CONFIG, VOCAB, distance, run_two_of_three
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
@@ -163,23 +163,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone(path: str) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_cancelling_one_of_a_group_changes_nothing_for_the_others(models: dict[str, PreTrainedModel], path: str) -> None:
     def run(cancel: bool, **changes: Any) -> list[Completion]:
-        engine = build(models["float64"], **changes)
-
-        async def three() -> list[Completion]:
-            jobs = [
-                asyncio.create_task(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=10, seed=i), session=f"g/{i}/0"))
-                for i in range(3)
-            ]
-            while engine.statistics().num_sampled_tokens < 9:
-                await asyncio.sleep(0)
-            if cancel:
-                jobs[0].cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-            return [job.result() for job in jobs[1:]]
-
-        done = asyncio.run(three())
-        assert engine.statistics().num_held_pages == 0
-        return done
+        return run_two_of_three(build(models["float64"], **changes), to_ids(SYSTEM), max_tokens=10, cancel=cancel)
 
     assert distance(run(True, **PATHS[path]), run(False)) < BOUNDS["float64"]
 

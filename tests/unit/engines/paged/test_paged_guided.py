@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_model import CONFIG
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.errors import EngineError
@@ -22,15 +23,6 @@ from turnwise.rendering.tool_calls import parse_tool_calls
 
 pytest.importorskip("llguidance")
 
-CONFIG = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "tie_word_embeddings": True,
-}
 PADDED = 7
 """Output rows of the model beyond the tokenizer's vocabulary."""
 SEARCH = ToolSpec(
