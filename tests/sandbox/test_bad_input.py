@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,28 @@ def test_code_that_is_no_python_is_a_syntax_error(attempt, code):
     assert execution.exit_code == 1
     assert b"Error" in execution.stderr
     assert execution.limit is None
+
+
+def test_output_that_was_handed_over_is_held_no_longer(sandbox, run):
+    """A cell that idles keeps nothing of the program before: two slots would hold megabytes of it for as long as they idle."""
+    program, limits = Program(code="print('x' * 900_000)"), replace(LIMITS, output_bytes=1 << 20)
+
+    async def count_held():
+        await sandbox.run(Program(code="pass"), limits)
+        tracemalloc.start()
+        try:
+            execution = await sandbox.run(program, limits)
+            with_it, _ = tracemalloc.get_traced_memory()
+            size = len(execution.stdout)
+            del execution
+            return size, with_it, tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    size, with_it, without = run(count_held())
+    assert size == 900_001
+    assert 900_001 < with_it < 1_000_000  # the caller's, once
+    assert without < 100_000
 
 
 def test_binary_output_comes_back_as_it_was(attempt):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import select
@@ -50,24 +51,27 @@ ENVIRONMENT = {
 class Capture:
     """Collects one stream up to a limit and counts what came beyond it."""
 
-    __slots__ = ("data", "dropped", "limit")
+    __slots__ = ("_kept", "_room", "dropped")
 
     def __init__(self) -> None:
-        self.data = bytearray()
-        self.dropped = 0
-        self.limit = 0
+        self.reset(0)
 
     def reset(self, limit: int) -> None:
-        """Start anew."""
-        self.data = bytearray()
+        """Start anew; `limit` bytes are kept."""
+        self._kept = io.BytesIO()
+        self._room = limit
         self.dropped = 0
-        self.limit = limit
 
     def add(self, chunk: bytes) -> None:
         """Take what fits."""
-        room = self.limit - len(self.data)
-        self.data += chunk[:room]
-        self.dropped += max(0, len(chunk) - room)
+        fits = self._kept.write(chunk[: self._room])
+        self._room -= fits
+        self.dropped += len(chunk) - fits
+
+    def take(self) -> bytes:
+        """Hand over what was kept, without a copy, and hold it no longer: whoever is read may idle for long."""
+        kept, self._kept = self._kept, io.BytesIO()
+        return kept.getvalue()
 
     def read(self, pipe: int) -> bool:
         """Take one piece from a non-blocking pipe. False at its end."""

@@ -209,11 +209,11 @@ class LocalSession:
             error = reply.get("error") if isinstance(reply.get("error"), str) else None
             status = reply.get("status")
             exit_code = status if isinstance(status, int) else int(error is not None)
-        stderr = bytes(channel.stderr.data)
+        stderr = channel.stderr.take()
         if limit is None and exit_code != 0:
             limit = find_limit(self.cell, stderr)
         return Execution(
-            stdout=bytes(channel.stdout.data),
+            stdout=channel.stdout.take(),
             stderr=stderr,
             exit_code=exit_code,
             signal=None,

@@ -416,8 +416,8 @@ class LocalSandbox:
         if events is None or not events.num_oom_kills:
             return None
         return Execution(
-            stdout=bytes(cell.stdout.data),
-            stderr=bytes(cell.stderr.data),
+            stdout=cell.stdout.take(),
+            stderr=cell.stderr.take(),
             exit_code=None,
             signal=int(signal.SIGKILL),
             limit="memory",
@@ -428,7 +428,7 @@ class LocalSandbox:
         status, how_ended, wall_s, cpu_s, max_rss_bytes, disk_full = wire.REPORT.unpack_from(report)
         ended = how_ended & ~wire.LAST
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        stderr = bytes(cell.stderr.data)
+        stderr = cell.stderr.take()
         overflow = bool(cell.stdout.dropped or cell.stderr.dropped)
         limit: Limit | None = None
         if ended == wire.WALL:
@@ -443,7 +443,7 @@ class LocalSandbox:
             limit = find_limit(cell, stderr)
         killed = ended != wire.BY_ITSELF
         return Execution(
-            stdout=bytes(cell.stdout.data),
+            stdout=cell.stdout.take(),
             stderr=stderr,
             exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) and not killed else None,
             signal=signalled if not killed else None,
