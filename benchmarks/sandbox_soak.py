@@ -1,8 +1,8 @@
 """Many mixed executions in one sandbox, and what they leave: `python benchmarks/sandbox_soak.py [--executions 100000]` prints JSON.
 
 Counted before and after: processes, descriptors and control groups of this process, mounts of this machine, temporary files, and the
-resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the highest of five readings). Counts may
-differ by idle cells only, memory by 5 %.
+resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the highest of five readings, each after the
+C library has given back what is free). Counts may differ by idle cells only, memory by 5 %.
 The exit status is 1 when they differ by more.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -71,14 +72,15 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
         warmed = []
         for fifth in range(5):
             await _run_mix(sandbox, warm_up // 5, seed - 1 - fifth, num_slots)
-            warmed.append(_resident_bytes(os.getpid()))
+            warmed.append(_held_bytes())
         before, started = _look(), time.monotonic()
         done: Counter[str] = Counter()
-        on_the_way = []
+        on_the_way, with_stock = [], []
         for tenth in range(10):
             count = num_executions * (tenth + 1) // 10 - num_executions * tenth // 10
             done += await _run_mix(sandbox, count, seed + 2 + tenth, num_slots)
-            on_the_way.append(_resident_bytes(os.getpid()))
+            with_stock.append(_resident_bytes(os.getpid()))
+            on_the_way.append(_held_bytes())
         elapsed_s, after = time.monotonic() - started, _look()
     closed = _look()
     # Other cells may be idle than before, at most two per slot: a process, up to two groups (one per hierarchy) and ten descriptors each.
@@ -90,8 +92,7 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
         for role in before["rss_bytes"]
         if before["rss_bytes"][role] and role in after["rss_bytes"]
     }
-    # A single reading of the supervisor is two megabytes up or down, by what it has just read: compare the highest of five before with the
-    # highest of the last five.
+    # Several readings, since a single one depends on what is under way: the highest of five before, and the highest of the last five.
     growth["supervisor"] = round(max(on_the_way[5:]) / max(warmed) - 1, 4)
     return {
         "level": level,
@@ -100,6 +101,7 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
         "executions_per_s": round(sum(done.values()) / elapsed_s, 1),
         "supervisor_rss_bytes_before": warmed,
         "supervisor_rss_bytes_after_each_tenth": on_the_way,
+        "supervisor_rss_bytes_before_trimming": with_stock,
         "before": before,
         "after": after,
         "leaks": leaks,
@@ -150,7 +152,6 @@ async def _execute(sandbox: LocalSandbox, name: str, code: str, limits: Limits) 
 
 
 def _look() -> dict[str, Any]:
-    gc.collect()
     processes: dict[int, tuple[int, str]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -162,7 +163,7 @@ def _look() -> dict[str, Any]:
     for _ in range(12):  # generations
         below |= {pid: below[parent] + 1 for pid, (parent, _) in processes.items() if parent in below and pid not in below}
     roles = {2: "zygote", 3: "cells"}
-    memory: dict[str, list[int]] = {"supervisor": [_resident_bytes(os.getpid())]}
+    memory: dict[str, list[int]] = {"supervisor": [_held_bytes()]}
     for pid, depth in below.items():
         if depth in roles:
             profile = next((name for name in ("std", "numpy") if f'"profile": "{name}"' in processes[pid][1]), "other")
@@ -176,6 +177,14 @@ def _look() -> dict[str, Any]:
         "temporary_files": sum(1 for path in Path("/tmp").iterdir() if path.name.startswith(prefixes) and str(os.getpid()) in path.name),
         "rss_bytes": {role: round(sum(values) / len(values)) for role, values in memory.items()},
     }
+
+
+def _held_bytes() -> int:
+    """Resident memory of this process without what its allocator has in stock: after a large output that may be two megabytes or none."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+    return _resident_bytes(os.getpid())
 
 
 def _resident_bytes(pid: int) -> int:
