@@ -43,9 +43,10 @@ def to_rows(found: dict[str, Any]) -> Iterator[Row]:
         yield at_least(f"{name} vs subprocess", **_named(row))
     sessions, goals = found["sessions"], found["sessions"]["goals"]
     start_ms = found["execution"]["trivial"]["subprocess"]["wall_p50_ms"]
-    for key in ("create_p50_ms", "cell_p50_ms", "cell_p99_ms", "bash_p50_ms", "memory_mib"):
+    for key in ("create_p50_ms", "cell_p50_ms", "cell_p99_ms", "bash_p50_ms", "memory_mb", "live_mb_each"):
         if sessions[key] is not None:
             note = f" (python -c here: {start_ms} ms)" if key == "create_p50_ms" else ""
+            note = f", {sessions['num_live']} of them alive" if key == "live_mb_each" else note
             yield at_most(f"session {key}{note}", sessions[key], goals[key.replace("create_p50", "create")])
     ends = found["ends"]
     for name, value in ends["late_ms"].items():
