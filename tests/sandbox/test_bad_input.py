@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.errors import SandboxError
+from turnwise.sandbox.handles import ENVIRONMENT
 from turnwise.sandbox.supervisor import LocalSandbox
 from turnwise.sandbox.types import Limits, Program
 
@@ -81,6 +82,14 @@ def test_output_that_was_handed_over_is_held_no_longer(sandbox, run):
     assert size == 900_001
     assert 900_001 < with_it < 1_000_000  # the caller's, once
     assert without < 100_000
+
+
+def test_programs_and_what_they_start_see_the_environment_that_is_written_down(attempt):
+    """Not the variables with which their interpreter was started faster."""
+    execution, _ = attempt("import os, subprocess\nprint(*sorted(os.environ), sep='\\n', flush=True)\nsubprocess.run(['env'])")
+    own, _, started = execution.stdout.decode().partition("\nUSER\n")
+    assert set(own.split()) == {*ENVIRONMENT, "PWD", "TMPDIR"} - {"USER"}
+    assert {row.partition("=")[0] for row in started.splitlines()} == {*ENVIRONMENT, "PWD", "TMPDIR"}
 
 
 def test_binary_output_comes_back_as_it_was(attempt):

@@ -17,6 +17,7 @@ import pytest
 from processes import by_role, descendants, describe, group_folders, open_descriptors, temp_folders, wait_until
 
 from turnwise.core.errors import SandboxError
+from turnwise.sandbox.handles import Zygote
 from turnwise.sandbox.kernel import syscalls
 from turnwise.sandbox.kernel.owner import own_tag
 from turnwise.sandbox.supervisor import LocalSandbox
@@ -269,6 +270,25 @@ def test_cancelling_a_start_does_not_end_what_others_run(run):
             assert (await running).stdout == b"1\n"
 
     run(work())
+
+
+def test_programs_that_end_at_the_same_time_each_run_once(run, full_level, monkeypatch):
+    """A zygote that let go of an ended program without reporting it would have it begun anew: it runs twice, and nobody is told."""
+    spawn, num_spawned = Zygote.spawn, 0
+
+    async def counted(*arguments):
+        nonlocal num_spawned
+        num_spawned += 1
+        return await spawn(*arguments)
+
+    async def work():
+        async with LocalSandbox(num_slots=8, mode="strict") as sandbox:
+            monkeypatch.setattr(Zygote, "spawn", counted)
+            executions = await asyncio.gather(*(sandbox.run(Program(code="print(1)")) for _ in range(200)))
+            assert {execution.stdout for execution in executions} == {b"1\n"}
+
+    run(work())
+    assert num_spawned == 200
 
 
 @pytest.mark.parametrize("num_requests", [200, pytest.param(1000, marks=pytest.mark.slow)])

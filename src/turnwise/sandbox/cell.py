@@ -5,12 +5,17 @@ folder, report. A cell that runs *once* becomes its only program itself, and its
 process (a Python interpreter or a shell), reaps orphans and opens files for the supervisor. Both end when the supervisor's end
 of their socket closes, and are ended by the kernel when their zygote dies.
 
+What a cell does before a program runs is paid for in pages: each one it touches is copied. Hence `_socket` and `_signal`, whose wrappers
+touch dozens.
+
 The cell itself never reads a program's code, and runs with the same rights as the program: none. What it reports (wait status,
 times, limits) is to be trusted because the program cannot signal, trace or open it.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import contextlib
 import gc
 import os
@@ -18,14 +23,16 @@ import resource
 import select
 import signal
 import socket
+import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from turnwise.sandbox import wire
 from turnwise.sandbox.guest.live import LiveInterpreter
-from turnwise.sandbox.guest.program import run_python, seed_everything, write_files
-from turnwise.sandbox.kernel import files, landlock, limits, syscalls
+from turnwise.sandbox.guest.program import FILENAME, execute_as_main, run_python, seed_everything, write_files
+from turnwise.sandbox.kernel import files, landlock, syscalls
 
 CellKind = Literal["slot", "once", "host"]
 
@@ -33,6 +40,9 @@ PAIR_FD = 4
 """Where a program finds its end of the socket to the program it is paired with."""
 
 MAX_FD = 1 << 20
+
+NUM_REHEARSALS = 32
+"""Python 3.11 begins to specialize a function at its eighth call."""
 
 STARTUP_FAILED = 125
 """Exit status of a program whose process could not be prepared (a full scratch folder, an unreadable payload)."""
@@ -53,28 +63,66 @@ class CellPlan:
     """Descriptor of the list of this process's children, opened before Landlock closed /proc; None where signalling -1 will do."""
 
 
-def run_cell(connection: socket.socket, stdout: int, stderr: int, plan: CellPlan, kind: CellKind) -> NoReturn:
-    """Serve requests until the socket closes. Never returns."""
-    os.chdir(os.path.join(plan.scratch, "work"))
-    devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    for standard, fd in enumerate((devnull, stdout, stderr)):
-        os.dup2(fd, standard)
-    wire.close_all([devnull, stdout, stderr])
+def run_cell(connection: _socket.socket, stdout: int, stderr: int, plan: CellPlan, kind: CellKind) -> NoReturn:
+    """Serve requests until the socket closes. The working folder is the cell's own, standard input the null device. Never returns."""
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
     place = _Place(connection, plan)
     try:
-        {"slot": place.serve_slot, "once": place.run_once, "host": place.host}[kind]()
+        if kind == "once":
+            place.run_once()
+        elif kind == "slot":
+            place.serve_slot()
+        else:
+            place.host()
     finally:
         os._exit(0)
 
 
+def rehearse() -> None:
+    """Do what every cell and program does first, as often as Python takes to specialize code (PEP 659) and to fill its caches.
+
+    What a fork would otherwise do for itself alone, each time, is then done once in the process that it is forked from.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    calls = syscalls.record(lambda: syscalls.set_dumpable(True))
+    plan = CellPlan(scratch="", own_pids=True, scope_program=None, bash="", children=None)
+    with ours, theirs:
+        for _ in range(NUM_REHEARSALS):
+            connection = _socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, os.dup(theirs.fileno()))
+            wire.send_packet(ours, wire.RUN.pack(b"R", 1.0, 1, 0, 0), [0, 1])
+            packet, fds = wire.receive_packet(connection)
+            wire.RUN.unpack_from(packet)
+            wire.close_all(fds)
+            wire.send(ours, {})
+            wire.receive(connection)
+            _Place(connection, plan)
+            connection.close()
+            syscalls.perform(calls)
+            syscalls.set_dumpable(True)
+            os.closerange(MAX_FD, MAX_FD)
+            wire.PAYLOAD.unpack_from(wire.pack_payload(b"", {}, language="python", seed=0)[0])
+            seed_everything(0)
+            execute_as_main(b"", FILENAME)
+            LiveInterpreter(connection).run(b"x = 1\nx")
+            threading.active_count()
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a live interpreter's own is for its process
+
+
 class _Place:
-    def __init__(self, connection: socket.socket, plan: CellPlan) -> None:
+    def __init__(self, connection: _socket.socket, plan: CellPlan) -> None:
         self.connection = connection
         self.plan = plan
 
+    def _open_scratch(self) -> None:
+        self.scratch_fd = os.open(self.plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def _open_folders(self) -> None:
-        plan = self.plan
-        self.scratch_fd = os.open(plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._open_scratch()
         self.folders = {name: files.open_folder(self.scratch_fd, name) for name in ("work", "tmp")}
         self.looks = [(name, os.fstat(fd)) for name, fd in self.folders.items()]
         # Only a file system of its own counts nobody else's files.
@@ -90,7 +138,7 @@ class _Place:
 
     def serve_slot(self) -> None:
         self._open_folders()
-        wire.send(self.connection, {"ready": True})
+        wire.send_packet(self.connection, wire.READY)
         connection, wipe = self.connection, self._wipe
         poll = select.poll()
         poll.register(connection, select.POLLIN)
@@ -192,18 +240,18 @@ class _Place:
 
     def host(self) -> None:
         """Start one live process and serve the supervisor's wishes about it."""
-        self._open_folders()
-        header, fds = wire.receive(self.connection)
-        if header is None:
+        self._open_scratch()
+        packet, fds = wire.receive_packet(self.connection)
+        if not packet:
             return
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps orphans
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # the kernel reaps orphans
         pid = syscalls.clone_process()
         if pid == 0:
-            self._become_live(header, fds)
+            self._become_live(packet, fds)
         wire.close_all(fds)
-        for standard in (1, 2):
-            os.dup2(0, standard)  # the end of the live process's output shall be seen
-        wire.send(self.connection, {"ready": True})
+        os.dup2(0, 1)  # the end of the live process's output shall be seen
+        os.dup2(0, 2)
+        wire.send_packet(self.connection, wire.READY)
         while True:
             header, fds = wire.receive(self.connection)
             wire.close_all(fds)
@@ -228,33 +276,39 @@ class _Place:
         fd = files.open_file(self.scratch_fd, path)
         return ({"error": "there is no such plain file"}, []) if fd is None else ({}, [fd])
 
-    def _become_live(self, header: dict[str, Any], fds: list[int]) -> NoReturn:
+    def _become_live(self, packet: bytes, fds: list[int]) -> NoReturn:
         status = STARTUP_FAILED
         try:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the cell ignores it, and its children inherit that
+            bash, seed, cpu_s = wire.LIVE.unpack_from(packet)
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # the cell ignores it, and its children inherit that
             os.setsid()
             if self.plan.scope_program is not None:
                 landlock.restrict_self(self.plan.scope_program)
             (live,) = fds
             os.dup2(live, 3)
-            if header["language"] == "bash":
+            if bash:
                 os.dup2(live, 0)
             os.closerange(4, MAX_FD)
             syscalls.set_dumpable(True)
-            limits.apply_rlimits(cpu_s=header["cpu_s"])
-            if header["language"] == "bash":
-                # Python ignores some signals, and whoever started it may ignore others; a shell would inherit that.
-                for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-                    if signal.getsignal(number) == signal.SIG_IGN:
-                        signal.signal(number, signal.SIG_DFL)
-                os.execve(self.plan.bash, ["bash", "--norc", "--noprofile"], dict(os.environ))
-            seed_everything(header["seed"])
-            LiveInterpreter(socket.socket(fileno=3)).serve()
+            if cpu_s:
+                resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+            if bash:
+                self._become_bash()
+            seed_everything(seed)
+            LiveInterpreter(_socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, 3)).serve()
             status = 0
         except OSError as error:
             os.write(2, f"the session could not be started: {error}\n".encode())
         finally:
             os._exit(status)
+
+    def _become_bash(self) -> NoReturn:
+        # Python ignores some signals, and whoever started it may ignore others; a shell would inherit that.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        os.execve(self.plan.bash, ["bash", "--norc", "--noprofile"], dict(os.environ))
+        raise AssertionError("execve returned")
 
     # -------------------------------------------------------------------------------------------- leaving nothing behind
 

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ START_DEADLINE_S = 60.0
 """For a zygote to import its libraries, on a loaded machine."""
 SPAWN_DEADLINE_S = 20.0
 """For a cell to be forked and to say that it is ready."""
+MAX_UNANSWERED = 32
+"""Questions on the way to a zygote: its socket holds a few hundred, and would refuse more."""
 
 SOURCE = str(Path(__file__).parents[2])
 START = "import sys; sys.path.insert(0, sys.argv[2]); from turnwise.sandbox.zygote import main; main()"
@@ -92,7 +95,7 @@ class Capture:
 
 
 class Zygote:
-    """One running zygote process."""
+    """One running zygote process. It answers in the order in which it is asked, to one event loop at a time."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.profile: str = config["profile"]
@@ -100,6 +103,8 @@ class Zygote:
         self._ready = False
         # Not a pipe: nobody would read it while the zygote lives, and a full pipe would stop it.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        # Addresses of functions are looked up once here, not at their first call in every fork.
+        environment = {**ENVIRONMENT, "LD_BIND_NOW": "1"}
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-c", START, json.dumps({**config, "control": theirs.fileno()}), SOURCE],
@@ -107,63 +112,80 @@ class Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,
-                env=ENVIRONMENT,
+                env=environment,
                 start_new_session=True,
             )
         ours.setblocking(False)
         self.control = ours
-        self._turn = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[asyncio.Future[int] | None] = deque()
+        """For whom the next answers are; None where nobody waits any more."""
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` watch the socket. What was asked in an earlier loop is still answered, and then discarded."""
+        if self._loop is loop or self.control.fileno() == -1:
+            return
+        self._loop = loop
+        self._waiting = deque([None] * len(self._waiting))
+        self._started = asyncio.Event()
+        self._room = asyncio.Semaphore(MAX_UNANSWERED)
+        loop.add_reader(self.control.fileno(), self._on_answer)
 
     async def wait_ready(self) -> None:
         """Raises SandboxError, with what the zygote wrote, when it does not come up."""
-        async with self._turn:
-            if self._ready:
-                return
-            try:
-                async with asyncio.timeout(START_DEADLINE_S):
-                    header, _ = await _receive(self.control)
-            except (TimeoutError, OSError):
-                header = None
-            self._ready = bool(header and header.get("ready"))
-            if not self._ready:
-                self.close()
-                raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_words()}")
+        if self._ready:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_DEADLINE_S):
+                await self._started.wait()
+        if not self._ready:
+            self.close()
+            raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_words()}")
 
-    def rebind(self) -> None:
-        """The event loop is another one now."""
-        self._turn = asyncio.Lock()
-
-    async def spawn(self, header: dict[str, Any], fds: Sequence[int]) -> int:
-        """Fork a cell that takes `fds`; returns its pidfd. Raises SandboxError."""
-        await self._turn.acquire()
+    async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int]) -> int:
+        """Fork a cell that takes `fds`; returns its pidfd. `uid`: None is the zygote's own. Raises SandboxError."""
+        assert self._loop is not None
+        await self._room.acquire()  # given back when the answer comes, whether or not somebody still waits for it
         try:
-            wire.send(self.control, header, fds)
+            wire.send_packet(self.control, wire.UID.pack(wire.SAME_UID if uid is None else uid) + json.dumps(header).encode(), fds)
         except OSError as error:
-            self._turn.release()
+            self._room.release()
             raise self._lose(error) from error
-        answering = asyncio.ensure_future(self._answer())
-        try:
-            return await asyncio.shield(answering)
-        except asyncio.CancelledError:
-            answering.add_done_callback(_discard)  # the answer still comes, and must not be taken for the next one's
-            raise
-
-    async def _answer(self) -> int:
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._waiting.append(answer)
         try:
             async with asyncio.timeout(SPAWN_DEADLINE_S):
-                answer, received = await _receive(self.control)
-        except (TimeoutError, OSError) as error:
-            raise self._lose(error) from error
-        except asyncio.CancelledError:
-            self.close()  # the event loop ends
+                return await answer
+        except BaseException as error:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                os.close(answer.result())  # it came in the very instant of the deadline or the cancellation
+            if isinstance(error, TimeoutError):
+                raise self._lose(error) from error
             raise
-        finally:
-            self._turn.release()
-        if answer is None or not received:
-            if answer is None:
-                self.close()
-            raise SandboxError(f"no cell could be started: {(answer or {}).get('error', 'the interpreter is gone')}")
-        return received[0]
+
+    def _on_answer(self) -> None:
+        try:
+            answer, fds = wire.receive(self.control)
+        except BlockingIOError:
+            return
+        except OSError:
+            answer, fds = None, []
+        if answer is None:
+            self.close()
+            return
+        if not self._ready:
+            self._ready = True
+            self._started.set()
+            return
+        waiting = self._waiting.popleft()
+        if waiting is not None:
+            self._room.release()
+        if waiting is None or waiting.done():
+            wire.close_all(fds)  # nobody wants the cell any more; it ends with its socket
+        elif fds:
+            waiting.set_result(fds[0])
+        else:
+            waiting.set_exception(SandboxError(f"no cell could be started: {answer.get('error')}"))
 
     def _lose(self, error: Exception) -> SandboxError:
         self.close()
@@ -183,7 +205,15 @@ class Zygote:
         return self.control.fileno() != -1 and self.process.poll() is None
 
     def close(self) -> None:
-        """End it and, through the kernel, every cell of it."""
+        """End it and, through the kernel, every cell of it. Who waits for it waits no longer."""
+        if self._loop is not None and not self._loop.is_closed() and self.control.fileno() != -1:
+            self._loop.remove_reader(self.control.fileno())
+            self._started.set()
+            for waiting in filter(None, self._waiting):
+                self._room.release()
+                if not waiting.done():
+                    waiting.set_exception(SandboxError("no cell could be started: the interpreter is gone"))
+        self._waiting.clear()
         self.control.close()
         self.process.kill()
         self.process.wait()
@@ -226,10 +256,12 @@ class Cell:
         return [self._theirs.fileno(), *self._ends, *(self.cgroup.attach_fds() if self.cgroup else [])]
 
     def passed(self) -> None:
-        """The new process has them: close ours, so that the end of the stream is seen."""
+        """The new process has them: close ours, so that the end of the stream is seen. Of a cell that runs once a report comes instead, and
+        three ends in a row would wake its supervisor for nothing."""
         self._theirs.close()
-        wire.close_all(self._ends)
-        self._ends = []
+        if self.kind != "once":
+            wire.close_all(self._ends)
+            self._ends = []
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `loop` watch the descriptors."""
@@ -291,7 +323,9 @@ class Cell:
             capture.drain(pipe)
 
     def processor_seconds(self) -> float:
-        """Processor time of the cell and of its programs that ended; 0 when it is gone."""
+        """Processor time of the cell and of its programs that ended."""
+        if self.kind == "once" and self.programs_cpu_s:
+            return self.programs_cpu_s  # it was its only program itself, and is gone
         try:
             with open(f"/proc/self/fdinfo/{self.pidfd}", "rb") as file:
                 pid = int(next(line.split()[1] for line in file if line.startswith(b"Pid:")))
@@ -355,28 +389,3 @@ def read_processor_seconds(pid: int) -> float:
             return int(file.read().split()[0]) / 1e9
     except OSError:
         return 0.0
-
-
-def _discard(answering: asyncio.Future[int]) -> None:
-    """Nobody wants the cell any more; it ends with its socket."""
-    if not answering.cancelled() and answering.exception() is None:
-        os.close(answering.result())
-
-
-def _resolve(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-async def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            return wire.receive(connection)
-        except BlockingIOError:
-            ready = loop.create_future()
-            loop.add_reader(connection.fileno(), _resolve, ready)
-            try:
-                await ready
-            finally:
-                loop.remove_reader(connection.fileno())

@@ -71,17 +71,13 @@ class LocalSession:
         kind = socket.SOCK_STREAM if self._language == "bash" else socket.SOCK_SEQPACKET
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
         self._channel = Channel(ours, cell.take_pipes(), self._on_overflow)
-        header = {
-            "op": "live",
-            "language": self._language,
-            "seed": self._seed,
-            "cpu_s": self._limits.cpu_s,  # a live process may go on for any number of calls: bounded only where asked
-        }
+        # A live process may go on for any number of calls: its processor time is bounded only where asked.
+        packet = wire.LIVE.pack(self._language == "bash", self._seed % 2**64, self._limits.cpu_s or 0)
         self._channel.attach(asyncio.get_running_loop())
         answer, hello = cell.expect(), self._channel.expect()
         with theirs:
             try:
-                wire.send(cell.connection, header, [theirs.fileno()])
+                wire.send_packet(cell.connection, packet, [theirs.fileno()])
                 async with asyncio.timeout(SPAWN_DEADLINE_S):
                     reply, _ = await answer
                 check_ready(reply, "the session did not start")

@@ -186,7 +186,7 @@ class LocalSandbox:
             self._starting = asyncio.Lock()
             self._line = asyncio.Lock()
             for zygote in self._zygotes.values():
-                zygote.rebind()
+                zygote.attach(loop)
             for cell in self._cells:
                 cell.attach(loop)
         async with self._starting:
@@ -204,9 +204,11 @@ class LocalSandbox:
 
     async def _zygote(self, profile: str) -> Zygote:
         assert self._host is not None
+        assert self._loop is not None
         zygote = self._zygotes.get(profile)
         if zygote is None or not zygote.alive:
             zygote = self._zygotes[profile] = Zygote(self._host.zygote_config(profile))
+            zygote.attach(self._loop)
         await zygote.wait_ready()
         return zygote
 
@@ -236,14 +238,13 @@ class LocalSandbox:
         try:
             header = {
                 "kind": kind,
-                "uid": self._host.uid_of(cell),
                 "scratch": cell.scratch,
                 "network": key.network,
                 "disk_bytes": key.disk_bytes,
                 "num_files": key.num_files,
                 "rlimits": build_rlimits(key, has_cgroup=self._host.has_cgroups),
             }
-            cell.pidfd = await zygote.spawn(header, cell.fds_to_pass())
+            cell.pidfd = await zygote.spawn(self._host.uid_of(cell), header, cell.fds_to_pass())
             cell.passed()
             cell.attach(self._loop)
             if kind == "slot":

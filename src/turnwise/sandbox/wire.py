@@ -7,6 +7,7 @@ another's could look for it.
 
 from __future__ import annotations
 
+import _socket
 import array
 import json
 import os
@@ -23,18 +24,18 @@ _INTS = [struct.Struct(f"{count}i") for count in range(MAX_FDS + 1)]
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * _FD_SIZE)
 
 
-def send(connection: socket.socket, header: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+def send(connection: _socket.socket, header: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one packet. Raises BlockingIOError when the socket is full, BrokenPipeError when nobody listens."""
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     connection.sendmsg([json.dumps(header).encode()], ancillary)
 
 
-def send_packet(connection: socket.socket, packet: bytes, fds: Sequence[int] = ()) -> None:
+def send_packet(connection: _socket.socket, packet: bytes, fds: Sequence[int] = ()) -> None:
     """Send packed bytes. Raises as `send`."""
     connection.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
 
 
-def receive_packet(connection: socket.socket) -> tuple[bytes, list[int]]:
+def receive_packet(connection: _socket.socket) -> tuple[bytes, list[int]]:
     """The next packet, empty at the end of the stream, and its descriptors (close-on-exec, now the caller's)."""
     data, ancillary, _flags, _address = connection.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
@@ -44,7 +45,7 @@ def receive_packet(connection: socket.socket) -> tuple[bytes, list[int]]:
     return data, fds
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+def receive(connection: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next packet as JSON. The header is None at the end of the stream, and for a packet that is not a JSON object (its
     descriptors are closed): the sender is not to be trusted."""
     data, fds = receive_packet(connection)
@@ -87,6 +88,11 @@ PAYLOAD = struct.Struct("<BQIQ")
 FILE = struct.Struct("<IQ")
 RUN = struct.Struct("<cdIBQ")
 """`b"R"`, seconds, processor seconds, flags, payload bytes; then the paths to hand back, separated by NUL."""
+UID = struct.Struct("<I")
+"""The user id of a cell that is to be forked; then JSON, which is the same for many. `SAME_UID`: whoever the zygote is."""
+SAME_UID = 2**32 - 1
+LIVE = struct.Struct("<BQI")
+"""What a live process is to be: language (0 Python, 1 bash), seed, processor seconds (0: any number)."""
 REPORT = struct.Struct("<iBddQB")
 """Wait status, how it ended, elapsed and processor seconds, peak memory in bytes, disk full; then one byte per path: found or not."""
 
@@ -95,6 +101,7 @@ BY_ITSELF, WALL, KILLED = 0, 1, 2
 LAST = 8
 """Added to how a program ended: its cell ends as well, since what the program left could not be removed."""
 KILL = b"K"
+READY = b'{"ready": true}'
 
 
 def pack_payload(source: bytes, files: Mapping[str, bytes], *, language: str, seed: int) -> list[bytes]:

@@ -10,22 +10,24 @@ It never reads a program, so no cell can find another's code in the memory it wa
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import functools
 import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from turnwise.sandbox import wire
-from turnwise.sandbox.cell import CellPlan, run_cell
+from turnwise.sandbox.cell import CellKind, CellPlan, rehearse, run_cell
 from turnwise.sandbox.guest.program import install_entropy, open_streams, warm_up
 from turnwise.sandbox.kernel import landlock, limits, root, seccomp, syscalls
 from turnwise.sandbox.types import Network
@@ -121,6 +123,7 @@ unittest.TestLoader().loadTestsFromTestCase(type("T", (unittest.TestCase,), {"te
 def main() -> NoReturn:
     """Start as the launcher; the zygote is its child."""
     config = json.loads(sys.argv[1])
+    os.environ.pop("LD_BIND_NOW", None)  # for this process alone
     control = socket.socket(fileno=config["control"])
     # A supervisor in the background of a script ignores this signal; code in here shall be interrupted all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -165,22 +168,20 @@ def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
 class _Entry:
     """A cell's way in, as its supervisor wishes it."""
 
-    header: dict[str, Any]
+    kind: CellKind
+    network: Network
     namespaces: int
     """CLONE_NEW* bits."""
-    uid: int
-    gid: int
-    scratch: str
     mount: list[syscalls.Call]
-    """Of the scratch folder, at level full."""
-    let_go: list[syscalls.Call]
-    """Of identity and privileges."""
-    limit: list[syscalls.Call]
+    """What is its own to write and to see; empty below level full."""
+    give_up_privileges: list[syscalls.Call]
+    restrict: list[syscalls.Call]
+    plan: CellPlan
 
 
 class _Zygote:
     def __init__(self, config: dict[str, Any], control: socket.socket, uid: int, gid: int) -> None:
-        self.control = control
+        self.control, self.control_fd = control, control.fileno()
         self.level: str = config["level"]
         self.user_namespace: bool = config["user_namespace"]
         self.landlock_abi: int = config["landlock_abi"]
@@ -188,16 +189,18 @@ class _Zygote:
         self.uid, self.gid = uid, gid
         if self.user_namespace:
             syscalls.enter_user_namespace(uid, gid)
-        if self.level == "full":
-            root.build_root(extra_paths=config["extra_paths"])
+        self.has_proc = self.level == "full" and root.build_root(extra_paths=config["extra_paths"])
         os.chdir("/")
         preload(config["profile"])
         self.filters = {network: seccomp.build_filter(network=network) for network in NETWORKS}
         for program in self.filters.values():
             seccomp.hold_filter(program)
         self.bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
-        self.once: dict[int, tuple[int, socket.socket]] = {}
+        self.poll = select.poll()
+        self.once: dict[int, tuple[int, int]] = {}
+        """Cells that are their own program: pid to pidfd and the descriptor of the cell's end of its socket."""
         self.cells: set[int] = set()
+        """Pids of the others, until they were let go of."""
         self.children = -1
         self.rulesets: dict[Network, int] = {}
         if self.level == "full":
@@ -214,21 +217,20 @@ class _Zygote:
     def serve(self) -> None:
         """Fork a cell per packet until the supervisor closes its end."""
         wire.send(self.control, {"ready": True})
-        poll = select.poll()
+        poll = self.poll
         poll.register(self.control, select.POLLIN)
         prepare = functools.lru_cache(maxsize=64)(self._prepare)
+        # Every page that this loop touches is copied, or at least faulted, once per fork.
         while True:
-            ready = {fd for fd, _ in poll.poll(REAP_INTERVAL_MS if self.children == -1 else SWEEP_INTERVAL_MS)}
-            for pidfd in ready & self.once.keys():
-                poll.unregister(pidfd)
-                self._report(pidfd)
-            self._reap()
-            if self.control.fileno() not in ready:
+            ready = dict(poll.poll(REAP_INTERVAL_MS if self.children == -1 else SWEEP_INTERVAL_MS))
+            if self.once or self.cells or self.children != -1:
+                self._reap()
+            if self.control_fd not in ready:
                 continue
             packet, fds = wire.receive_packet(self.control)
             if not packet:
                 return
-            entry = prepare(packet)
+            uid, entry = wire.UID.unpack_from(packet)[0], prepare(packet[wire.UID.size :])
             try:
                 pid, pidfd = syscalls.clone_process(entry.namespaces, pidfd=True)
             except OSError as error:
@@ -236,31 +238,40 @@ class _Zygote:
                 wire.close_all(fds)
                 continue
             if pid == 0:
-                self._become_cell(entry, fds)
-            self.cells.add(pid)
+                self._become_cell(entry, uid, fds)
             wire.send_packet(self.control, CELL_MADE, [pidfd])
-            if entry.header["kind"] == "once":
-                self.once[pidfd] = pid, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fds.pop(0))
+            if entry.kind == "once":
+                self.once[pid] = pidfd, fds.pop(0)
                 poll.register(pidfd, select.POLLIN)
             else:
+                self.cells.add(pid)
                 os.close(pidfd)
             wire.close_all(fds)
 
-    def _report(self, pidfd: int) -> None:
+    def _report(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         """Tell the supervisor how a cell ended that was its own program."""
-        pid, connection = self.once.pop(pidfd)
+        pidfd, connection = self.once.pop(pid)
+        self.poll.unregister(pidfd)
+        cpu_s = usage.ru_utime + usage.ru_stime
+        try:  # noqa: SIM105 - each name that this process touches costs a fork a page
+            os.write(connection, wire.REPORT.pack(status, wire.BY_ITSELF, 0.0, cpu_s, usage.ru_maxrss * 1024, False))
+        except OSError:  # the supervisor has let go of it
+            pass
         os.close(pidfd)
-        with connection, contextlib.suppress(ChildProcessError, OSError):
-            _, status, usage = os.wait4(pid, 0)
-            cpu_s = usage.ru_utime + usage.ru_stime
-            wire.send_packet(connection, wire.REPORT.pack(status, wire.BY_ITSELF, 0.0, cpu_s, usage.ru_maxrss * 1024, False))
+        os.close(connection)
 
     def _reap(self) -> None:
-        """Let go of cells that ended; the supervisor watches them itself. Where no pid namespace ends what a killed cell leaves, that
-        is now a child of this process, and killed."""
+        """Let go of cells that ended; of most, the supervisor sees the end itself. Where no pid namespace ends what a killed cell leaves,
+        that is now a child of this process, and killed."""
         try:
-            while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                self.cells.discard(pid)
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid in self.once:
+                    self._report(pid, status, usage)
+                elif pid:
+                    self.cells.discard(pid)
+                else:
+                    break
         except ChildProcessError:
             return
         while self.children != -1:
@@ -271,87 +282,98 @@ class _Zygote:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
-    def _become_cell(self, entry: _Entry, fds: list[int]) -> NoReturn:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fds[0])
+    def _become_cell(self, entry: _Entry, uid: int, fds: list[int]) -> NoReturn:
+        connection = _socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fds[0])
         try:
-            self.control.close()
-            plan = self._enter(entry, fds[3:])
-            wire.close_all(fds[3:])
+            for fd in fds[3:]:
+                os.write(fd, b"0")
+            plan = self._enter(entry, uid) if self.level == "full" else self._enter_beside_others(entry, uid)
         except OSError as error:
             wire.send(connection, {"error": f"{type(error).__name__}: {error}"})
             os._exit(1)
-        run_cell(connection, fds[1], fds[2], plan, entry.header["kind"])
+        wire.close_all([*fds[3:], self.control_fd])
+        run_cell(connection, fds[1], fds[2], plan, entry.kind)
 
     def _prepare(self, packet: bytes) -> _Entry:
         """What a packet asks for. The calls are recorded here, where many cells find them: each page a fresh fork touches is copied."""
         header = json.loads(packet)
-        full = self.level == "full"
-        own_uid: int | None = header["uid"]
-        uid, gid = (self.uid, self.gid) if own_uid is None else (own_uid, own_uid)
+        full, network = self.level == "full", header["network"]
         scratch = root.SCRATCH if full else header["scratch"]
         namespaces = 0
         if full:
             namespaces = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC
-            if header["network"] == "loopback":
+            if network == "loopback":
                 namespaces |= syscalls.CLONE_NEWNET
             if self.user_namespace:
                 namespaces |= syscalls.CLONE_NEWUSER
 
         def mount() -> None:
-            root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"], uid=uid, gid=gid)
+            root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"])
+            if self.has_proc:
+                root.mount_proc()
 
-        def let_go() -> None:
-            if own_uid is not None:
-                syscalls.set_identity(uid, gid)
+        def give_up_privileges() -> None:
+            if full:
+                root.make_folders(scratch)
+                syscalls.syscall("chdir", os.fsencode(f"{scratch}/work"))
             syscalls.drop_privileges(bounding_set=False)
             if full:
                 syscalls.set_pdeathsig()  # elsewhere it must live to kill its programs, and ends with its socket
             syscalls.set_dumpable(False)
 
+        def restrict() -> None:
+            if full and self.landlock_abi:
+                landlock.restrict_self(self.rulesets[network])
+            limits.apply_rlimits(**header["rlimits"])
+            if self.seccomp:
+                seccomp.install_filter(self.filters[network])
+
         return _Entry(
-            header=header,
+            kind=header["kind"],
+            network=network,
             namespaces=namespaces,
-            uid=uid,
-            gid=gid,
-            scratch=scratch,
-            mount=syscalls.record(mount),
-            let_go=syscalls.record(let_go),
-            limit=syscalls.record(lambda: limits.apply_rlimits(**header["rlimits"])),
+            mount=syscalls.record(mount) if full else [],
+            give_up_privileges=syscalls.record(give_up_privileges),
+            restrict=syscalls.record(restrict),
+            plan=CellPlan(scratch=scratch, own_pids=full, scope_program=None, bash=self.bash, children=None),
         )
 
-    def _enter(self, entry: _Entry, cgroup_fds: list[int]) -> CellPlan:
-        """Namespaces, mounts, identity, Landlock, seccomp: in this order, since each forbids what came before."""
-        for fd in cgroup_fds:
-            os.write(fd, b"0")
-        full, scratch, network = self.level == "full", entry.scratch, entry.header["network"]
+    def _enter(self, entry: _Entry, uid: int) -> CellPlan:
+        """Namespaces, mounts, identity, Landlock, limits, seccomp: in this order, since each forbids what came before."""
         if self.user_namespace:
-            syscalls.enter_user_namespace(entry.uid, entry.gid)
-        if full:
-            syscalls.perform(entry.mount)
-            root.mount_proc()
-            if network == "loopback":
-                syscalls.bring_loopback_up()
-        elif self.level != "uid":
+            syscalls.enter_user_namespace(self.uid, self.gid)
+        syscalls.perform(entry.mount)
+        if entry.namespaces & syscalls.CLONE_NEWNET:
+            syscalls.bring_loopback_up()
+        if uid != wire.SAME_UID:
+            syscalls.set_identity(uid, uid)
+        syscalls.perform(entry.give_up_privileges)
+        syscalls.perform(entry.restrict)
+        return entry.plan
+
+    def _enter_beside_others(self, entry: _Entry, uid: int) -> CellPlan:
+        """The same at lower levels, where cells share the host's namespaces: folders instead of mounts, and rules that keep them apart."""
+        scratch = entry.plan.scratch
+        if self.level != "uid":
             os.makedirs(os.path.join(scratch, "work"), exist_ok=True)
             os.makedirs(os.path.join(scratch, "tmp"), exist_ok=True)
-        if not full:
-            syscalls.set_child_subreaper()
-            syscalls.drop_bounding_set()
-        syscalls.perform(entry.let_go)
+        os.chdir(os.path.join(scratch, "work"))
+        syscalls.set_child_subreaper()
+        syscalls.drop_bounding_set()
+        if uid != wire.SAME_UID:
+            syscalls.set_identity(uid, uid)
+        syscalls.perform(entry.give_up_privileges)
         children = None
-        if self.level not in ("full", "uid"):
+        if self.level != "uid":
             children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         scope = None
         if self.landlock_abi:
-            if not full and self.landlock_abi >= 6:
+            if self.landlock_abi >= 6:
                 scope = landlock.build_signal_scope(abi=self.landlock_abi)
-            landlock.restrict_self(self.rulesets[network] if full else self._build_ruleset(scratch, network))
-        syscalls.perform(entry.limit)
-        if self.seccomp:
-            seccomp.install_filter(self.filters[network])
-        if not full:
-            os.environ.update(_folders(scratch))
-        return CellPlan(scratch=scratch, own_pids=full, scope_program=scope, bash=self.bash, children=children)
+            landlock.restrict_self(self._build_ruleset(scratch, entry.network))
+        syscalls.perform(entry.restrict)
+        os.environ.update(_folders(scratch))
+        return replace(entry.plan, scope_program=scope, children=children)
 
     def _build_ruleset(self, writable: str, network: Network) -> int:
         """A Landlock ruleset: the interpreter is readable, `writable` and what is mounted below it writable."""
@@ -381,6 +403,7 @@ def preload(profile: str) -> None:
         raise RuntimeError(f"profile {profile} left {len(threads) - 1} threads running; it cannot be forked")
     install_entropy()
     open_streams()
+    rehearse()
     gc.collect()
     gc.freeze()
     syscalls.collapse_heap()

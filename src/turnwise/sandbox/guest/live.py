@@ -6,10 +6,11 @@ a memfd, `fork` with a new socket and new outputs. Whatever it answers is as tru
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import ast
 import builtins
 import os
-import signal
 import socket
 import sys
 import types
@@ -20,12 +21,13 @@ from turnwise.sandbox.guest.program import exit_status, print_error
 from turnwise.sandbox.kernel import syscalls
 
 MAX_VALUE_CHARS = 20_000
+HELLO = b"{}"
 
 
 class LiveInterpreter:
     """One interpreter and the socket that feeds it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: _socket.socket) -> None:
         self._connection = connection
         self._running = False
         self._count = 0
@@ -34,7 +36,7 @@ class LiveInterpreter:
         main.__dict__["__builtins__"] = builtins
         sys.modules["__main__"] = main
         self._namespace = main.__dict__
-        signal.signal(signal.SIGINT, self._on_interrupt)
+        _signal.signal(_signal.SIGINT, self._on_interrupt)
 
     def _on_interrupt(self, number: int, frame: object) -> None:
         # An interrupt that arrives between two pieces of code is late, and must not end the interpreter.
@@ -43,7 +45,7 @@ class LiveInterpreter:
 
     def serve(self) -> None:
         """Say hello, so that the supervisor learns whom to interrupt; then answer packets until the socket closes."""
-        wire.send(self._connection, {})
+        wire.send_packet(self._connection, HELLO)
         while True:
             try:
                 header, fds = wire.receive(self._connection)
@@ -57,7 +59,7 @@ class LiveInterpreter:
             source = os.pread(fds[0], header["size"], 0)
             wire.close_all(fds)
             try:
-                answer = self._run(source)
+                answer = self.run(source)
             except SystemExit as leave:
                 _flush()
                 os._exit(exit_status(leave.code))
@@ -66,7 +68,8 @@ class LiveInterpreter:
             except OSError:
                 return
 
-    def _run(self, source: bytes) -> dict[str, Any]:
+    def run(self, source: bytes) -> dict[str, Any]:
+        """Execute one piece of code: what it came to, and its error if any."""
         self._count += 1
         name = f"<cell {self._count}>"
         value = None

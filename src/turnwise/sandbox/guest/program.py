@@ -148,10 +148,7 @@ def run_python(source: bytes, name: str = FILENAME) -> int:
 
     Runs exit handlers and waits for non-daemon threads, like the interpreter's own shutdown.
     """
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    sys.argv = [name]
-    status = _execute(source, name, main.__dict__)
+    status = execute_as_main(source, name)
     try:
         if threading.active_count() > 1:
             threading._shutdown()  # type: ignore[attr-defined]
@@ -164,6 +161,14 @@ def run_python(source: bytes, name: str = FILENAME) -> int:
         except (OSError, ValueError, AttributeError):
             status = status or 120  # what python answers when its last flush fails
     return status
+
+
+def execute_as_main(source: bytes, name: str) -> int:
+    """Execute `source` as a new `__main__` and return the exit status it asks for."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.argv = [name]
+    return _execute(source, name, main.__dict__)
 
 
 def _execute(source: bytes, name: str, namespace: dict[str, Any]) -> int:

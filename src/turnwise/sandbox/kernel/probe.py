@@ -183,11 +183,11 @@ def _isolate(mapped: tuple[int, int] | None, uid: int | None) -> None:
 def _settle(mapped: tuple[int, int] | None, uid: int | None) -> None:
     if mapped is not None:
         syscalls.enter_user_namespace(*mapped)
-    owner, group = mapped or (uid or 0, uid or 0)
-    root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=16, uid=owner, gid=group)
+    root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=16)
     root.mount_proc()
     if uid is not None:
         _change_user(uid)
+    root.make_folders(root.SCRATCH)
     with open(f"{root.SCRATCH}/work/file", "wb") as file:
         file.write(b"x")
 

@@ -79,17 +79,20 @@ def build_root(*, extra_paths: Sequence[str] = (), size_bytes: int = 8 << 20) ->
     return has_proc
 
 
-def mount_scratch(path: str, *, bytes: int, inodes: int, uid: int, gid: int) -> None:
-    """Mount an empty tmpfs of limited size at `path`, owned by `uid`, with folders `work` and `tmp`. Raises OSError.
+def mount_scratch(path: str, *, bytes: int, inodes: int) -> None:
+    """Mount an empty tmpfs of limited size at `path`, for whoever is in this mount namespace. Raises OSError.
 
-    `bytes` is rounded up to pages; `inodes` counts files, folders and links. Set-user-id bits and device nodes have no effect in it.
+    `bytes` is rounded up to pages; `inodes` counts files, folders and links besides those of `make_folders`. Set-user-id bits and device
+    nodes have no effect in it.
     """
-    options = f"size={bytes},nr_inodes={inodes + 3},mode=700,uid={uid},gid={gid}"
+    options = f"size={bytes},nr_inodes={inodes + 3},mode=777"
     syscalls.mount("turnwise-scratch", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+
+
+def make_folders(path: str) -> None:
+    """Make `work` and `tmp` in a new scratch folder, the caller's own. Raises OSError."""
     for name in ("work", "tmp"):
-        folder = os.fsencode(f"{path}/{name}")
-        syscalls.syscall("mkdirat", syscalls.AT_FDCWD, folder, 0o700)
-        syscalls.syscall("fchownat", syscalls.AT_FDCWD, folder, uid, gid, 0)
+        syscalls.syscall("mkdirat", syscalls.AT_FDCWD, os.fsencode(f"{path}/{name}"), 0o700)
 
 
 def mount_proc() -> bool:

@@ -16,7 +16,7 @@ import functools
 import os
 import struct
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from turnwise.sandbox.kernel.syscall_numbers import syscall_numbers
 from turnwise.sandbox.kernel.syscalls import (
@@ -123,22 +123,29 @@ def install_filter(program: bytes) -> None:
 
     Raises OSError: EACCES without no-new-privileges, EINVAL where the kernel has no filters.
     """
-    _, request = hold_filter(program)
-    set_mode_filter, allow_speculation = 1, 1 << 2  # without the flag every call pays for a store-bypass mitigation
-    try:
-        call("seccomp", set_mode_filter, allow_speculation, request)
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EINVAL):
-            raise
-        set_seccomp, mode_filter = 22, 2
-        call("prctl", set_seccomp, mode_filter, request)
+    call(*hold_filter(program).install)
+
+
+class HeldFilter(NamedTuple):
+    """A filter in memory, and the system call that puts a process under it."""
+
+    memory: object
+    install: tuple[str, int, int, bytes]
 
 
 @functools.lru_cache(maxsize=8)
-def hold_filter(program: bytes) -> tuple[object, bytes]:
-    """Memory with the filter, and the `sock_fprog` that points there. A process that forks many does this once for all of them."""
+def hold_filter(program: bytes) -> HeldFilter:
+    """Keep a filter for `install_filter`. A process that forks many does this once for all of them."""
     memory = ctypes.create_string_buffer(program, len(program))
-    return memory, struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
+    request = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
+    set_mode_filter, allow_speculation = 1, 1 << 2  # without the flag every call pays for a store-bypass mitigation
+    try:
+        call("seccomp", set_mode_filter, allow_speculation, 0)  # of nothing: only to see whether the flag is known
+    except OSError as error:
+        if error.errno == errno.EFAULT:
+            return HeldFilter(memory, ("seccomp", set_mode_filter, allow_speculation, request))
+    set_seccomp, mode_filter = 22, 2
+    return HeldFilter(memory, ("prctl", set_seccomp, mode_filter, request))
 
 
 def syscall_verdicts(numbers: dict[str, int], network: Network) -> dict[int, Code]:

@@ -74,6 +74,8 @@ def syscall(name: str, *arguments: object) -> int:
     return result
 
 
+_SETGROUPS, _SETRESGID, _SETRESUID = (NUMBERS[name] for name in ("setgroups", "setresgid", "setresuid"))
+
 Call = tuple[object, ...]
 """One system call, ready to be made: its number and six arguments."""
 _recording: list[Call] | None = None
@@ -253,9 +255,7 @@ def drop_privileges(*, bounding_set: bool = True) -> None:
 
 def set_identity(uid: int, gid: int) -> None:
     """Become another user: no supplementary groups, all user and group ids replaced. Needs CAP_SETUID and CAP_SETGID (PermissionError)."""
-    syscall("setgroups", 0, 0)
-    syscall("setresgid", gid, gid, gid)
-    syscall("setresuid", uid, uid, uid)
+    perform(((_SETGROUPS, 0, 0, 0, 0, 0, 0), (_SETRESGID, gid, gid, gid, 0, 0, 0), (_SETRESUID, uid, uid, uid, 0, 0, 0)))
 
 
 def enter_user_namespace(uid: int, gid: int) -> None:

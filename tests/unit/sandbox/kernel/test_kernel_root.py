@@ -104,10 +104,10 @@ def test_extra_paths_are_shown_read_only(in_root, tmp_path):
 def test_scratch_is_bounded_and_its_own(in_root):
     if sys.prefix.startswith("/tmp/"):
         pytest.skip("the interpreter lies under /tmp, which is then a folder of the root and no link into the scratch folder")
-    uid, gid = OWN
 
     def fill():
-        root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=50, uid=uid, gid=gid)
+        root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=50)
+        root.make_folders(root.SCRATCH)
         os.chdir(f"{root.SCRATCH}/work")
         with open("/tmp/shared", "w") as file:
             file.write("x")
@@ -119,7 +119,7 @@ def test_scratch_is_bounded_and_its_own(in_root):
         num_files = 0
         while outcome(lambda name=str(num_files): os.mkdir(name)) == "ok":
             num_files += 1
-        return [size, num_files, os.listdir(f"{root.SCRATCH}/tmp"), os.stat(root.SCRATCH).st_mode & 0o777, full]
+        return [size, num_files, os.listdir(f"{root.SCRATCH}/tmp"), os.stat("../work").st_mode & 0o777, full]
 
     size, num_files, shared, mode, full = in_root(fill)
     assert full == "No space left on device"
@@ -137,7 +137,8 @@ def test_two_cells_do_not_share_scratch_or_processes(in_root, in_child):
         def attempt():
             if uid:
                 syscalls.enter_user_namespace(uid, gid)
-            root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=50, uid=uid, gid=gid)
+            root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=50)
+            root.make_folders(root.SCRATCH)
             root.mount_proc()
             before = os.listdir(f"{root.SCRATCH}/work")
             with open(f"{root.SCRATCH}/work/{name}", "w") as file:
