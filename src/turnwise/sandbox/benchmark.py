@@ -115,6 +115,7 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
         if bubblewrap := shutil.which("bwrap"):
             runners["bubblewrap"] = lambda work, count: run_bubblewrap(bubblewrap, work, count)
         execution = await _measure(runners, rounds, scale)
+        tail = await _measure_tail(slot, 100 if quick else 1000)
         sessions = await _measure_sessions(slot, rounds, 20 if quick else 200, 50 if quick else 1000)
         tests = await _measure_tests(slot, rounds, scale)
         level = await slot.level()
@@ -122,6 +123,7 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
         "level": level.name,
         "execution": execution,
         "ratios": _ratios(execution),
+        "tail": tail,
         "sessions": sessions,
         "tests": tests,
         "unprivileged": _measure_unprivileged(rounds, quick),
@@ -143,6 +145,15 @@ async def _measure(runners: dict[str, Runner], rounds: int, scale: float) -> dic
                 found[work][name].cpu_s.append(cpu_s / count)
                 found[work][name].wall_s += wall_s
     return {work: {name: samples.to_json() for name, samples in by_name.items()} for work, by_name in found.items()}
+
+
+async def _measure_tail(sandbox: LocalSandbox, count: int) -> dict[str, Any]:
+    """Elapsed time of one program after the other. In turns with other runners the first of each turn would be most of the last percent."""
+    await run_sandbox(sandbox, "trivial", 5)
+    _, walls = await run_sandbox(sandbox, "trivial", count)
+    walls.sort()
+    p50, p99 = walls[count // 2], walls[int(0.99 * count)]
+    return {"p50_ms": round(1e3 * p50, 4), "p99_ms": round(1e3 * p99, 4), "ratio": round(p99 / p50, 2), "goal": 4.0}
 
 
 def _ratios(execution: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
