@@ -121,7 +121,7 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
         level = await slot.level()
     return {
         "level": level.name,
-        "execution": execution,
+        "execution": {work: {name: samples.to_json() for name, samples in by_name.items()} for work, by_name in execution.items()},
         "ratios": _ratios(execution),
         "tail": tail,
         "sessions": sessions,
@@ -131,7 +131,7 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
     }
 
 
-async def _measure(runners: dict[str, Runner], rounds: int, scale: float) -> dict[str, dict[str, dict[str, float]]]:
+async def _measure(runners: dict[str, Runner], rounds: int, scale: float) -> dict[str, dict[str, Samples]]:
     found: dict[str, dict[str, Samples]] = {work: {name: Samples([], []) for name in runners} for work in WORKLOADS}
     for work in WORKLOADS:
         for runner in runners.values():
@@ -144,7 +144,7 @@ async def _measure(runners: dict[str, Runner], rounds: int, scale: float) -> dic
                 cpu_s, wall_s = await runner(work, count)
                 found[work][name].cpu_s.append(cpu_s / count)
                 found[work][name].wall_s += wall_s
-    return {work: {name: samples.to_json() for name, samples in by_name.items()} for work, by_name in found.items()}
+    return found
 
 
 async def _measure_tail(sandbox: LocalSandbox, count: int) -> dict[str, Any]:
@@ -156,22 +156,27 @@ async def _measure_tail(sandbox: LocalSandbox, count: int) -> dict[str, Any]:
     return {"p50_ms": round(1e3 * p50, 4), "p99_ms": round(1e3 * p99, 4), "ratio": round(p99 / p50, 2), "goal": 4.0}
 
 
-def _ratios(execution: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
+def _ratios(execution: dict[str, dict[str, Samples]]) -> dict[str, Any]:
+    """Medians over rounds of each round's ratio: what disturbs a round disturbs both sides of it."""
+
+    def ratio(work: str, dividend: str, divisor: str) -> float:
+        pairs = zip(execution[work][dividend].cpu_s, execution[work][divisor].cpu_s, strict=True)
+        return statistics.median(above / below for above, below in pairs)
+
     ratios: dict[str, Any] = {}
     for name, goals in GOALS.items():
         runner = name.split("_")[0]
         ratios[name] = {
             work: {
-                "ratio": round(execution[work]["subprocess"]["cpu_ms"] / execution[work][runner]["cpu_ms"], 2),
-                "limit": round(execution[work]["subprocess"]["cpu_ms"] / execution[work]["bare_fork"]["cpu_ms"], 2),
+                "ratio": round(ratio(work, "subprocess", runner), 2),
+                "limit": round(ratio(work, "subprocess", "bare_fork"), 2),
                 "goal": goal,
             }
             for work, goal in goals.items()
         }
     for name, (runner, base, goal) in TRIVIAL_GOALS.items():
         if {runner, base} <= set(execution["trivial"]):
-            ratio = execution["trivial"][runner]["cpu_ms"] / execution["trivial"][base]["cpu_ms"]
-            ratios[name] = {"trivial": {"ratio": round(ratio, 3), "goal": goal}}
+            ratios[name] = {"trivial": {"ratio": round(ratio("trivial", runner, base), 3), "goal": goal}}
     return ratios
 
 
