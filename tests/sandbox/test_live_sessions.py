@@ -211,6 +211,19 @@ def test_output_is_cut_and_the_state_is_kept(with_session, fd):
     with_session(work)
 
 
+def test_output_of_the_call_before_does_not_stop_the_next(with_session):
+    # The interpreter answers, a process that it started prints too much just after; the supervisor sees both at once.
+    late = "import subprocess\np = subprocess.Popen('sleep 0.05; head -c 5000 /dev/zero', shell=True)"
+
+    async def work(session):
+        asyncio.get_running_loop().call_soon(time.sleep, 0.4)
+        await session.run(late)
+        after = await session.run("import time\ntime.sleep(0.2)\np.wait()")
+        assert (after.limit, after.value, after.error) == (None, "0", None)
+
+    with_session(work, limits=replace(LIMITS, output_bytes=1000))
+
+
 def test_a_background_thread_and_process_outlive_the_call_but_not_the_session(with_session, sandbox):
     async def work(session):
         await session.run("import threading, time\nn = 0\ndef count():\n  global n\n  while True: n += 1; time.sleep(0.001)")

@@ -182,8 +182,12 @@ class LocalSession:
         self._channel.signal(signal.SIGINT)
 
     def _on_overflow(self) -> None:
-        # Not at once: the answer may be among what is about to be read.
-        asyncio.get_running_loop().call_soon(self._stop, "output")
+        # Not at once: the answer may be among what is about to be read, and what comes next be another call.
+        asyncio.get_running_loop().call_soon(self._stop_overflow, self._timer)
+
+    def _stop_overflow(self, timer: asyncio.TimerHandle | None) -> None:
+        if timer is self._timer:
+            self._stop("output")
 
     def _end(self, why: str) -> None:
         """It cannot go on. The only branch takes its cell along."""
