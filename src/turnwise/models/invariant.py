@@ -1,18 +1,23 @@
 """Attention rows whose bits do not depend on their company: the plan for scoring exactly as the sampler sampled.
 
-On CPU, in float32 and with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: with one to
-three rows they take another path than with more, and the number of keys decides where a long sum is split. Here every product has at
+On CPU, in float32 and with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: with few
+rows, and on some processors with any number, they take another path than with more, and the number of keys decides where a long sum is
+split. So MKL is asked for its strict reproducible mode, in which the number of rows does not matter; and every product of attention has at
 least `MIN_ROWS` rows and a number of keys that `padded_span` returns, masked where nothing is to be seen. An engine that attends with
 the same two functions gives a token the same bits whether it was decoded alone, prefilled in a chunk or scored in a packed batch.
 """
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch.nn import functional
 
 from turnwise.core.errors import EngineError
 from turnwise.models.attention import PackedAttention
+
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # MKL reads it at the first product of the process
 
 MIN_ROWS = 4
 """Fewest rows of an attention product."""
@@ -26,11 +31,11 @@ TILE = 64
 def padded_span(num_keys: int) -> int:
     """Keys to attend over so that `num_keys` real ones, and masked ones after them, sum in a fixed order: a multiple of 64.
 
-    Attention takes keys in blocks of 512, and matrix kernels split a block of 256 or 320 keys elsewhere than all other sizes; these two
-    become 384.
+    Attention takes keys in blocks of 512, and matrix kernels split a block at places that depend on its size and on the processor (at 192,
+    in halves, or not at all up to 384). The first 192 keys are summed in one piece everywhere; with more, the block is filled up.
     """
     span = -(-num_keys // 64) * 64
-    return span + 384 - span % 512 if span % 512 in (256, 320) else span
+    return span if span % 512 <= 192 else -(-span // 512) * 512
 
 
 def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -39,9 +44,10 @@ def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
     Fewer than `MIN_ROWS` rows are filled up with zeros for the kernel and cut off again. Differentiable.
     """
     rows = query.shape[2]
-    if rows < MIN_ROWS:
-        query = functional.pad(query, (0, 0, 0, MIN_ROWS - rows))
-        mask = functional.pad(mask, (0, 0, 0, MIN_ROWS - mask.shape[2])) if mask.shape[2] == rows else mask
+    missing = MIN_ROWS - rows
+    if missing > 0:
+        query = functional.pad(query, (0, 0, 0, missing))
+        mask = functional.pad(mask, (0, 0, 0, missing)) if mask.shape[2] == rows else mask
     mask = mask.expand(-1, 1, query.shape[2], -1)
     return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)[:, :, :rows]
 
