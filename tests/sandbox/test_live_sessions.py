@@ -322,6 +322,20 @@ def test_branches_go_on_independently(with_session):
     with_session(work)
 
 
+def test_a_session_with_threads_can_be_forked(with_session):
+    async def work(session):
+        await session.run("import threading, time\ndef nap():\n  while True: time.sleep(0.0002)")
+        await session.run("threads = [threading.Thread(target=nap, daemon=True) for _ in range(8)]\nfor t in threads: t.start()")
+        for _ in range(60):  # each meets a thread that wants the interpreter's lock, and perhaps in the moment of the fork
+            branch = await asyncio.wait_for(session.fork(), 10)
+            # Its threads stay where they are; nobody waits for their copies.
+            assert (await branch.run("[t.join() for t in threads]\nthreading.active_count()", timeout_s=5)).value == "1"
+            await branch.close()
+        assert (await session.run("threading.active_count()")).value == "9"
+
+    with_session(work)
+
+
 def test_a_branch_that_dies_takes_nobody_along(with_session):
     async def work(session):
         await session.run("x = 1")

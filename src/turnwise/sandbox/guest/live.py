@@ -13,6 +13,7 @@ import builtins
 import os
 import socket
 import sys
+import threading
 import types
 from typing import Any
 
@@ -117,12 +118,14 @@ class LiveInterpreter:
         if error is None:
             _flush()
             # Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original.
-            between = syscalls.clone_process()
+            with syscalls.undisturbed():
+                between = syscalls.clone_process()
             if between == 0 and syscalls.clone_process() != 0:
                 os._exit(0)
             if between:
                 os.waitpid(between, 0)
             else:
+                threading._after_fork()  # type: ignore[attr-defined]  # the original's threads do not run here, and nobody may wait for them
                 os.setsid()  # an interrupt is for the branch and what it starts, not for the original
                 self._connection.close()
                 self._connection = socket.socket(fileno=connection)

@@ -19,7 +19,8 @@ Attempt = Callable[[], Any]
 def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 20.0) -> Any:
     """What `attempt` returns (JSON), the name of the errno it raises, the text of a SandboxError, or "signal N" / "exit N"."""
     reader, writer = os.pipe()
-    pid, pidfd = syscalls.clone_process(flags, pidfd=True)
+    with syscalls.undisturbed():  # a test process has threads
+        pid, pidfd = syscalls.clone_process(flags, pidfd=True)
     if pid == 0:
         try:
             os.setsid()

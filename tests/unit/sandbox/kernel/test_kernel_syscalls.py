@@ -1,4 +1,5 @@
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -35,9 +36,11 @@ def test_errors_name_the_call():
 
 
 def test_clone_is_a_fork_with_a_pidfd():
-    pid, pidfd = syscalls.clone_process(pidfd=True)
+    with syscalls.undisturbed():  # a test process has threads
+        pid, pidfd = syscalls.clone_process(pidfd=True)
     if pid == 0:
         os._exit(9 if pidfd == -1 else 1)
+    assert select.select([pidfd], [], [], 20)[0]
     result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
     os.close(pidfd)
     assert (result.si_pid, result.si_status) == (pid, 9)
