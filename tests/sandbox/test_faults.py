@@ -17,6 +17,7 @@ import pytest
 from processes import by_role, descendants, describe, group_folders, open_descriptors, temp_folders, wait_until
 
 from turnwise.core.errors import SandboxError
+from turnwise.sandbox import handles
 from turnwise.sandbox.handles import Zygote
 from turnwise.sandbox.kernel import syscalls
 from turnwise.sandbox.kernel.owner import own_tag
@@ -218,6 +219,44 @@ def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
 
     run(work())
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
+
+
+def test_a_zygote_that_stands_still_is_replaced_also_for_those_in_line(reaper, run, monkeypatch):
+    monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.5)
+    monkeypatch.setattr(handles, "LINE_DEADLINE_S", 0.5)
+    monkeypatch.setattr(handles, "MAX_UNANSWERED", 2)
+
+    def stop():
+        for pid in by_role(os.getpid())["zygote"]:
+            os.kill(pid, signal.SIGSTOP)
+
+    async def work():
+        async with LocalSandbox(num_slots=8, mode="strict") as sandbox:
+            stop()
+            executions = await asyncio.gather(*(sandbox.run(Program(code="print(1)")) for _ in range(8)))
+            assert [execution.stdout for execution in executions] == [b"1\n"] * 8
+            stop()
+            # Nobody waits any more for the answers that fill the line.
+            asked = [asyncio.create_task(sandbox.run(Program(code=""))) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            for task in asked:
+                task.cancel()
+            started = time.monotonic()
+            assert (await sandbox.run(Program(code="print(2)"))).stdout == b"2\n"
+            assert time.monotonic() - started < 30
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
+
+
+def test_a_deadline_that_passed_is_told_in_words(run, monkeypatch):
+    async def work():
+        async with LocalSandbox(num_slots=1) as sandbox:
+            monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.0)
+            with pytest.raises(SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts it anew"):
+                await sandbox.run(Program(code=""))
+
+    run(work())
 
 
 # ------------------------------------------------------------------------------------------------ cancelling, queues, several at once

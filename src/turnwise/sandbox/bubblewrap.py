@@ -40,6 +40,8 @@ _FOLDER = "/work"
 _PROGRAM_FOLDER = "/run/program"
 _START_S = 10.0
 """How long bubblewrap may take to build the namespaces."""
+_END_S = 10.0
+"""How long the kernel may take to end what was killed."""
 _CHUNK_BYTES = 1 << 16
 _MAX_FILES = 500
 """Each is handed over as an open descriptor."""
@@ -323,7 +325,11 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
             signal.pidfd_send_signal(first, signal.SIGKILL)
         await asyncio.gather(feeding, return_exceptions=True)
     # The first process of a pid namespace is gone when all others are: nothing can write any more.
-    await _await_ready(first)
+    try:
+        async with asyncio.timeout(_END_S):
+            await _await_ready(first)
+    except TimeoutError:
+        raise SandboxError(f"processes of the bubblewrap sandbox were killed and are not gone after {_END_S:g} s") from None
     for stream in streams:
         stream.take()
     if limit is None and any(stream.dropped for stream in streams):

@@ -27,6 +27,10 @@ START_DEADLINE_S = 60.0
 """For a zygote to import its libraries, on a loaded machine."""
 SPAWN_DEADLINE_S = 20.0
 """For a cell to be forked and to say that it is ready."""
+LINE_DEADLINE_S = 120.0
+"""For the cells that others asked for earlier: some milliseconds each."""
+END_DEADLINE_S = 10.0
+"""For a killed process to be gone."""
 MAX_UNANSWERED = 32
 """Questions on the way to a zygote: its socket holds a few hundred, and would refuse more."""
 
@@ -145,7 +149,11 @@ class Zygote:
     async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int]) -> int:
         """Fork a cell that takes `fds`; returns its pidfd. `uid`: None is the zygote's own. Raises SandboxError."""
         assert self._loop is not None
-        await self._room.acquire()  # given back when the answer comes, whether or not somebody still waits for it
+        try:
+            async with asyncio.timeout(LINE_DEADLINE_S):
+                await self._room.acquire()  # given back when the answer comes, whether or not somebody still waits for it
+        except TimeoutError as error:
+            raise self._lose(error) from error
         try:
             wire.send_packet(self.control, wire.UID.pack(wire.SAME_UID if uid is None else uid) + json.dumps(header).encode(), fds)
         except OSError as error:
@@ -189,7 +197,7 @@ class Zygote:
 
     def _lose(self, error: Exception) -> SandboxError:
         self.close()
-        return SandboxError(f"the sandbox's {self.profile} interpreter is gone ({error}); the next request starts it anew")
+        return SandboxError(f"the sandbox's {self.profile} interpreter is gone ({describe(error)}); the next request starts it anew")
 
     def processor_seconds(self) -> float:
         """Processor time of the zygote itself, its start included."""
@@ -216,7 +224,8 @@ class Zygote:
         self._waiting.clear()
         self.control.close()
         self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel is busy with it; a later `poll` takes its status
+            self.process.wait(END_DEADLINE_S)
 
     def _last_words(self) -> str:
         self._log.seek(0)
@@ -365,6 +374,11 @@ class Cell:
                 self._kill_process()
             os.close(self.pidfd)
             self.pidfd = -1
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong; a deadline has no words of its own."""
+    return str(error) or "no answer in time"
 
 
 def check_ready(packet: bytes, what: str) -> dict[str, Any]:

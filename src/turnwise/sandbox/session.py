@@ -15,7 +15,7 @@ from typing import Any, Literal
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
 from turnwise.sandbox.channel import Channel
-from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready
+from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready, describe
 from turnwise.sandbox.limits_hit import find_limit, read_plain
 from turnwise.sandbox.requests import check_path, to_bytes
 from turnwise.sandbox.types import Execution, Limit, Limits
@@ -90,7 +90,7 @@ class LocalSession:
                         if await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT") is None:
                             raise ConnectionError("the shell ended")
             except (TimeoutError, ConnectionError, BrokenPipeError) as error:
-                raise SandboxError(f"the session did not start: {error or type(error).__name__}") from error
+                raise SandboxError(f"the session did not start: {describe(error)}") from error
 
     # -------------------------------------------------------------------------------------------- running
 
@@ -261,7 +261,7 @@ class LocalSession:
                 raise SandboxError(f"the session could not be forked: {reply.get('error')}")
         except (TimeoutError, ConnectionError, BrokenPipeError) as error:
             await branch.close()
-            raise SandboxError(f"the session could not be forked: {error or 'it did not answer'}") from error
+            raise SandboxError(f"the session could not be forked: {describe(error)}") from error
         except BaseException:
             await branch.close()
             raise

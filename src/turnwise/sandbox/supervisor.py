@@ -21,7 +21,7 @@ from typing import Literal
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox import wire
 from turnwise.sandbox.cell import CellKind
-from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready
+from turnwise.sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready, describe
 from turnwise.sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise.sandbox.limits_hit import find_limit, read_plain
 from turnwise.sandbox.requests import CellKey, build_payload, build_rlimits, build_run, check_limits, choose_profile
@@ -254,7 +254,7 @@ class LocalSandbox:
         except BaseException as error:
             self._drop(cell)
             if isinstance(error, TimeoutError | ConnectionError):
-                raise SandboxError(f"a cell did not come up: {error or type(error).__name__}") from error
+                raise SandboxError(f"a cell did not come up: {describe(error)}") from error
             raise
         return cell
 
