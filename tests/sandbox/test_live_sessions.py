@@ -3,10 +3,13 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
 import pytest
+from processes import descendants
 
 from turnwise.core.errors import SandboxError
 from turnwise.sandbox.supervisor import LocalSandbox
@@ -452,6 +455,50 @@ def test_an_interrupt_keeps_the_shell(with_session, code):
         assert (answer.stdout, answer.limit) == (b"1 /\n", None)
 
     with_session(work, "bash")
+
+
+HOG = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.monotonic() + 0.5
+while time.monotonic() < end: pass
+"""
+
+
+@pytest.mark.parametrize(("language", "code", "read"), [("python", "while True: pass", "x"), ("bash", "while :; do :; done", "echo $x")])
+def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, language, code, read):
+    """As on a machine where training uses every processor: an interrupt has to be seen before it can be obeyed."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        pytest.skip("takes two processors: one for this process, one to be kept from the session")
+
+    async def work(hog):
+        before = descendants(os.getpid())
+        session = await sandbox.open(language, limits=LIMITS)
+        await session.run("x=1")
+        for pid in descendants(os.getpid()) - before:
+            os.sched_setaffinity(pid, {first})
+        call = asyncio.create_task(session.run(code, timeout_s=0.2))
+        await asyncio.sleep(0.1)
+        hog.stdin.write(b"\n")
+        stopped = await call
+        assert stopped.limit == "wall"
+        kept = await session.run(read)
+        assert (kept.value or kept.stdout.decode().strip()) == "1"
+        await session.close()
+
+    ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", HOG, str(first)], bufsize=0, **ends) as hog:
+        if hog.stdout.readline() != b"ready\n":
+            pytest.skip("takes the right to run before all others (SCHED_FIFO)")
+        os.sched_setaffinity(0, set(others))
+        try:
+            run(work(hog))
+        finally:
+            os.sched_setaffinity(0, {first, *others})
 
 
 @pytest.fixture

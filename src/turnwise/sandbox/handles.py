@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -335,12 +335,21 @@ class Cell:
         """Processor time of the cell and of its programs that ended."""
         if self.kind == "once" and self.programs_cpu_s:
             return self.programs_cpu_s  # it was its only program itself, and is gone
+        pid = self._pid()
+        return self.programs_cpu_s + (0.0 if pid is None else read_processor_seconds(pid))
+
+    def activity(self) -> tuple[bool, float]:
+        """Whether a living process of the cell wants a processor, and the processor time of all of them."""
+        pid = self._pid()
+        pids = [] if pid is None else list(_tree(pid))
+        return any(map(_is_runnable, pids)), sum(map(read_processor_seconds, pids))
+
+    def _pid(self) -> int | None:
         try:
             with open(f"/proc/self/fdinfo/{self.pidfd}", "rb") as file:
-                pid = int(next(line.split()[1] for line in file if line.startswith(b"Pid:")))
+                return int(next(line.split()[1] for line in file if line.startswith(b"Pid:")))
         except (OSError, StopIteration):
-            return self.programs_cpu_s
-        return self.programs_cpu_s + read_processor_seconds(pid)
+            return None
 
     def kill(self) -> None:
         """End it and everything in it, now."""
@@ -394,6 +403,22 @@ def _is_gone(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(1000))
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """A process and its living descendants."""
+    yield pid
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+        for child in file.read().split():
+            yield from _tree(int(child))
+
+
+def _is_runnable(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] == b"R"
+    except OSError:
+        return False
 
 
 def read_processor_seconds(pid: int) -> float:

@@ -22,6 +22,8 @@ from turnwise.sandbox.types import Execution, Limit, Limits
 
 INTERRUPT_GRACE_S = 0.04
 """Code that has not stopped so long after its interrupt is killed, and the session with it."""
+MAX_GRACE_S = 1.0
+"""The same where other processes keep it from the processor: it cannot stop before it runs."""
 
 FORK_DEADLINE_S = 30.0
 """For the copy of a session's folder and memory."""
@@ -162,10 +164,16 @@ class LocalSession:
         self._limit = limit
         self._timer.cancel()
         if self._channel.waiting:
+            _, used_s = self.cell.activity()
             self._interrupt()
-            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up)
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up, time.monotonic(), used_s)
 
-    def _give_up(self) -> None:
+    def _give_up(self, interrupted_at: float, used_s: float) -> None:
+        """`used_s`: processor time at the interrupt."""
+        wants_to_run, now_s = self.cell.activity()
+        if wants_to_run and now_s - used_s < INTERRUPT_GRACE_S / 2 and time.monotonic() - interrupted_at < MAX_GRACE_S:
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up, interrupted_at, used_s)
+            return
         self._end(f"code hit the {self._limit} limit and ignored the interrupt")
         assert self._channel is not None
         self._channel.fail()
