@@ -49,7 +49,7 @@ class Channel:
         if self._loop is loop or self.closed:
             return
         self._loop = loop
-        loop.add_reader(self.connection.fileno(), self._on_packet)
+        loop.add_reader(self.connection.fileno(), self.look)
         for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=True):
             loop.add_reader(pipe, self._on_output, pipe, capture)
 
@@ -87,7 +87,8 @@ class Channel:
                     raise
             return
 
-    def _on_packet(self) -> None:
+    def look(self) -> None:
+        """Take one packet if there is one."""
         try:
             data, ancillary, _flags, _address = self.connection.recvmsg(wire.MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:

@@ -170,12 +170,15 @@ class LocalSession:
 
     def _give_up(self, interrupted_at: float, used_s: float) -> None:
         """`used_s`: processor time at the interrupt."""
+        assert self._channel is not None
         wants_to_run, now_s = self.cell.activity()
-        if wants_to_run and now_s - used_s < INTERRUPT_GRACE_S / 2 and time.monotonic() - interrupted_at < MAX_GRACE_S:
-            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up, interrupted_at, used_s)
+        self._channel.look()
+        if not self._channel.waiting:
+            return  # the answer came while this looked
+        if wants_to_run and now_s - used_s < 0.75 * INTERRUPT_GRACE_S and time.monotonic() - interrupted_at < MAX_GRACE_S:
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S / 4, self._give_up, interrupted_at, used_s)
             return
         self._end(f"code hit the {self._limit} limit and ignored the interrupt")
-        assert self._channel is not None
         self._channel.fail()
 
     def _interrupt(self) -> None:
