@@ -11,15 +11,14 @@ import _socket
 import ast
 import builtins
 import os
+import random
 import socket
 import sys
-import threading
 import types
 from typing import Any
 
 from turnwise.sandbox import wire
 from turnwise.sandbox.guest.program import exit_status, print_error
-from turnwise.sandbox.kernel import syscalls
 
 MAX_VALUE_CHARS = 20_000
 HELLO = b"{}"
@@ -117,15 +116,16 @@ class LiveInterpreter:
             error = f"the folder could not be copied: {failure}"
         if error is None:
             _flush()
-            # Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original.
-            with syscalls.undisturbed():
-                between = syscalls.clone_process()
-            if between == 0 and syscalls.clone_process() != 0:
+            # Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original. Not by a raw
+            # clone: the session may have threads, and a lock that one of them holds or waits for would stop the copy for good.
+            state = random.getstate()  # which a fork reseeds; a copy is a copy
+            between = os.fork()
+            if between == 0 and os.fork() != 0:
                 os._exit(0)
             if between:
                 os.waitpid(between, 0)
             else:
-                threading._after_fork()  # type: ignore[attr-defined]  # the original's threads do not run here, and nobody may wait for them
+                random.setstate(state)
                 os.setsid()  # an interrupt is for the branch and what it starts, not for the original
                 self._connection.close()
                 self._connection = socket.socket(fileno=connection)

@@ -8,7 +8,6 @@ are combined for.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import ctypes
 import errno
@@ -16,9 +15,7 @@ import os
 import signal
 import socket
 import struct
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, overload
 
 from turnwise.sandbox.kernel.syscall_numbers import syscall_numbers
@@ -54,9 +51,6 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 MADV_COLLAPSE = 25
 HUGE_PAGE_BYTES = 2 << 20
-
-_PATIENCE_S = 0.5
-"""Longer than a clone takes; as long as a thread that computes may delay one."""
 
 
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -123,34 +117,15 @@ def clone_process(flags: int = 0, *, pidfd: bool = False) -> int | tuple[int, in
 
     With `pidfd`, also a close-on-exec pidfd of the child: (pid, fd) in the parent, (0, -1) in the child. `flags` are CLONE_NEW* bits,
     CLONE_PARENT (the child becomes a sibling) or 0. Like fork, but Python's after-fork handlers and `os.register_at_fork` do not run:
-    the caller must have one thread only (else see `undisturbed`), and the child reseeds what needs reseeding. The C library's own record
-    of the thread id is kept right where the kernel tells its address. Raises OSError (EPERM without the privilege, ENOSPC when namespaces
-    are used up, EAGAIN at a process limit).
+    the caller must have one thread only (a lock that another one holds or waits for in that moment stops the child for good), and the child
+    reseeds what needs reseeding. The C library's own record of the thread id is kept right where the kernel tells its address. Raises
+    OSError (EPERM without the privilege, ENOSPC when namespaces are used up, EAGAIN at a process limit).
     """
     handle = ctypes.c_int(-1)
     if not pidfd:
         return _clone(flags, 0)
     pid = _clone(flags | CLONE_PIDFD, ctypes.addressof(handle))
     return (pid, handle.value) if pid else (0, -1)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """For a clone of a process that may have threads.
-
-    Python learns nothing of the clone. If another thread asks for the interpreter's lock in that very moment, the child hands it over and
-    waits forever for somebody to take it. Inside, threads ask only after `_PATIENCE_S`; who waits for the lock already has asked by then.
-    """
-    if not _thread._count():
-        yield
-        return
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_PATIENCE_S)
-    time.sleep(2 * interval)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
 
 
 _IS_X86 = os.uname().machine == "x86_64"
