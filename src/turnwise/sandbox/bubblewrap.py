@@ -18,10 +18,11 @@ import stat
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any, Literal
 
 from turnwise.core.errors import SandboxError, boundary
+from turnwise.sandbox.capture import Capture
 from turnwise.sandbox.foreign import (
     INTERPRETERS,
     SOURCE_NAMES,
@@ -253,36 +254,12 @@ class _Pipes:
                 file.close()
 
 
-@dataclass(slots=True)
-class _Stream:
-    """What one pipe gave, up to a limit."""
-
-    fd: int
-    max_bytes: int
-    data: bytearray = field(default_factory=bytearray)
-    dropped: int = 0
-
-    def take(self) -> bool:
-        """Take what is there now; whether more may come and be wanted."""
-        while not self.dropped:
-            try:
-                chunk = os.read(self.fd, _CHUNK_BYTES)
-            except BlockingIOError:
-                return True
-            if not chunk:
-                break
-            room = self.max_bytes - len(self.data)
-            self.data += chunk[:room]
-            self.dropped += max(0, len(chunk) - room)
-        return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
     """How the program's time went."""
 
-    stdout: _Stream
-    stderr: _Stream
+    stdout: Capture
+    stderr: Capture
     limit: Limit | None
     wall_s: float
 
@@ -294,31 +271,31 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
     assert process.stdin is not None
     loop = asyncio.get_running_loop()
     over: asyncio.Future[Limit | None] = loop.create_future()
-    streams = [_Stream(file.fileno(), limits.output_bytes) for file in (process.stdout, process.stderr)]
+    streams = {file.fileno(): Capture(limits.output_bytes) for file in (process.stdout, process.stderr)}
     started = time.perf_counter()
 
     def settle(limit: Limit | None) -> None:
         if not over.done():
             over.set_result(limit)
 
-    def read(stream: _Stream) -> None:
-        if not stream.take():
-            loop.remove_reader(stream.fd)
-            if stream.dropped:
-                settle("output")
+    def read(fd: int, capture: Capture) -> None:
+        if not capture.read(fd) or capture.dropped:
+            loop.remove_reader(fd)
+        if capture.dropped:
+            settle("output")
 
     exited = os.pidfd_open(process.pid)
     feeding = asyncio.ensure_future(_feed(process.stdin, b"\n" + stdin))
     try:
         loop.add_reader(exited, settle, None)
-        for stream in streams:
-            loop.add_reader(stream.fd, read, stream)
+        for fd, capture in streams.items():
+            loop.add_reader(fd, read, fd, capture)
         done, _ = await asyncio.wait({over}, timeout=limits.wall_s)
         limit = over.result() if done else "wall"
     finally:
         wall_s = time.perf_counter() - started
         feeding.cancel()
-        for fd in (exited, *(stream.fd for stream in streams)):
+        for fd in (exited, *streams):
             loop.remove_reader(fd)
         os.close(exited)
         with contextlib.suppress(ProcessLookupError):
@@ -330,11 +307,12 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
             await _await_ready(first)
     except TimeoutError:
         raise SandboxError(f"processes of the bubblewrap sandbox were killed and are not gone after {_END_S:g} s") from None
-    for stream in streams:
-        stream.take()
-    if limit is None and any(stream.dropped for stream in streams):
+    for fd, capture in streams.items():
+        capture.drain(fd)
+    stdout, stderr = streams.values()
+    if limit is None and (stdout.dropped or stderr.dropped):
         limit = "output"
-    return _End(stdout=streams[0], stderr=streams[1], limit=limit, wall_s=wall_s)
+    return _End(stdout=stdout, stderr=stderr, limit=limit, wall_s=wall_s)
 
 
 async def _feed(pipe: IO[bytes], stdin: bytes) -> None:
@@ -350,10 +328,10 @@ async def _feed(pipe: IO[bytes], stdin: bytes) -> None:
 
 def _to_execution(end: _End, status: int, files: dict[str, bytes]) -> Execution:
     exit_code, signalled = (None, None) if end.limit else split_status(status)
-    stderr = bytes(end.stderr.data)
+    stderr = end.stderr.take()
     limit = end.limit or (None if exit_code == 0 else guess_limit(signal=signalled, stderr=stderr))
     return Execution(
-        stdout=bytes(end.stdout.data),
+        stdout=end.stdout.take(),
         stderr=stderr,
         exit_code=exit_code,
         signal=signalled,

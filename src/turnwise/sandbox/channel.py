@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnwise.sandbox import wire
-from turnwise.sandbox.handles import Capture
+from turnwise.sandbox.capture import Capture
 
 PROCESS_GROUP = 4
 """PIDFD_SIGNAL_PROCESS_GROUP: a live process leads a group of its own."""

@@ -26,8 +26,7 @@ _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * _FD_SIZE)
 
 def send(connection: _socket.socket, header: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one packet. Raises BlockingIOError when the socket is full, BrokenPipeError when nobody listens."""
-    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    connection.sendmsg([json.dumps(header).encode()], ancillary)
+    send_packet(connection, json.dumps(header).encode(), fds)
 
 
 def send_packet(connection: _socket.socket, packet: bytes, fds: Sequence[int] = ()) -> None:
@@ -88,13 +87,13 @@ PAYLOAD = struct.Struct("<BQIQ")
 FILE = struct.Struct("<IQ")
 RUN = struct.Struct("<cdIBQ")
 """`b"R"`, seconds, processor seconds, flags, payload bytes; then the paths to hand back, separated by NUL."""
+REPORT = struct.Struct("<iBddQB")
+"""Wait status, how it ended, elapsed and processor seconds, peak memory in bytes, disk full; then one byte per path: found or not."""
 UID = struct.Struct("<I")
 """The user id of a cell that is to be forked; then JSON, which is the same for many. `SAME_UID`: whoever the zygote is."""
 SAME_UID = 2**32 - 1
 LIVE = struct.Struct("<BQI")
 """What a live process is to be: language (0 Python, 1 bash), seed, processor seconds (0: any number)."""
-REPORT = struct.Struct("<iBddQB")
-"""Wait status, how it ended, elapsed and processor seconds, peak memory in bytes, disk full; then one byte per path: found or not."""
 
 HAS_STDIN, HAS_PEER = 1, 2
 BY_ITSELF, WALL, KILLED = 0, 1, 2

@@ -21,7 +21,6 @@ from turnwise.sandbox import wire
 from turnwise.sandbox.guest.program import exit_status, print_error
 
 MAX_VALUE_CHARS = 20_000
-HELLO = b"{}"
 
 
 class LiveInterpreter:
@@ -45,7 +44,7 @@ class LiveInterpreter:
 
     def serve(self) -> None:
         """Say hello, so that the supervisor learns whom to interrupt; then answer packets until the socket closes."""
-        wire.send_packet(self._connection, HELLO)
+        wire.send_packet(self._connection, wire.READY)
         while True:
             try:
                 header, fds = wire.receive(self._connection)
