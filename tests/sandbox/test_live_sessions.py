@@ -339,6 +339,49 @@ def test_a_session_with_threads_can_be_forked(with_session):
     with_session(work)
 
 
+FILL_UP = """
+import os, subprocess
+open('f', 'w').close()
+others = []
+try:
+    while True: others.append(subprocess.Popen(['sleep', '60']))
+except OSError:
+    pass
+for other in others[:{free}]: other.kill(), other.wait()
+"""
+
+
+@pytest.mark.parametrize(("free", "forked"), [(0, False), (1, False), (2, True)])  # a process between, and the copy
+def test_a_session_that_may_have_no_more_processes_cannot_be_forked_and_goes_on(with_session, free, forked):
+    async def work(session):
+        assert (await session.run(FILL_UP.format(free=free))).error is None
+        if forked:
+            branch = await session.fork()
+            assert (await branch.run("os.listdir()")).value == "['f']"
+            await branch.close()
+        else:
+            with pytest.raises(SandboxError, match=r"could not be forked: .*temporarily unavailable"):
+                await asyncio.wait_for(session.fork(), 10)
+            assert (await session.run("sorted(os.listdir('..'))")).value == "['tmp', 'work']"
+        assert (await session.run("os.listdir()")).value == "['f']"
+
+    with_session(work)
+
+
+def test_a_session_whose_folder_has_no_room_twice_cannot_be_forked_and_goes_on(with_session, full_level):
+    async def work(session):
+        await session.run("import os\nopen('f', 'wb').write(b'x' * 700_000)")
+        with pytest.raises(SandboxError, match=r"could not be forked: .*No space left"):
+            await session.fork()
+        assert (await session.run("len(open('f', 'rb').read()), sorted(os.listdir('..'))")).value == "(700000, ['tmp', 'work'])"
+        await session.run("os.truncate('f', 1000)")
+        branch = await session.fork()
+        assert (await branch.run("len(open('f', 'rb').read())")).value == "1000"
+        await branch.close()
+
+    with_session(work, limits=replace(LIMITS, disk_bytes=1 << 20))
+
+
 def test_a_branch_that_dies_takes_nobody_along(with_session):
     async def work(session):
         await session.run("x = 1")

@@ -156,6 +156,12 @@ class Channel:
         for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=True):
             capture.drain(pipe)
 
+    def disown(self) -> None:
+        """Whoever answered belongs to somebody else, and does not end with this."""
+        if self._pidfd != -1:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
     def close(self) -> None:
         """Give the descriptors back. Safe to call twice."""
         if self.closed:
@@ -166,5 +172,5 @@ class Channel:
                 self._loop.remove_reader(fd)
         self.fail()
         self.connection.close()
-        wire.close_all([*self._pipes, *([self._pidfd] if self._pidfd != -1 else [])])
-        self._pidfd = -1  # the number is soon somebody else's
+        wire.close_all(self._pipes)
+        self.disown()

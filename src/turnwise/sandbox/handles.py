@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +298,7 @@ class Cell:
     def activity(self) -> tuple[bool, float]:
         """Whether a living process of the cell wants a processor, and the processor time of all of them."""
         pid = self._pid()
-        pids = [] if pid is None else list(_tree(pid))
+        pids = [] if pid is None else _list_tree(pid)
         return any(map(_is_runnable, pids)), sum(map(read_processor_seconds, pids))
 
     def _pid(self) -> int | None:
@@ -362,12 +362,13 @@ def _is_gone(pidfd: int) -> bool:
     return bool(poll.poll(1000))
 
 
-def _tree(pid: int) -> Iterator[int]:
+def _list_tree(pid: int) -> list[int]:
     """A process and its living descendants."""
-    yield pid
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-        for child in file.read().split():
-            yield from _tree(int(child))
+    pids = [pid]
+    for parent in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
+            pids += map(int, file.read().split())
+    return pids
 
 
 def _is_runnable(pid: int) -> bool:

@@ -269,6 +269,7 @@ class LocalSession:
             async with asyncio.timeout(FORK_DEADLINE_S):
                 reply = await answer
             if "folder" not in reply:
+                branch._channel.disown()  # it is the original that says so
                 raise SandboxError(f"the session could not be forked: {reply.get('error')}")
         except (TimeoutError, ConnectionError, BrokenPipeError) as error:
             await branch.close()

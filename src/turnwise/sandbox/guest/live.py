@@ -10,6 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import _socket
 import ast
 import builtins
+import errno
 import os
 import random
 import socket
@@ -108,38 +109,49 @@ class LiveInterpreter:
         self._forks += 1
         here = os.getcwd()
         copy = f"{here}.{self._forks}"
-        error = None
         try:
             shutil.copytree(here, copy, symlinks=True)
-        except (OSError, shutil.Error) as failure:
-            error = f"the folder could not be copied: {failure}"
-        if error is None:
             _flush()
-            # Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original. Not by a raw
-            # clone: the session may have threads, and a lock that one of them holds or waits for would stop the copy for good.
-            state = random.getstate()  # which a fork reseeds; a copy is a copy
-            between = os.fork()
-            if between == 0 and os.fork() != 0:
-                os._exit(0)
-            if between:
-                os.waitpid(between, 0)
-            else:
-                random.setstate(state)
-                os.setsid()  # an interrupt is for the branch and what it starts, not for the original
-                self._connection.close()
-                self._connection = socket.socket(fileno=connection)
-                os.dup2(stdout, 1)
-                os.dup2(stderr, 2)
-                wire.close_all([stdout, stderr])
-                os.chdir(copy)
-                os.environ["HOME"] = os.environ["PWD"] = copy
-                self._forks = 0
-                wire.send(self._connection, {"folder": copy})
-                return
-        else:
+            is_copy = _split()
+        except (OSError, shutil.Error) as failure:
+            shutil.rmtree(copy, ignore_errors=True)
             with socket.socket(fileno=os.dup(connection)) as refused:
-                wire.send(refused, {"error": error})
-        wire.close_all(fds)
+                wire.send(refused, {"error": str(failure)})
+            is_copy = False
+        if not is_copy:
+            wire.close_all(fds)
+            return
+        os.setsid()  # an interrupt is for the branch and what it starts, not for the original
+        self._connection.close()
+        self._connection = socket.socket(fileno=connection)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        wire.close_all([stdout, stderr])
+        os.chdir(copy)
+        os.environ["HOME"] = os.environ["PWD"] = copy
+        self._forks = 0
+        wire.send(self._connection, {"folder": copy})
+
+
+def _split() -> bool:
+    """Fork; True in the copy. Raises OSError when there can be no more processes.
+
+    Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original. Not by a raw clone: the
+    session may have threads, and a lock that one of them holds or waits for would stop the copy for good.
+    """
+    state = random.getstate()  # which a fork reseeds; a copy is a copy
+    between = os.fork()
+    if between:
+        if os.waitpid(between, 0)[1]:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return False
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    random.setstate(state)
+    return True
 
 
 def _flush() -> None:
