@@ -283,12 +283,13 @@ def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
         (["train", "--resume", "nowhere"], "nowhere"),
     ],
 )
-def test_bad_input_gives_one_message_and_no_traceback(arguments: list[str], words: str) -> None:
-    result = run_cli(*arguments)
+def test_bad_input_gives_one_message_no_traceback_and_no_run_folder(arguments: list[str], words: str, tmp_path: Path) -> None:
+    result = run_cli(*arguments, cwd=tmp_path)
     assert result.returncode != 0
     assert words in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) <= 3
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -222,8 +222,8 @@ def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
 
 
 def test_a_zygote_that_stands_still_is_replaced_also_for_those_in_line(reaper, run, monkeypatch):
-    monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.5)
-    monkeypatch.setattr(handles, "LINE_DEADLINE_S", 0.5)
+    monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 1.5)
+    monkeypatch.setattr(handles, "LINE_DEADLINE_S", 1.5)
     monkeypatch.setattr(handles, "MAX_UNANSWERED", 2)
 
     def stop():

@@ -54,7 +54,12 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         folder.write_json("config.json", dump_resolved(config))
     else:
         raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
-    system = build_system(config)
+    try:
+        system = build_system(config)
+    except BaseException:
+        if resume is None:
+            folder.discard()
+        raise
     with Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show:
         Run(system, folder, show).run()
     return folder.path

@@ -62,6 +62,13 @@ class RunFolder:
         folder.append_event("created")
         return folder
 
+    def discard(self) -> None:
+        """Remove the folder of a run that was refused before anything happened. What else lies there stays, and the folder with it."""
+        with contextlib.suppress(OSError):
+            for name in (CONFIG, EVENTS):
+                (self.path / name).unlink(missing_ok=True)
+            self.path.rmdir()
+
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """An existing run. Raises StoreError when the folder holds no run."""
