@@ -172,9 +172,10 @@ class LocalSession:
         """`used_s`: processor time at the interrupt."""
         assert self._channel is not None
         wants_to_run, now_s = self.cell.activity()
-        self._channel.look()
+        if self._channel.waiting:
+            self._channel.look()
         if not self._channel.waiting:
-            return  # the answer came while this looked
+            return  # the answer came in time after all
         if wants_to_run and now_s - used_s < 0.75 * INTERRUPT_GRACE_S and time.monotonic() - interrupted_at < MAX_GRACE_S:
             self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S / 4, self._give_up, interrupted_at, used_s)
             return
