@@ -12,6 +12,7 @@ import pytest
 from processes import descendants
 
 from turnwise.core.errors import SandboxError
+from turnwise.sandbox.session import LocalSession
 from turnwise.sandbox.supervisor import LocalSandbox
 from turnwise.sandbox.types import Limits, Program
 
@@ -580,6 +581,17 @@ def test_a_shell_starts_with_the_signals_of_any_other_shell(ignoring, run):
             assert (answer.stdout, answer.stderr) == (b"y\n141 0\n", b"")  # 128 + SIGPIPE
             ignored = await shell.run("(exec grep SigIgn /proc/self/status)")
             assert int(ignored.stdout.split()[1], 16) & 0x7FFF_FFFF == 0  # signals 1 to 31; the C library keeps 32 and 33 for itself
+
+    run(work())
+
+
+def test_a_shell_that_dies_while_it_starts_is_an_error(sandbox, run, monkeypatch):
+    shell = LocalSession._shell
+    monkeypatch.setattr(LocalSession, "_shell", lambda self, command: shell(self, f"kill -9 $$; {command}"))
+
+    async def work():
+        with pytest.raises(SandboxError, match="the session did not start: the shell ended"):
+            await sandbox.open("bash")
 
     run(work())
 
