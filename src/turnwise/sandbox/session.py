@@ -77,22 +77,22 @@ class LocalSession:
         packet = wire.LIVE.pack(self._language == "bash", self._seed % 2**64, self._limits.cpu_s or 0)
         self._channel.attach(asyncio.get_running_loop())
         answer, hello = cell.expect(), self._channel.expect()
-        with theirs:
-            try:
+        try:
+            with theirs:  # held no longer: the end of the live process shall be seen
                 wire.send_packet(cell.connection, packet, [theirs.fileno()])
+            async with asyncio.timeout(SPAWN_DEADLINE_S):
+                reply, _ = await answer
+            check_ready(reply, "the session did not start")
+            if self._language == "python":
                 async with asyncio.timeout(SPAWN_DEADLINE_S):
-                    reply, _ = await answer
-                check_ready(reply, "the session did not start")
-                if self._language == "python":
-                    async with asyncio.timeout(SPAWN_DEADLINE_S):
-                        await hello
-                else:
-                    # An interrupt unwinds to the end of the function, so that the shell's variables stay.
-                    async with asyncio.timeout(SPAWN_DEADLINE_S):
-                        if await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT") is None:
-                            raise ConnectionError("the shell ended")
-            except (TimeoutError, ConnectionError, BrokenPipeError) as error:
-                raise SandboxError(f"the session did not start: {describe(error)}") from error
+                    await hello
+            else:
+                # An interrupt unwinds to the end of the function, so that the shell's variables stay.
+                async with asyncio.timeout(SPAWN_DEADLINE_S):
+                    if await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT") is None:
+                        raise ConnectionError("the shell ended")
+        except (TimeoutError, ConnectionError, BrokenPipeError) as error:
+            raise SandboxError(f"the session did not start: {describe(error)}") from error
 
     # -------------------------------------------------------------------------------------------- running
 
