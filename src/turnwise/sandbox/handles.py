@@ -158,11 +158,7 @@ class Zygote:
 
     def processor_seconds(self) -> float:
         """Processor time of the zygote itself, its start included."""
-        try:
-            with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", "rb") as file:
-                return sum(read_processor_seconds(int(pid)) for pid in file.read().split())
-        except OSError:
-            return 0.0
+        return sum(map(read_processor_seconds, _list_children(self.process.pid)))
 
     @property
     def alive(self) -> bool:
@@ -295,11 +291,13 @@ class Cell:
         pid = self._pid()
         return self.programs_cpu_s + (0.0 if pid is None else read_processor_seconds(pid))
 
-    def activity(self) -> tuple[bool, float]:
-        """Whether a living process of the cell wants a processor, and the processor time of all of them."""
+    def activity(self) -> tuple[bool, dict[int, float]]:
+        """Whether a living process of the cell wants a processor, and the processor time of each of them."""
         pid = self._pid()
-        pids = [] if pid is None else _list_tree(pid)
-        return any(map(_is_runnable, pids)), sum(map(read_processor_seconds, pids))
+        pids = [] if pid is None else [pid]
+        for parent in pids:
+            pids += _list_children(parent)
+        return any(map(_is_runnable, pids)), {pid: read_processor_seconds(pid) for pid in pids}
 
     def _pid(self) -> int | None:
         try:
@@ -362,13 +360,13 @@ def _is_gone(pidfd: int) -> bool:
     return bool(poll.poll(1000))
 
 
-def _list_tree(pid: int) -> list[int]:
-    """A process and its living descendants."""
-    pids = [pid]
-    for parent in pids:
-        with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
-            pids += map(int, file.read().split())
-    return pids
+def _list_children(pid: int) -> list[int]:
+    """Living children of a process; none when it is gone or the kernel does not list them."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return list(map(int, file.read().split()))
+    except OSError:
+        return []
 
 
 def _is_runnable(pid: int) -> bool:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -24,6 +24,8 @@ INTERRUPT_GRACE_S = 0.04
 """Code that has not stopped so long after its interrupt is killed, and the session with it."""
 MAX_GRACE_S = 1.0
 """The same where other processes keep it from the processor: it cannot stop before it runs."""
+CHANCE_S = 0.03
+"""Processor time in which code could have stopped."""
 
 FORK_DEADLINE_S = 30.0
 """For the copy of a session's folder and memory."""
@@ -164,20 +166,20 @@ class LocalSession:
         self._limit = limit
         self._timer.cancel()
         if self._channel.waiting:
-            _, used_s = self.cell.activity()
+            _, before = self.cell.activity()
             self._interrupt()
-            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up, time.monotonic(), used_s)
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S, self._give_up, time.monotonic(), before)
 
-    def _give_up(self, interrupted_at: float, used_s: float) -> None:
-        """`used_s`: processor time at the interrupt."""
+    def _give_up(self, interrupted_at: float, before: dict[int, float]) -> None:
+        """`before`: processor time of each process at the interrupt."""
         assert self._channel is not None
-        wants_to_run, now_s = self.cell.activity()
+        wants_to_run, now = self.cell.activity()
         if self._channel.waiting:
             self._channel.look()
         if not self._channel.waiting:
             return  # the answer came in time after all
-        if wants_to_run and now_s - used_s < 0.75 * INTERRUPT_GRACE_S and time.monotonic() - interrupted_at < MAX_GRACE_S:
-            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S / 4, self._give_up, interrupted_at, used_s)
+        if wants_to_run and used_since(before, now) < CHANCE_S and time.monotonic() - interrupted_at < MAX_GRACE_S:
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_GRACE_S / 4, self._give_up, interrupted_at, before)
             return
         self._end(f"code hit the {self._limit} limit and ignored the interrupt")
         self._channel.fail()
@@ -339,6 +341,11 @@ class LocalSession:
     def owns_cell(self) -> bool:
         """Whether the cell has no other branch left."""
         return self._root.num_branches == 0
+
+
+def used_since(before: Mapping[int, float], now: Mapping[int, float]) -> float:
+    """Processor time that the processes of `now` used since `before`; what ended in between takes nothing away."""
+    return sum(seconds - before.get(pid, 0.0) for pid, seconds in now.items())
 
 
 class _Root:
