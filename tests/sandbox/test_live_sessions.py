@@ -12,7 +12,7 @@ import pytest
 from processes import descendants
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.session import LocalSession
+from turnwise.sandbox.session import LocalSession, used_since
 from turnwise.sandbox.supervisor import LocalSandbox
 from turnwise.sandbox.types import Limits, Program
 
@@ -383,6 +383,37 @@ def test_a_session_whose_folder_has_no_room_twice_cannot_be_forked_and_goes_on(w
     with_session(work, limits=replace(LIMITS, disk_bytes=1 << 20))
 
 
+def test_what_has_the_name_of_a_copy_is_not_removed(with_session):
+    async def work(session):
+        await session.run("import os\nos.mkdir('../work.1')\nopen('../work.1/own', 'w').close()")
+        with pytest.raises(SandboxError, match=r"could not be forked: .*File exists"):
+            await session.fork()
+        assert (await session.run("os.listdir('../work.1')")).value == "['own']"
+        await (await session.fork()).close()
+
+    with_session(work)
+
+
+def test_a_fork_that_fails_for_many_files_says_so_at_once(with_session, full_level):
+    async def work(session):
+        await session.run("for i in range(600): open(f'{i:0>200}', 'wb').write(b'x' * 4096)")
+        with pytest.raises(SandboxError, match=r"could not be forked: .*No space left"):
+            await asyncio.wait_for(session.fork(), 10)
+        assert (await session.run("1")).value == "1"
+
+    with_session(work, limits=replace(LIMITS, num_files=2000))
+
+
+def test_a_session_that_ignores_the_end_of_its_children_can_be_forked(with_session):
+    async def work(session):
+        await session.run("import signal\nx = 1\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+        branch = await session.fork()
+        assert (await branch.run("x")).value == (await session.run("x")).value == "1"
+        await branch.close()
+
+    with_session(work)
+
+
 def test_a_branch_that_dies_takes_nobody_along(with_session):
     async def work(session):
         await session.run("x = 1")
@@ -499,6 +530,11 @@ def test_an_interrupt_keeps_the_shell(with_session, code):
         assert (answer.stdout, answer.limit) == (b"1 /\n", None)
 
     with_session(work, "bash")
+
+
+def test_processor_time_since_an_interrupt_by_hand():
+    # Process 1 ended and takes its 5 s along; 2 used 0.02 s, and 3 began and used 0.01 s.
+    assert used_since({1: 5.0, 2: 0.1}, {2: 0.12, 3: 0.01}) == pytest.approx(0.03)
 
 
 HOGS = """

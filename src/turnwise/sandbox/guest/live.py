@@ -109,15 +109,20 @@ class LiveInterpreter:
         self._forks += 1
         here = os.getcwd()
         copy = f"{here}.{self._forks}"
+        is_copy = is_made = False
         try:
-            shutil.copytree(here, copy, symlinks=True)
+            os.mkdir(copy)
+            is_made = True  # what else has that name is not ours to remove
+            shutil.copytree(here, copy, symlinks=True, dirs_exist_ok=True)
             _flush()
             is_copy = _split()
         except (OSError, shutil.Error) as failure:
-            shutil.rmtree(copy, ignore_errors=True)
+            if is_made:
+                shutil.rmtree(copy, ignore_errors=True)
+            # Of all the files that could not be copied the first says enough: a packet has an end.
+            why = failure.args[0][0][-1] if isinstance(failure, shutil.Error) else failure
             with socket.socket(fileno=os.dup(connection)) as refused:
-                wire.send(refused, {"error": str(failure)})
-            is_copy = False
+                wire.send(refused, {"error": str(why)[:1000]})
         if not is_copy:
             wire.close_all(fds)
             return
@@ -142,7 +147,11 @@ def _split() -> bool:
     state = random.getstate()  # which a fork reseeds; a copy is a copy
     between = os.fork()
     if between:
-        if os.waitpid(between, 0)[1]:
+        try:
+            failed = os.waitpid(between, 0)[1] != 0
+        except ChildProcessError:
+            failed = False  # the session ignores SIGCHLD; whether there is a copy shows when that answers, or nobody does
+        if failed:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return False
     try:
