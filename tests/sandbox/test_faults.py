@@ -444,7 +444,7 @@ MESS = {
     "odd names": "import os\nfor n in (b'\\xff\\xfe', b'\\n', b'-rf', b'...', b' '): open(n, 'w').close()",
     "special files": "import os, socket\nos.mkfifo('p')\nsocket.socket(socket.AF_UNIX).bind('s')\nos.symlink('/', 'l')",
     "work renamed": "import os\nos.rename('../work', '../gone')",
-    "work replaced": "import os\nos.rename('../work', '../gone')\nos.mkdir('../work')\nopen('../work/planted', 'w').close()",
+    "work replaced": "import os\nos.chdir('..')\nos.rename('work', 'gone')\nos.mkdir('work')\nopen('work/planted', 'w').close()",
     "work is a link": "import os\nos.rename('../work', '../gone')\nos.symlink('/', '../work')",
     "work is a file": "import os\nos.rmdir('../work')\nopen('../work', 'w').close()",
     "tmp renamed": "import os\nos.rename('../tmp', '../tmp2')",

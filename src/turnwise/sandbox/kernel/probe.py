@@ -188,7 +188,7 @@ def _settle(mapped: tuple[int, int] | None, uid: int | None) -> None:
     if uid is not None:
         _change_user(uid)
     root.make_folders(root.SCRATCH)
-    with open(f"{root.SCRATCH}/work/file", "wb") as file:
+    with open(os.path.join(root.SCRATCH, "work", "file"), "wb") as file:
         file.write(b"x")
 
 

@@ -141,7 +141,7 @@ def test_two_cells_do_not_share_scratch_or_processes(in_root, in_child):
             root.make_folders(root.SCRATCH)
             root.mount_proc()
             before = os.listdir(f"{root.SCRATCH}/work")
-            with open(f"{root.SCRATCH}/work/{name}", "w") as file:
+            with open(os.path.join(root.SCRATCH, "work", name), "w") as file:
                 file.write("x")
             return [before, sorted(pid for pid in os.listdir("/proc") if pid.isdigit())]
 
