@@ -24,7 +24,7 @@ def clone(flags: int) -> int:
         try:
             pid = syscalls.clone_process(flags | syscalls.CLONE_PARENT)
         except OSError as error:
-            pid = -(error.errno or 0)
+            pid = -(error.errno or errno.EPERM)
         if pid == 0:
             return 0
         os.write(writer, str(pid).encode())
