@@ -11,6 +11,7 @@ It does not move its own process and does not enable controllers where that woul
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -127,14 +128,13 @@ class Cgroup:
             self._pool.free.append(self)
 
     def remove(self) -> None:
-        """Close the descriptors and remove the group's folders. Raises OSError (EBUSY) when a process is still in it."""
+        """Close the descriptors, kill what is left and remove the group's folders. Raises OSError (EBUSY) when a process stays in it."""
         for fd in (*getattr(self, "_attach", ()), *self._open.values()):
             os.close(fd)
         self._attach = []
         self._open = {}
         for folder in self._folders:
-            with contextlib.suppress(FileNotFoundError):
-                os.rmdir(folder)
+            _remove_folder(folder)
 
     def _read_counters(self) -> tuple[float, float, float]:
         memory, pids = self._folders[0], self._folders[-1]
@@ -241,6 +241,22 @@ def _kill_members(folder: str) -> bool:
             return False
         time.sleep(0.001)
     return True
+
+
+def _remove_folder(folder: str) -> None:
+    """A cell that nobody waits for any more may be on its way in, in one hierarchy and not yet in the other, or on its way out."""
+    deadline = time.monotonic() + _KILL_DEADLINE_S
+    while True:
+        try:
+            os.rmdir(folder)
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        _kill_members(folder)
+        time.sleep(0.001)
 
 
 def _names(parent: str) -> list[str]:

@@ -134,6 +134,19 @@ def test_closing_leaves_no_group_and_no_descriptor():
     assert not any(map(os.path.exists, folders))
 
 
+def test_a_process_in_one_hierarchy_only_does_not_hold_up_the_end():
+    pool = CgroupPool.probe()
+    if pool is None:
+        pytest.skip("this user can make no control group with memory and pids here")
+    cgroup = pool.take(64 << 20, 8)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        with open(f"{cgroup._folders[0]}/cgroup.procs", "w") as file:
+            file.write(str(process.pid))
+        pool.close()
+        assert process.wait(5) == -9
+    assert not any(map(os.path.exists, cgroup._folders))
+
+
 def test_version_two_files(tmp_path):
     """A plain folder in place of the version 2 file system, which few test machines lend: which files are written with what."""
     layout = cgroups._Layout(2, (str(tmp_path),))
