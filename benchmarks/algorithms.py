@@ -1,14 +1,13 @@
 """What algorithms cost, and that the well-known ones learn.
 
-    python benchmarks/algorithms.py speed [--tokens 100000]
-    python benchmarks/algorithms.py learn [--arms grpo gspo ppo dapo] [--seeds 0] [--output runs/algorithms] [a.b=value ...]
+    python benchmarks/algorithms.py speed [--tokens 100000] python benchmarks/algorithms.py learn [--arms grpo gspo ppo
+    dapo] [--seeds 0] [--output runs/algorithms] [a.b=value ...]
 
-`speed`: seconds of credit, of everything a loss needs from the whole batch, and of the losses with their gradient, beside one training
-step of the laptop recipe's model on the same tokens. A larger model only makes the shares smaller.
+`speed`: seconds of credit, of everything a loss needs from the whole batch, and of the losses with their gradient,
+beside one training step of the laptop recipe's model on the same tokens. A larger model only makes the shares smaller.
 
-`learn`: trains `recipes/search_r1/tiny.toml` once per arm and seed, all arms of a seed from the first one's warm-up, and prints held-out
-success before and after with 95% intervals, and the curve of training success.
-"""
+`learn`: trains `recipes/search_r1/tiny.toml` once per arm and seed, all arms of a seed from the first one's warm-up,
+and prints held-out success before and after with 95% intervals, and the curve of training success."""
 
 from __future__ import annotations
 
@@ -57,7 +56,18 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "search_r1" / "tiny.toml"
 ROUNDS = 5
 TURNS, CONTEXT, REPLY = 4, 56, 40
 """Shape of a synthetic trajectory: 384 tokens, of them 160 sampled."""
-CREDIT = ("grpo", "reinforce_plus_plus", "gdpo", "gae", "turn_gae", "bilevel_gae", "multi_turn_grpo", "gigpo", "turn_discount", "vspo")
+CREDIT = (
+    "grpo",
+    "reinforce_plus_plus",
+    "gdpo",
+    "gae",
+    "turn_gae",
+    "bilevel_gae",
+    "multi_turn_grpo",
+    "gigpo",
+    "turn_discount",
+    "vspo",
+)
 
 ARMS: dict[str, list[str]] = {
     "grpo": ["loss.method=grpo"],
@@ -111,7 +121,9 @@ def measure_speed(num_tokens: int) -> dict[str, Any]:
     for name in CREDIT:
         credit = build_credit(name)
         credit_s[name] = median_seconds(
-            lambda credit=credit: compute_advantages(credit, groups, to_credit_trajectories(groups, scores={"values": values}))
+            lambda credit=credit: compute_advantages(
+                credit, groups, to_credit_trajectories(groups, scores={"values": values})
+            )
         )
     advantages = compute_advantages(build_credit("grpo"), groups, to_credit_trajectories(groups))
     samples = [sample for key, turns in advantages.items() for sample in to_samples(attempts[key], turns)]
@@ -122,7 +134,10 @@ def measure_speed(num_tokens: int) -> dict[str, Any]:
     optimizer = build_optimizer(model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)
     loss = PolicyLoss(function=build_loss("ppo"), temperature=1.0)
     step_s = median_seconds(
-        lambda: run_policy_step(model, optimizer, samples, loss=loss, lr=1e-9, max_grad_norm=1.0, micro_batch_tokens=16384), rounds=2
+        lambda: run_policy_step(
+            model, optimizer, samples, loss=loss, lr=1e-9, max_grad_norm=1.0, micro_batch_tokens=16384
+        ),
+        rounds=2,
     )
     worst_credit, worst_loss = max(credit_s, key=credit_s.__getitem__), max(loss_s, key=loss_s.__getitem__)
     return {
@@ -146,7 +161,9 @@ def make_groups(num_tokens: int) -> list[TrajectoryGroup]:
     count = -(-num_tokens // (8 * TURNS * (CONTEXT + REPLY)))
     task = Task(environment="synthetic", prompt=(text_message("user", "q"),), payload={})
     return [
-        TrajectoryGroup(task=task, group_id=f"g{g}", trajectories=tuple(make_trajectory(f"g{g}", m, rng) for m in range(8)))
+        TrajectoryGroup(
+            task=task, group_id=f"g{g}", trajectories=tuple(make_trajectory(f"g{g}", m, rng) for m in range(8))
+        )
         for g in range(count)
     ]
 
@@ -170,7 +187,10 @@ def make_trajectory(group_id: str, member: int, rng: np.random.Generator) -> Tra
         for index in range(TURNS)
     )
     success = float(rng.integers(2))
-    reward = Scored(total=success, parts=(RewardPart(name="success", value=success), RewardPart(name="format", value=float(rng.random()))))
+    reward = Scored(
+        total=success,
+        parts=(RewardPart(name="success", value=success), RewardPart(name="format", value=float(rng.random()))),
+    )
     return Trajectory(task_id="t", group_id=group_id, member=member, turns=turns, stop=StopReason.DONE, reward=reward)
 
 
@@ -209,7 +229,11 @@ def measure_learning(arm: str, seed: int, output: str, overrides: list[str]) -> 
     run = run_train(load_config([RECIPE], given), resume=None, display=False)
     print(run, file=sys.stderr)
     plain = [s for s in load_summaries(run) if s["name"].count("_") == 1]
-    ends = [next(row for row in summary["rows"] if row["kind"] == "all") for summary in (plain[0], plain[-1])] if plain else []
+    ends = (
+        [next(row for row in summary["rows"] if row["kind"] == "all") for summary in (plain[0], plain[-1])]
+        if plain
+        else []
+    )
     rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
     return run, {
         "arm": arm,
@@ -224,11 +248,17 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
     """One line per run; the curve as training success at every fifth of the steps."""
     lines = ["| arm | seed | before RL | after RL | sampled tokens | training success |", "|---|---|---|---|---|---|"]
     for result in results:
-        ends = [f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in result["held_out"]] or ["-", "-"]
+        ends = [f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in result["held_out"]] or [
+            "-",
+            "-",
+        ]
         curve = result["curve"]
         marks = sorted({round(i * (len(curve) - 1) / 5) for i in range(6)}) if curve else []
         shown = ", ".join(f"{curve[i]:.2f}" for i in marks)
-        lines.append(f"| {result['arm']} | {result['seed']} | {ends[0]} | {ends[-1]} | {result['sampled_tokens']:,.0f} | {shown} |")
+        lines.append(
+            f"| {result['arm']} | {result['seed']} | {ends[0]} | {ends[-1]} | {result['sampled_tokens']:,.0f} | "
+            f"{shown} |"
+        )
     return "\n".join(lines)
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/allocator.py [a.b=value ...] [--recipe recipes/search_r1/tiny.toml] [--rounds 3]
 
-A short training run in a process of its own, with and without, in turns. `GLIBC_TUNABLES` set to a default turns the setting off and
-changes nothing else. Medians over rounds of the median step; page faults and the peak of memory are of the whole process.
-"""
+A short training run in a process of its own, with and without, in turns. `GLIBC_TUNABLES` set to a default turns the
+setting off and changes nothing else. Medians over rounds of the median step; page faults and the peak of memory are of
+the whole process."""
 
 from __future__ import annotations
 
@@ -36,9 +36,14 @@ def measure(recipe: Path, overrides: list[str], environment: dict[str, str]) -> 
     """One run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", PROGRAM, str(recipe), f"run.output={folder}", *SHORT, *overrides]
-        done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True, timeout=3600)
+        done = subprocess.run(
+            command, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True, timeout=3600
+        )
         found = json.loads(done.stdout.splitlines()[-1])
-        rows = [json.loads(line) for line in (Path(found.pop("run")) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [
+            json.loads(line)
+            for line in (Path(found.pop("run")) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
     steps = {name: [row[name] for row in rows if row["phase"] == phase] for name, phase in PHASES.items()}
     return {**{name: statistics.median(seconds) for name, seconds in steps.items()}, **found}
 
@@ -56,9 +61,12 @@ def main() -> None:
         for way, environment in ways.items():
             rows[way].append(measure(options.recipe, options.overrides, environment))
             print(f"round {number} {way}: {rows[way][-1]}", file=sys.stderr, flush=True)
-    report: dict[str, Any] = {way: {key: statistics.median(row[key] for row in found) for key in found[0]} for way, found in rows.items()}
+    report: dict[str, Any] = {
+        way: {key: statistics.median(row[key] for row in found) for key in found[0]} for way, found in rows.items()
+    }
     report["given_back_over_kept"] = {
-        key: [round(mine[key] / kept[key], 3) for kept, mine in zip(rows["kept"], rows["given_back"], strict=True)] for key in PHASES
+        key: [round(mine[key] / kept[key], 3) for kept, mine in zip(rows["kept"], rows["given_back"], strict=True)]
+        for key in PHASES
     }
     print(json.dumps(report, indent=1))
 

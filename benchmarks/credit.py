@@ -1,12 +1,12 @@
 """The credit laboratory: every credit method in worlds whose true advantages are known, as JSON on standard output.
 
-    python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N] [--tables FILE] [--plots DIR]
-    python benchmarks/credit.py --read RESULTS.json --tables FILE --plots DIR
+    python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N] [--tables FILE]
+    [--plots DIR] python benchmarks/credit.py --read RESULTS.json --tables FILE --plots DIR
 
-Per method and world: the correlation of its advantages with the true ones and the quality of its gradient, under fixed policies of three
-qualities; and the sampled tokens until the policy succeeds nine times in ten. `--tables` writes the Markdown tables of docs/credit.md,
-`--plots` one picture per world (needs matplotlib). `--read` draws from earlier results instead of measuring.
-"""
+Per method and world: the correlation of its advantages with the true ones and the quality of its gradient, under fixed
+policies of three qualities; and the sampled tokens until the policy succeeds nine times in ten. `--tables` writes the
+Markdown tables of docs/credit.md, `--plots` one picture per world (needs matplotlib). `--read` draws from earlier
+results instead of measuring."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def main() -> None:
         results = measure(settings, arguments.worlds, arguments.methods, arguments.workers)
         print(json.dumps(results, indent=1))
     if arguments.tables:
-        arguments.tables.write_text("\n\n".join(to_markdown(results, world) for world in results["worlds"]) + "\n", encoding="utf-8")
+        arguments.tables.write_text(
+            "\n\n".join(to_markdown(results, world) for world in results["worlds"]) + "\n", encoding="utf-8"
+        )
     for world in results["worlds"] if arguments.plots else []:
         draw_world(results, world, arguments.plots / f"credit_{world['name']}.png")
 
@@ -91,7 +93,8 @@ def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
         "",
         f"![{world['name']}](credit_{world['name']}.png)",
         "",
-        f"{world['num_states']} states, {world['num_actions']} actions, at most {world['max_turns']} turns; the uniform policy succeeds "
+        f"{world['num_states']} states, {world['num_actions']} actions, at most {world['max_turns']} turns; the "
+        "uniform policy succeeds "
         f"with probability {world['success_at_start']:.3f}, the best with {world['best_success']:.3f}; budget "
         f"{world['token_budget'] / 1000:,.0f}k tokens.",
         "",
@@ -103,7 +106,11 @@ def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
         quality = arm["quality"][middle]
         name = f"*{arm['arm']}*" if arm["is_limit"] else arm["arm"]
         noise = "-" if quality["noise"] is None or not grpo else f"{quality['noise'] / grpo:.2f}"
-        cells = [name, *(interval(arm["quality"][key]["correlation"]) for key in qualities), interval(quality["cosine"])]
+        cells = [
+            name,
+            *(interval(arm["quality"][key]["correlation"]) for key in qualities),
+            interval(quality["cosine"]),
+        ]
         cells += ["-" if quality["bias_cosine"] is None else f"{quality['bias_cosine'][0]:.2f}", noise]
         cells += [cost(arm["small_step"]), cost(arm["tuned_step"]), f"{arm['tuned_step']['learning_rate']:g}"]
         lines.append(f"| {' | '.join(cells)} |")

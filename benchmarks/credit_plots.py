@@ -1,4 +1,5 @@
-"""One picture per world of the credit laboratory. matplotlib is imported when something is drawn: measuring does without."""
+"""One picture per world of the credit laboratory. matplotlib is imported when something is drawn: measuring does
+without."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ def draw_world(results: dict[str, Any], world: dict[str, Any], path: Path) -> No
     arms = [arm for arm in results["arms"] if arm["world"] == world["name"]]
     arms.sort(key=lambda arm: _order(arm, world), reverse=True)
     figure, (left, middle, right) = plt.subplots(
-        1, 3, figsize=(15, 1.8 + 0.24 * len(arms)), gridspec_kw={"width_ratios": [1.15, 1.15, 1.3]}, layout="constrained"
+        1,
+        3,
+        figsize=(15, 1.8 + 0.24 * len(arms)),
+        gridspec_kw={"width_ratios": [1.15, 1.15, 1.3]},
+        layout="constrained",
     )
     qualities = results["settings"]["qualities"]
     colors = COLORS[-len(qualities) :]
@@ -38,7 +43,10 @@ def draw_world(results: dict[str, Any], world: dict[str, Any], path: Path) -> No
                 mean, low, high = measured["correlation"]
                 left.plot([low, high], [row, row], color=color, linewidth=1)
                 left.plot([mean], [row], "o", color=color, markersize=4.5)
-        for offset, color, marker, name in ((0.15, COLORS[1], "o", "small_step"), (-0.15, "#b4581c", "s", "tuned_step")):
+        for offset, color, marker, name in (
+            (0.15, COLORS[1], "o", "small_step"),
+            (-0.15, "#b4581c", "s", "tuned_step"),
+        ):
             found = arm[name]
             if found["tokens_mean"]:
                 mean, low, high = found["tokens_mean"]
@@ -46,8 +54,17 @@ def draw_world(results: dict[str, Any], world: dict[str, Any], path: Path) -> No
                 middle.plot([mean], [row + offset], marker, color=color, markersize=4.5, linestyle="none")
             else:
                 share = f"{found['num_reached']}/{len(found['tokens'])}"
-                middle.plot([world["token_budget"]], [row + offset], marker, color=color, markersize=4.5, fillstyle="none")
-                middle.annotate(share, (world["token_budget"], row + offset), (5, -3), textcoords="offset points", fontsize=6, color=color)
+                middle.plot(
+                    [world["token_budget"]], [row + offset], marker, color=color, markersize=4.5, fillstyle="none"
+                )
+                middle.annotate(
+                    share,
+                    (world["token_budget"], row + offset),
+                    (5, -3),
+                    textcoords="offset points",
+                    fontsize=6,
+                    color=color,
+                )
     for axis in (left, middle):
         axis.set_yticks(range(len(arms)))
         axis.set_ylim(-0.7, len(arms) - 0.3)
@@ -60,7 +77,9 @@ def draw_world(results: dict[str, Any], world: dict[str, Any], path: Path) -> No
     dots = [_dot(plt, color, "o", f"{quality:.0%} success") for color, quality in zip(colors, qualities, strict=True)]
     left.legend(handles=dots, title="policy with", fontsize=8, title_fontsize=8, loc="center right")
     middle.set_xscale("log")
-    means = [arm[name]["tokens_mean"][0] for arm in arms for name in ("small_step", "tuned_step") if arm[name]["tokens_mean"]]
+    means = [
+        arm[name]["tokens_mean"][0] for arm in arms for name in ("small_step", "tuned_step") if arm[name]["tokens_mean"]
+    ]
     middle.set_xlim(min([*means, world["token_budget"]]) / 2, world["token_budget"] * 1.8)
     middle.set_xlabel("sampled tokens until 90% success\n(hollow: seeds within the budget)", fontsize=9)
     handles = [_dot(plt, COLORS[1], "o", f"step {_rate(results)}"), _dot(plt, "#b4581c", "s", "tuned step")]

@@ -1,21 +1,21 @@
 """The local engine against what people use today, on this machine, as JSON on standard output.
 
-    python benchmarks/engine.py [--sizes 2M 20M] [--sequences 64] [--new-tokens 48] [--rounds 3] [--turns 10] [--skip NAME ...]
+    python benchmarks/engine.py [--sizes 2M 20M] [--sequences 64] [--new-tokens 48] [--rounds 3] [--turns 10] [--skip
+    NAME ...]
                                 [--only NAME ...]
 
-Single turn: every contender samples `--new-tokens` tokens for each of `--sequences` prompts of `PROMPT` tokens, all of one length (the
-best case for padding). Multi-turn: 64 trajectories in groups of 8, a system prompt of 300 tokens, a task of 30 tokens per group,
-`--turns` replies of 24 tokens with observations of 32 between them; every contender but ours gets the whole history each turn.
-vLLM runs the same weights in the environment of `peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix
-caching; where the environment is missing its columns say so.
-Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two: "paged_2_threads",
-and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged by the wall clock.
-"paged_long_steps" computes up to 8192 tokens in a step, where the default is 1024.
+Single turn: every contender samples `--new-tokens` tokens for each of `--sequences` prompts of `PROMPT` tokens, all of
+one length (the best case for padding). Multi-turn: 64 trajectories in groups of 8, a system prompt of 300 tokens, a
+task of 30 tokens per group, `--turns` replies of 24 tokens with observations of 32 between them; every contender but
+ours gets the whole history each turn. vLLM runs the same weights in the environment of `peers/vllm_setup.sh`, "vllm" in
+its own process, "vllm_http" as a server with prefix caching; where the environment is missing its columns say so.
+Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two:
+"paged_2_threads", and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged
+by the wall clock. "paged_long_steps" computes up to 8192 tokens in a step, where the default is 1024.
 
-Two clocks: seconds on the wall, and processor seconds of the contender's processes, which others disturb less. Ratios of both.
-The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32, same thread, same rounds) would need for
-the multiply-adds of the weights, each sampled or prompt token once.
-"""
+Two clocks: seconds on the wall, and processor seconds of the contender's processes, which others disturb less. Ratios
+of both. The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32, same thread, same
+rounds) would need for the multiply-adds of the weights, each sampled or prompt token once."""
 
 from __future__ import annotations
 
@@ -49,15 +49,33 @@ PROMPT, SYSTEM, TASK, REPLY, OBSERVATION, GROUPS, GROUP_SIZE = 64, 300, 30, 24, 
 SIZES: dict[str, tuple[int, dict[str, int]]] = {
     "2M": (
         1000,
-        {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 6, "head_dim": 32},
+        {
+            "hidden_size": 192,
+            "intermediate_size": 512,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 6,
+            "head_dim": 32,
+        },
     ),
     "20M": (
         8000,
-        {"hidden_size": 384, "intermediate_size": 1152, "num_hidden_layers": 9, "num_attention_heads": 6, "head_dim": 64},
+        {
+            "hidden_size": 384,
+            "intermediate_size": 1152,
+            "num_hidden_layers": 9,
+            "num_attention_heads": 6,
+            "head_dim": 64,
+        },
     ),
     "150M": (
         16000,
-        {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 10, "num_attention_heads": 16, "head_dim": 64},
+        {
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 10,
+            "num_attention_heads": 16,
+            "head_dim": 64,
+        },
     ),
 }
 
@@ -111,7 +129,10 @@ def engine_turn(engine: Any, threads: int = 1) -> Contender:
         async def run() -> Prompts:
             params = [SamplingParams(max_tokens=new_tokens, seed=len(p) * 1000 + i) for i, p in enumerate(prompts)]
             done = await asyncio.gather(
-                *(engine.generate(to_ids(p), s, session=session(i)) for i, (p, s) in enumerate(zip(prompts, params, strict=True)))
+                *(
+                    engine.generate(to_ids(p), s, session=session(i))
+                    for i, (p, s) in enumerate(zip(prompts, params, strict=True))
+                )
             )
             return [c.token_ids.tolist() for c in done]
 
@@ -132,7 +153,9 @@ def engine_turn(engine: Any, threads: int = 1) -> Contender:
         engine.adopt(version)
 
     if isinstance(engine, WorkerEngine):
-        return Contender(turn, finish, lambda: time.process_time() + worker_s(engine), lambda: asyncio.run(engine.close()))
+        return Contender(
+            turn, finish, lambda: time.process_time() + worker_s(engine), lambda: asyncio.run(engine.close())
+        )
     return Contender(turn, finish)
 
 
@@ -150,7 +173,9 @@ def generate_turn(model: PreTrainedModel) -> Contender:
         ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
         mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
         out = model.generate(
-            input_ids=ids, attention_mask=mask, generation_config=_generation(model, new_tokens, min_new_tokens=new_tokens)
+            input_ids=ids,
+            attention_mask=mask,
+            generation_config=_generation(model, new_tokens, min_new_tokens=new_tokens),
         )
         return out[:, longest:].tolist()  # type: ignore[no-any-return]
 
@@ -161,14 +186,18 @@ def generate_batch_turn(model: PreTrainedModel) -> Contender:
     """transformers' continuous batching, whole history."""
 
     def turn(prompts: Prompts, new_tokens: int) -> Prompts:
-        done = model.generate_batch(inputs=prompts, generation_config=_generation(model, new_tokens), progress_bar=False)
+        done = model.generate_batch(
+            inputs=prompts, generation_config=_generation(model, new_tokens), progress_bar=False
+        )
         return [list(r.generated_tokens) for r in sorted(done.values(), key=lambda r: int(r.request_id.split("_")[-1]))]
 
     return Contender(turn)
 
 
 def _generation(model: PreTrainedModel, new_tokens: int, **more: Any) -> GenerationConfig:
-    return GenerationConfig(max_new_tokens=new_tokens, do_sample=True, top_k=0, top_p=1.0, pad_token_id=0, eos_token_id=-1, **more)
+    return GenerationConfig(
+        max_new_tokens=new_tokens, do_sample=True, top_k=0, top_p=1.0, pad_token_id=0, eos_token_id=-1, **more
+    )
 
 
 def signal_all(pid: int, number: int) -> None:
@@ -192,8 +221,8 @@ class Missing(Exception):
 def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
     """vLLM in its own environment on the same weights; raises Missing.
 
-    It is stopped whenever it is not its turn: its processes wait by spinning and would take the processor from the others.
-    """
+    It is stopped whenever it is not its turn: its processes wait by spinning and would take the processor from the
+    others."""
     root = Path(__file__).parents[1]
     python = root / ".venv-vllm" / "bin" / "python"
     if not python.exists():
@@ -203,7 +232,11 @@ def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
     log = Path(folder.name) / "vllm.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [python, root / "peers" / "vllm_decode.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            [python, root / "peers" / "vllm_decode.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -215,7 +248,9 @@ def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
         process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
         process.stdin.flush()  # type: ignore[union-attr]
         line = process.stdout.readline()  # type: ignore[union-attr]
-        answer = json.loads(line) if line else {"error": "it ended: " + " ".join(log.read_text().splitlines()[-3:])[-400:]}
+        answer = (
+            json.loads(line) if line else {"error": "it ended: " + " ".join(log.read_text().splitlines()[-3:])[-400:]}
+        )
         if "error" in answer:
             close()
             raise Missing(f"vLLM: {answer['error']}")
@@ -223,7 +258,13 @@ def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
 
     def turn(prompts: Prompts, new_tokens: int) -> Prompts:
         nonlocal spent
-        request = {"kind": "decode", "prompts": prompts, "max_tokens": new_tokens, "temperature": 1.0, "return_replies": True}
+        request = {
+            "kind": "decode",
+            "prompts": prompts,
+            "max_tokens": new_tokens,
+            "temperature": 1.0,
+            "return_replies": True,
+        }
         signal_all(process.pid, signal.SIGCONT)
         answer = ask(request)
         signal_all(process.pid, signal.SIGSTOP)
@@ -258,8 +299,11 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
     return {name: makers[name]() for name in names if name in makers}
 
 
-def start_peers(size: str, sequences: int, context: int, names: list[str]) -> tuple[dict[str, Contender], dict[str, str]]:
-    """vLLM, which takes minutes to start: once for all comparisons of a size. Name to contender, and name to reason where it is missing."""
+def start_peers(
+    size: str, sequences: int, context: int, names: list[str]
+) -> tuple[dict[str, Contender], dict[str, str]]:
+    """vLLM, which takes minutes to start: once for all comparisons of a size. Name to contender, and name to reason
+    where it is missing."""
     found, missing = {}, {}
     for name, mode in (("vllm", "offline"), ("vllm_http", "http")):
         try:
@@ -318,7 +362,10 @@ def multi_turn(size: str, turns: int) -> Callable[[Turn, int], int]:
         for _ in range(turns):
             replies = turn(histories, REPLY)
             sampled += sum(map(len, replies))
-            histories = [h + r + draw.integers(0, vocab_size, OBSERVATION).tolist() for h, r in zip(histories, replies, strict=True)]
+            histories = [
+                h + r + draw.integers(0, vocab_size, OBSERVATION).tolist()
+                for h, r in zip(histories, replies, strict=True)
+            ]
         return sampled
 
     return run
@@ -330,12 +377,18 @@ def multi_turn_context(turns: int) -> int:
 
 
 def unique_tokens(turns: int) -> int:
-    """Tokens of a multi-turn run that a perfect prefix cache computes: the last sampled token of a trajectory never runs."""
+    """Tokens of a multi-turn run that a perfect prefix cache computes: the last sampled token of a trajectory never
+    runs."""
     return SYSTEM + GROUPS * TASK + GROUPS * GROUP_SIZE * (turns * REPLY + (turns - 1) * OBSERVATION - 1)
 
 
 def compare(
-    size: str, job: Callable[[Turn, int], int], entries: dict[str, Contender], missing: dict[str, str], rounds: int, tokens_needed: int
+    size: str,
+    job: Callable[[Turn, int], int],
+    entries: dict[str, Contender],
+    missing: dict[str, str],
+    rounds: int,
+    tokens_needed: int,
 ) -> dict[str, Any]:
     """All contenders, interleaved; one that fails is left out with its reason, the others go on."""
     own = [entry for name, entry in entries.items() if not name.startswith("vllm")]
@@ -345,26 +398,43 @@ def compare(
         limits.append(matmul_flops_per_s())
         for name, entry in tuple(entries.items()):
             try:
-                rows[name].append(measure(lambda entry=entry, number=number: job(entry.turn, number), entry.processor_s))  # type: ignore[misc]
+                rows[name].append(
+                    measure(lambda entry=entry, number=number: job(entry.turn, number), entry.processor_s)
+                )  # type: ignore[misc]
             except Missing as cause:
                 del entries[name]
                 missing[name] = str(cause)
                 continue
             entry.finish()
             last = rows[name][-1]
-            print(f"{size} round {number} {name}: {last['cpu_s']:.2f} cpu s, {last['wall_s']:.2f} wall s", file=sys.stderr, flush=True)
-    report: dict[str, Any] = {"matmul_gflops_per_s": statistics.median(limits) / 1e9, **{n: {"skipped": why} for n, why in missing.items()}}
+            print(
+                f"{size} round {number} {name}: {last['cpu_s']:.2f} cpu s, {last['wall_s']:.2f} wall s",
+                file=sys.stderr,
+                flush=True,
+            )
+    report: dict[str, Any] = {
+        "matmul_gflops_per_s": statistics.median(limits) / 1e9,
+        **{n: {"skipped": why} for n, why in missing.items()},
+    }
     parameters = num_parameters(build(size))
     for name in entries:
         kept = rows[name][1:]
         median = {key: statistics.median(row[key] for row in kept) for key in kept[0]}
-        median["fraction_of_matmul_limit"] = 2 * parameters * tokens_needed / median["cpu_s"] / statistics.median(limits)
+        median["fraction_of_matmul_limit"] = (
+            2 * parameters * tokens_needed / median["cpu_s"] / statistics.median(limits)
+        )
         report[name] = median
         for clock in ("cpu_s", "wall_s"):
             ratios = [other[clock] / mine[clock] for other, mine in zip(kept, rows["paged"][1:], strict=True)]
-            report[name][f"paged_is_faster_by_{clock}"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+            report[name][f"paged_is_faster_by_{clock}"] = {
+                "median": statistics.median(ratios),
+                "min": min(ratios),
+                "max": max(ratios),
+            }
         if "paged_workers" in entries:
-            ratios = [other["wall_s"] / mine["wall_s"] for other, mine in zip(kept, rows["paged_workers"][1:], strict=True)]
+            ratios = [
+                other["wall_s"] / mine["wall_s"] for other, mine in zip(kept, rows["paged_workers"][1:], strict=True)
+            ]
             report[name]["paged_workers_is_faster_by_wall_s"] = statistics.median(ratios)
     for entry in own:
         entry.close()
@@ -384,7 +454,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     names = [name for name in NAMES if name == "paged" or (name in options.only and name not in options.skip)]
-    report: dict[str, Any] = {"torch": torch.__version__, "threads": 1, "rounds": options.rounds, "single_turn": {}, "multi_turn": {}}
+    report: dict[str, Any] = {
+        "torch": torch.__version__,
+        "threads": 1,
+        "rounds": options.rounds,
+        "single_turn": {},
+        "multi_turn": {},
+    }
     for size in options.sizes:
         context = max([PROMPT + options.new_tokens, *(multi_turn_context(turns) for turns in options.turns)])
         peers, missing = start_peers(size, max([GROUPS * GROUP_SIZE, *options.sequences]), context, names)
@@ -393,15 +469,21 @@ def main() -> None:
                 entries = contenders(size, sequences, PROMPT + options.new_tokens, names) | peers
                 needed = sequences * (PROMPT + options.new_tokens - 1)
                 job = single_turn(size, sequences, options.new_tokens)
-                report["single_turn"][f"{size}/{sequences}"] = compare(size, job, entries, missing, options.rounds, needed)
+                report["single_turn"][f"{size}/{sequences}"] = compare(
+                    size, job, entries, missing, options.rounds, needed
+                )
             for turns in options.turns:
                 context = multi_turn_context(turns)
                 entries = contenders(size, GROUPS * GROUP_SIZE, context, names) | peers
                 needed = unique_tokens(turns)
-                report["multi_turn"][f"{size}/{turns}"] = compare(size, multi_turn(size, turns), entries, missing, options.rounds, needed)
+                report["multi_turn"][f"{size}/{turns}"] = compare(
+                    size, multi_turn(size, turns), entries, missing, options.rounds, needed
+                )
                 engine = PagedEngine(build(size), max_concurrency=64, max_context=context)
                 multi_turn(size, turns)(engine_turn(engine).turn, 0)
-                report["multi_turn"][f"{size}/{turns}"]["computed_per_unique_token"] = engine.num_computed_tokens / needed
+                report["multi_turn"][f"{size}/{turns}"]["computed_per_unique_token"] = (
+                    engine.num_computed_tokens / needed
+                )
         finally:
             for peer in peers.values():
                 peer.close()

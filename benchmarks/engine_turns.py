@@ -1,11 +1,12 @@
 """What each further turn of a conversation costs: a plot, and JSON on standard output.
 
-    python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot docs/engine_turns.png] [--only NAME ...]
+    python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot docs/engine_turns.png] [--only
+    NAME ...]
 
-The multi-turn work of `engine.py` (64 trajectories in groups of 8, 300-token system prompt, replies of 24 tokens, observations of 32), once
-per contender after a short warm-up. Processor seconds of the contender's processes are read after every turn; whoever has used `--limit-s`
-stops there, and the JSON says after how many turns. One thread each, one contender at a time.
-"""
+The multi-turn work of `engine.py` (64 trajectories in groups of 8, 300-token system prompt, replies of 24 tokens,
+observations of 32), once per contender after a short warm-up. Processor seconds of the contender's processes are read
+after every turn; whoever has used `--limit-s` stops there, and the JSON says after how many turns. One thread each, one
+contender at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +18,28 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from engine import GROUP_SIZE, GROUPS, NAMES, SIZES, Contender, Missing, Prompts, contenders, multi_turn, multi_turn_context, start_peers
+from engine import (
+    GROUP_SIZE,
+    GROUPS,
+    NAMES,
+    SIZES,
+    Contender,
+    Missing,
+    Prompts,
+    contenders,
+    multi_turn,
+    multi_turn_context,
+    start_peers,
+)
 
 COLORS = {"paged": "#4561b8", "generate": "#14171a", "vllm": "#1f7a5a", "vllm_http": "#b4581c", "slots": "#9a9a9a"}
-LABELS = {"paged": "Turnwise", "generate": "generate, whole history", "vllm": "vLLM, library", "vllm_http": "vLLM, HTTP", "slots": "slots"}
+LABELS = {
+    "paged": "Turnwise",
+    "generate": "generate, whole history",
+    "vllm": "vLLM, library",
+    "vllm_http": "vLLM, HTTP",
+    "slots": "slots",
+}
 
 
 class _LimitReached(Exception):
@@ -28,7 +47,8 @@ class _LimitReached(Exception):
 
 
 def measure_turns(size: str, turns: int, entry: Contender, limit_s: float) -> list[float]:
-    """Processor seconds from the start to the end of each turn; shorter than `turns` when the limit came first. Raises Missing."""
+    """Processor seconds from the start to the end of each turn; shorter than `turns` when the limit came first. Raises
+    Missing."""
     multi_turn(size, 2)(entry.turn, 0)
     entry.finish()
     start, ends = entry.processor_s(), []
@@ -58,7 +78,9 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
         numbers = range(1, len(ends) + 1)
         label = LABELS.get(name, name)
         total.plot(numbers, ends, color=COLORS.get(name), label=label)
-        each.plot(numbers, [b - a for a, b in zip([0.0, *ends], ends, strict=False)], color=COLORS.get(name), label=label)
+        each.plot(
+            numbers, [b - a for a, b in zip([0.0, *ends], ends, strict=False)], color=COLORS.get(name), label=label
+        )
     # A peer that grows with the square may leave the axis; ours shall stay readable.
     ours = found["paged"]
     for axis, highest in ((total, ours[-1]), (each, max(b - a for a, b in pairwise(ours)))):
@@ -79,7 +101,9 @@ def main() -> None:
     parser.add_argument("--size", default="2M", choices=sorted(SIZES))
     parser.add_argument("--limit-s", type=float, default=240.0)
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--only", nargs="*", default=["generate", "vllm", "vllm_http"], choices=NAMES, help="beside paged")
+    parser.add_argument(
+        "--only", nargs="*", default=["generate", "vllm", "vllm_http"], choices=NAMES, help="beside paged"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     context = multi_turn_context(options.turns)
@@ -96,7 +120,11 @@ def main() -> None:
             except Missing as cause:
                 missing[name] = str(cause)
                 continue
-            print(f"{name}: {len(found[name])} turns, {found[name][-1]:.1f} processor seconds", file=sys.stderr, flush=True)
+            print(
+                f"{name}: {len(found[name])} turns, {found[name][-1]:.1f} processor seconds",
+                file=sys.stderr,
+                flush=True,
+            )
     finally:
         for peer in peers.values():
             peer.close()

@@ -4,19 +4,26 @@
     python benchmarks/gpu.py --attention gather flex --cuda-graphs        # decoding in three ways, in turns
     python benchmarks/gpu.py --sizes tiny --device cpu        # seconds on any machine; only shows that it runs
 
-The shapes are those of Qwen3-0.6B and Qwen3-1.7B, the weights random. Without a GPU it prints that there is none and ends with status 0.
+The shapes are those of Qwen3-0.6B and Qwen3-1.7B, the weights random. Without a GPU it prints that there is none and
+ends with status 0.
 
-- *Limits*, measured on the same device in the same run: bytes per second of a device-to-device copy (read and written), and floating-point
+- *Limits*, measured on the same device in the same run: bytes per second of a device-to-device copy (read and written),
+and floating-point
   operations per second of a square matrix product in the same dtype; the fastest of five each.
-- *Decode*: `PROMPT` tokens per sequence, each with a prompt of its own, through the paged engine, in each of the ways asked for, which take
-  turns in every round. Seconds are those of a run with `--new-tokens` less those of a run with two, so prefill, copying of weights and
-  recording of graphs, anew in every run, cancel. A step must read every weight once and the keys and values of every token before it: these
-  bytes over the time, over the copy's bytes per second, is the fraction of memory bandwidth. `second_token_ms` is a run with two new tokens
-  less one with one: a step, and with graphs their recording, which a run pays once for each batch size and version of the weights.
-- *Training*: one policy step (PPO's loss, AdamW) on sequences of `--train-tokens`, three quarters of them trained. A computed token costs
-  6 operations per weight of the layers, a trained one 6 per weight of the output layer; a layer's causal attention of L tokens costs
-  6 L^2 heads head_dim. These over the time, over those of the matrix product, is the utilisation. What is computed twice does not count.
-- *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens, for each way of decoding: where one is
+- *Decode*: `PROMPT` tokens per sequence, each with a prompt of its own, through the paged engine, in each of the ways
+asked for, which take
+  turns in every round. Seconds are those of a run with `--new-tokens` less those of a run with two, so prefill, copying
+  of weights and recording of graphs, anew in every run, cancel. A step must read every weight once and the keys and
+  values of every token before it: these bytes over the time, over the copy's bytes per second, is the fraction of
+  memory bandwidth. `second_token_ms` is a run with two new tokens less one with one: a step, and with graphs their
+  recording, which a run pays once for each batch size and version of the weights.
+- *Training*: one policy step (PPO's loss, AdamW) on sequences of `--train-tokens`, three quarters of them trained. A
+computed token costs
+  6 operations per weight of the layers, a trained one 6 per weight of the output layer; a layer's causal attention of L
+  tokens costs 6 L^2 heads head_dim. These over the time, over those of the matrix product, is the utilisation. What is
+  computed twice does not count.
+- *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens, for each way of decoding:
+where one is
   wrong, it shows here.
 - *Memory*: torch's peak of allocated bytes on the GPU, beside what `config/memory.py` predicts.
 
@@ -97,7 +104,8 @@ def measure_limits(device: torch.device, dtype: torch.dtype) -> dict[str, float]
 
 
 def decode_bytes(shape: ModelShape, item: int, *, sequences: int, new_tokens: int) -> float:
-    """Bytes that one of the steps after the first must read: every weight once, and the keys and values seen, on average over the steps."""
+    """Bytes that one of the steps after the first must read: every weight once, and the keys and values seen, on
+    average over the steps."""
     weights = shape.num_parameters - (0 if shape.tied else shape.vocab_size * shape.hidden_size)
     seen = PROMPT + new_tokens / 2
     return item * (weights + sequences * seen * shape.num_cached)
@@ -128,7 +136,9 @@ def measure_decode(
 ) -> dict[str, dict[str, float]]:
     """The paged engine with one turn per sequence, in each of these ways."""
     engines = {
-        way: PagedEngine(model, max_concurrency=sequences, max_context=PROMPT + new_tokens, max_batch_tokens=8192, **each)
+        way: PagedEngine(
+            model, max_concurrency=sequences, max_context=PROMPT + new_tokens, max_batch_tokens=8192, **each
+        )
         for way, each in ways.items()
     }
     contenders = {way: engine_turn(engine) for way, engine in engines.items()}
@@ -139,11 +149,15 @@ def measure_decode(
         contenders[way].finish()
         return seconds
 
-    taken = [{way: [run(way, number, count) for count in (1, 2, new_tokens)] for way in ways} for number in range(rounds + 1)]
+    taken = [
+        {way: [run(way, number, count) for count in (1, 2, new_tokens)] for way in ways} for number in range(rounds + 1)
+    ]
     moved = decode_bytes(shape, model.dtype.itemsize, sequences=sequences, new_tokens=new_tokens)
     report = {}
     for way in ways:
-        one_s, two_s, whole_s = (statistics.median(times) for times in zip(*(row[way] for row in taken[1:]), strict=True))
+        one_s, two_s, whole_s = (
+            statistics.median(times) for times in zip(*(row[way] for row in taken[1:]), strict=True)
+        )
         step_s = (whole_s - two_s) / (new_tokens - 2)
         report[way] = {
             "tokens_per_s": sequences / step_s,
@@ -178,13 +192,15 @@ def measure_parity(model: PreTrainedModel, vocab_size: int, way: dict[str, Any])
 
     async def sample() -> list[Completion]:
         requests = (
-            engine.generate(to_ids(p.tolist()), SamplingParams(max_tokens=16, seed=i), session=str(i)) for i, p in enumerate(prompts)
+            engine.generate(to_ids(p.tolist()), SamplingParams(max_tokens=16, seed=i), session=str(i))
+            for i, p in enumerate(prompts)
         )
         return list(await asyncio.gather(*requests))
 
     done = asyncio.run(sample())
     samples = [
-        make_sample(np.concatenate([p, c.token_ids]), PROMPT, c.logprobs, i) for i, (p, c) in enumerate(zip(prompts, done, strict=True))
+        make_sample(np.concatenate([p, c.token_ids]), PROMPT, c.logprobs, i)
+        for i, (p, c) in enumerate(zip(prompts, done, strict=True))
     ]
     evidence = collect_evidence(model, samples, temperature=1.0)
     parity = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
@@ -192,13 +208,22 @@ def measure_parity(model: PreTrainedModel, vocab_size: int, way: dict[str, Any])
 
 
 def measure_training(
-    model: PreTrainedModel, shape: ModelShape, limits: dict[str, float], *, length: int, sequences: int, micro_batch: int, rounds: int
+    model: PreTrainedModel,
+    shape: ModelShape,
+    limits: dict[str, float],
+    *,
+    length: int,
+    sequences: int,
+    micro_batch: int,
+    rounds: int,
 ) -> dict[str, float]:
     """Policy steps on random tokens."""
     draw = np.random.default_rng(3)
     trained = 3 * length // 4
     logprobs = np.full(trained, -np.log(shape.vocab_size))
-    samples = [make_sample(draw.integers(0, shape.vocab_size, length), length - trained, logprobs, i) for i in range(sequences)]
+    samples = [
+        make_sample(draw.integers(0, shape.vocab_size, length), length - trained, logprobs, i) for i in range(sequences)
+    ]
     optimizer = build_optimizer(model, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
     loss = PolicyLoss(function=build_loss("ppo"), temperature=1.0)
 
@@ -215,14 +240,20 @@ def measure_training(
 
 
 def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Namespace) -> tuple[RunConfig, int]:
-    """The recipe that this amounts to, and the peak its plan names, with what each further way of decoding holds besides."""
+    """The recipe that this amounts to, and the peak its plan names, with what each further way of decoding holds
+    besides."""
     trained = 3 * options.train_tokens // 4
     first, *others = decode_ways(options).values()
     recipe = RunConfig.model_validate(
         {
             "model": {"config": config, "dtype": options.dtype, "device": options.device},
             "tokenizer": {"vocab_size": vocab_size},
-            "rollout": {"group_size": 8, "max_tokens": options.train_tokens, "max_turns": 1, "max_turn_tokens": trained},
+            "rollout": {
+                "group_size": 8,
+                "max_tokens": options.train_tokens,
+                "max_turns": 1,
+                "max_turn_tokens": trained,
+            },
             "engine": {"max_concurrency": max(options.sequences), "max_context": PROMPT + options.new_tokens, **first},
             "train": {"micro_batch_tokens": options.micro_batch_tokens, "shared_prefix": False},
         }
@@ -232,7 +263,9 @@ def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Nam
     return recipe, plan.peak + len(others) * (plan.cache + plan.packed)
 
 
-def measure_size(name: str, device: torch.device, limits: dict[str, float], options: argparse.Namespace) -> dict[str, Any]:
+def measure_size(
+    name: str, device: torch.device, limits: dict[str, float], options: argparse.Namespace
+) -> dict[str, Any]:
     """Everything about one model."""
     vocab_size, config = SIZES[name]
     recipe, predicted = predict_bytes(config, vocab_size, options)
@@ -279,7 +312,10 @@ def main() -> None:
     parser.add_argument("--micro-batch-tokens", type=int, default=8192)
     options = parser.parse_args()
     if options.new_tokens < 3 or options.rounds < 1:
-        parser.error("--new-tokens needs at least 3, of which the first is prefill's and the second may record graphs, --rounds at least 1")
+        parser.error(
+            "--new-tokens needs at least 3, of which the first is prefill's and the second may record graphs, "
+            "--rounds at least 1"
+        )
     if options.cuda_graphs and options.device == "cpu":
         parser.error("--cuda-graphs needs --device cuda")
     try:

@@ -2,11 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--cases 2M 20M vocabulary cache 60M large plain shared]
 
-Each case is a recipe in a process of its own: build the model and the engine, sample until every conversation is as long as it may be,
-then take two optimizer steps on full micro-batches (in "shared", of groups that share a prefix). Measured is the peak of resident memory
-since the libraries were loaded and warmed up (Linux); predicted is `config.plan.compute_plan` before anything is allocated. Prints the
-share by which the plan is off.
-"""
+Each case is a recipe in a process of its own: build the model and the engine, sample until every conversation is as
+long as it may be, then take two optimizer steps on full micro-batches (in "shared", of groups that share a prefix).
+Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux); predicted is
+`config.plan.compute_plan` before anything is allocated. Prints the share by which the plan is off."""
 
 from __future__ import annotations
 
@@ -23,21 +22,64 @@ import numpy as np
 
 MODEL = {"num_key_value_heads": 2, "tie_word_embeddings": True, "max_position_embeddings": 8192}
 SIZES: dict[str, dict[str, int]] = {
-    "2M": {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 6, "head_dim": 32},
-    "20M": {"hidden_size": 384, "intermediate_size": 1152, "num_hidden_layers": 9, "num_attention_heads": 6, "head_dim": 64},
-    "60M": {"hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 6, "num_attention_heads": 12, "head_dim": 64},
+    "2M": {
+        "hidden_size": 192,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 6,
+        "head_dim": 32,
+    },
+    "20M": {
+        "hidden_size": 384,
+        "intermediate_size": 1152,
+        "num_hidden_layers": 9,
+        "num_attention_heads": 6,
+        "head_dim": 64,
+    },
+    "60M": {
+        "hidden_size": 768,
+        "intermediate_size": 2304,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+        "head_dim": 64,
+    },
 }
 CASES: dict[str, tuple[str, int, dict[str, dict[str, int]]]] = {
     "2M": ("2M", 1000, {"engine": {"max_concurrency": 64, "max_context": 512}, "train": {"micro_batch_tokens": 4096}}),
-    "20M": ("20M", 8000, {"engine": {"max_concurrency": 32, "max_context": 512}, "train": {"micro_batch_tokens": 2048}}),
-    "vocabulary": ("2M", 32000, {"engine": {"max_concurrency": 64, "max_context": 256}, "train": {"micro_batch_tokens": 1024}}),
-    "cache": ("2M", 1000, {"engine": {"max_concurrency": 128, "max_context": 2048}, "train": {"micro_batch_tokens": 2048}}),
+    "20M": (
+        "20M",
+        8000,
+        {"engine": {"max_concurrency": 32, "max_context": 512}, "train": {"micro_batch_tokens": 2048}},
+    ),
+    "vocabulary": (
+        "2M",
+        32000,
+        {"engine": {"max_concurrency": 64, "max_context": 256}, "train": {"micro_batch_tokens": 1024}},
+    ),
+    "cache": (
+        "2M",
+        1000,
+        {"engine": {"max_concurrency": 128, "max_context": 2048}, "train": {"micro_batch_tokens": 2048}},
+    ),
     "60M": ("60M", 8000, {"engine": {"max_concurrency": 8, "max_context": 512}, "train": {"micro_batch_tokens": 1024}}),
-    "large": ("60M", 8000, {"engine": {"max_concurrency": 8, "max_context": 512}, "train": {"micro_batch_tokens": 4096}}),
-    "shared": ("2M", 1000, {"engine": {"max_concurrency": 64, "max_context": 512}, "train": {"micro_batch_tokens": 4608}}),
-    "plain": ("20M", 8000, {"engine": {"max_concurrency": 32, "max_context": 512}, "train": {"micro_batch_tokens": 2048}}),
+    "large": (
+        "60M",
+        8000,
+        {"engine": {"max_concurrency": 8, "max_context": 512}, "train": {"micro_batch_tokens": 4096}},
+    ),
+    "shared": (
+        "2M",
+        1000,
+        {"engine": {"max_concurrency": 64, "max_context": 512}, "train": {"micro_batch_tokens": 4608}},
+    ),
+    "plain": (
+        "20M",
+        8000,
+        {"engine": {"max_concurrency": 32, "max_context": 512}, "train": {"micro_batch_tokens": 2048}},
+    ),
 }
-"""Name to model, vocabulary and sections. "plain" runs the model's modules; in "shared" groups of 8 share their prompt."""
+"""Name to model, vocabulary and sections. "plain" runs the model's modules; in "shared" groups of 8 share their
+prompt."""
 TURN_TOKENS = 64
 
 
@@ -126,7 +168,10 @@ def measure(case: str) -> dict[str, int]:
         async def sample() -> None:
             prompts = draw.integers(0, config.tokenizer.vocab_size, (shape.max_concurrency, shape.max_context - 8))
             await asyncio.gather(
-                *(engine.generate(to_ids(p), SamplingParams(max_tokens=8, seed=i), session=str(i)) for i, p in enumerate(prompts))
+                *(
+                    engine.generate(to_ids(p), SamplingParams(max_tokens=8, seed=i), session=str(i))
+                    for i, p in enumerate(prompts)
+                )
             )
 
         asyncio.run(sample())
@@ -155,7 +200,14 @@ def measure(case: str) -> dict[str, int]:
     return {name: peak - before for name, peak in run(build_config(case)).items()}
 
 
-TINY = {**MODEL, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
+TINY = {
+    **MODEL,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "head_dim": 8,
+}
 
 
 def main() -> None:
@@ -172,7 +224,9 @@ def main() -> None:
     report: dict[str, Any] = {}
     for case in options.cases:
         plan = compute_plan(build_config(case))
-        answer = subprocess.run([sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            [sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=False
+        )
         if answer.returncode:
             raise SystemExit(f"{case}: {answer.stderr[-2000:]}")
         measured = json.loads(answer.stdout)

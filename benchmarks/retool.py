@@ -1,10 +1,11 @@
-"""The result table of the ReTool recipe: several seeds, and once each without the interpreter; writes docs/results.md's table.
+"""The result table of the ReTool recipe: several seeds, and once each without the interpreter; writes docs/results.md's
+table.
 
     python benchmarks/retool.py [a.b=value ...] [--seeds 0 1 2] [--output runs/benchmark]
 
-Trains `recipes/retool/tiny.toml` once per seed, then once per seed with `environment.args.code=false` (the policy never has an
-interpreter, in the warm-up, in RL or in the evaluation). Every number comes from the summaries in the run folders, which are kept.
-"""
+Trains `recipes/retool/tiny.toml` once per seed, then once per seed with `environment.args.code=false` (the policy never
+has an interpreter, in the warm-up, in RL or in the evaluation). Every number comes from the summaries in the run
+folders, which are kept."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def main() -> None:
 
 def measure(run: Path) -> dict[str, dict[str, Any]]:
     """The rows over all held-out tasks: before and after RL, and with the interpreter taken away."""
-    rows = {summary["name"]: next(row for row in summary["rows"] if row["kind"] == "all") for summary in load_summaries(run)}
+    rows = {
+        summary["name"]: next(row for row in summary["rows"] if row["kind"] == "all") for summary in load_summaries(run)
+    }
     plain = sorted(name for name in rows if name.count("_") == 1)
     controls = [name for name in rows if name.count("_") > 1]
     found = {"before": rows[plain[0]], "after": rows[plain[-1]]}
@@ -51,7 +54,8 @@ def measure(run: Path) -> dict[str, dict[str, Any]]:
 def to_markdown(seeds: list[int], with_code: list[dict[str, Any]], without: list[dict[str, Any]]) -> str:
     """One row per seed."""
     lines = [
-        "| seed | after SFT | after RL | code taken away | trained without code | recovered after an error, before | after "
+        "| seed | after SFT | after RL | code taken away | trained without code | recovered after an error, before "
+        "| after "
         "| sampled tokens, before | after |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

@@ -1,6 +1,6 @@
-"""The sandbox against its goals: `python benchmarks/sandbox.py [--rounds 5] [--quick]` prints the JSON of `turnwise sandbox bench`, then
-a table of what is reached and what is not. Run it on an idle machine; the load before is part of the report.
-"""
+"""The sandbox against its goals: `python benchmarks/sandbox.py [--rounds 5] [--quick]` prints the JSON of `turnwise
+sandbox bench`, then a table of what is reached and what is not. Run it on an idle machine; the load before is part of
+the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from turnwise.sandbox.benchmark import run_benchmark
+from turnwise_sandbox.benchmark import run_benchmark
 
 Row = tuple[str, float, str, float, bool]
 """Name, measured, "at least" or "at most", goal, reached."""
@@ -29,7 +29,9 @@ def to_rows(found: dict[str, Any]) -> Iterator[Row]:
     ratios = found["ratios"]
     for versus in ("slot_vs_subprocess", "strict_vs_subprocess"):
         for work, row in ratios[versus].items():
-            yield at_least(f"{versus.replace('_', ' ')}, {work} (a bare fork: {row['limit']})", row["ratio"], row["goal"])
+            yield at_least(
+                f"{versus.replace('_', ' ')}, {work} (a bare fork: {row['limit']})", row["ratio"], row["goal"]
+            )
     if "slot_vs_bubblewrap" in ratios:
         yield at_least("slot vs bubblewrap, trivial", **_named(ratios["slot_vs_bubblewrap"]["trivial"]))
     yield at_most("slot, trivial, one after the other, elapsed: 99th percentile over median", **_named(found["tail"]))
@@ -69,7 +71,9 @@ def main() -> None:
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     for name, value, bound, goal, reached in rows:
         sys.stdout.write(f"{'yes' if reached else 'NO ':3}  {value:>9}  {bound} {goal:<6} {name}\n")
-    sys.stdout.write(f"{sum(row[-1] for row in rows)} of {len(rows)} goals reached; load before: {found['load_before']}\n")
+    sys.stdout.write(
+        f"{sum(row[-1] for row in rows)} of {len(rows)} goals reached; load before: {found['load_before']}\n"
+    )
 
 
 if __name__ == "__main__":

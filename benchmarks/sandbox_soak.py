@@ -1,10 +1,10 @@
-"""Many mixed executions in one sandbox, and what they leave: `python benchmarks/sandbox_soak.py [--executions 100000]` prints JSON.
+"""Many mixed executions in one sandbox, and what they leave: `python benchmarks/sandbox_soak.py [--executions 100000]`
+prints JSON.
 
-Counted before and after: processes, descriptors and control groups of this process, mounts of this machine, temporary files, and the
-resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the highest of five readings, each after the
-C library has given back what is free). Counts may differ by idle cells only, memory by 5 %.
-The exit status is 1 when they differ by more.
-"""
+Counted before and after: processes, descriptors and control groups of this process, mounts of this machine, temporary
+files, and the resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the
+highest of five readings, each after the C library has given back what is free). Counts may differ by idle cells only,
+memory by 5 %. The exit status is 1 when they differ by more."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=10.0, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
 SHORT = Limits(wall_s=0.05, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
@@ -31,7 +31,12 @@ SHORT = Limits(wall_s=0.05, memory_bytes=256 << 20, disk_bytes=8 << 20, num_file
 PROGRAMS: list[tuple[str, str, Limits, int]] = [
     # name, code, limits, weight
     ("trivial", "print(sum(range(100)))", LIMITS, 40),
-    ("typical", "import re, json, collections\nprint(json.dumps(collections.Counter(re.findall('[a-z]', 'abc' * 50))))", LIMITS, 20),
+    (
+        "typical",
+        "import re, json, collections\nprint(json.dumps(collections.Counter(re.findall('[a-z]', 'abc' * 50))))",
+        LIMITS,
+        20,
+    ),
     ("numpy", "import numpy as np\nprint(np.linalg.solve(np.eye(9) * 3, np.ones(9)).sum())", LIMITS, 10),
     ("error", "def f(n): return 1 / n\nf(0)", LIMITS, 8),
     ("syntax", "def (", LIMITS, 2),
@@ -40,14 +45,25 @@ PROGRAMS: list[tuple[str, str, Limits, int]] = [
     ("too much output", "while True: print('x' * 4096)", LIMITS, 1),
     (
         "files",
-        "import os\nfor i in range(50): open(str(i), 'w').write('x')\nos.mkdir('d')\nopen('d/e', 'w').close()\nos.chmod('d', 0)",
+        "import os\nfor i in range(50): open(str(i), 'w').write('x')\nos.mkdir('d')\nopen('d/e', "
+        "'w').close()\nos.chmod('d', 0)",
         LIMITS,
         3,
     ),
     ("disk", "while True: open('f', 'ab').write(bytes(1 << 20))", LIMITS, 1),
     ("renamed", "import os\nos.rename('../work', '../gone')", LIMITS, 1),
-    ("daemon", "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(60)\n  os._exit(0)", LIMITS, 3),
-    ("threads", "import threading, time\nfor _ in range(5): threading.Thread(target=time.sleep, args=(0.001,)).start()", LIMITS, 2),
+    (
+        "daemon",
+        "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(60)\n  os._exit(0)",
+        LIMITS,
+        3,
+    ),
+    (
+        "threads",
+        "import threading, time\nfor _ in range(5): threading.Thread(target=time.sleep, args=(0.001,)).start()",
+        LIMITS,
+        2,
+    ),
     ("child", "import subprocess\nprint(subprocess.run(['echo', 'x'], capture_output=True).stdout)", LIMITS, 2),
     ("segfault", "import ctypes\nctypes.string_at(0)", LIMITS, 1),
     ("killed", "import os\nos.kill(os.getpid(), 9)", LIMITS, 1),
@@ -64,7 +80,8 @@ PROGRAMS: list[tuple[str, str, Limits, int]] = [
 
 
 async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, num_slots: int = 2) -> dict[str, Any]:
-    """Run them in a random order and compare before with after. `warm_up` executions come first: then every pool has its size."""
+    """Run them in a random order and compare before with after. `warm_up` executions come first: then every pool has
+    its size."""
     async with LocalSandbox(num_slots=num_slots) as sandbox:
         level = (await sandbox.level()).name
         for kind in PROGRAMS:
@@ -83,8 +100,15 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
             on_the_way.append(_held_bytes())
         elapsed_s, after = time.monotonic() - started, _look()
     closed = _look()
-    # Other cells may be idle than before, at most two per slot: a process, up to two groups (one per hierarchy) and ten descriptors each.
-    room = {"mounts": 0, "temporary_files": 0, "processes": 2 * num_slots, "groups": 4 * num_slots, "descriptors": 20 * num_slots}
+    # Other cells may be idle than before, at most two per slot: a process, up to two groups (one per hierarchy) and ten
+    # descriptors each.
+    room = {
+        "mounts": 0,
+        "temporary_files": 0,
+        "processes": 2 * num_slots,
+        "groups": 4 * num_slots,
+        "descriptors": 20 * num_slots,
+    }
     leaks = {name: [before[name], after[name]] for name, most in room.items() if after[name] > before[name] + most}
     leaks |= {f"{name}_after_close": closed[name] for name in ("processes", "groups") if closed[name]}
     growth = {
@@ -92,7 +116,8 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
         for role in before["rss_bytes"]
         if before["rss_bytes"][role] and role in after["rss_bytes"]
     }
-    # Several readings, since a single one depends on what is under way: the highest of five before, and the highest of the last five.
+    # Several readings, since a single one depends on what is under way: the highest of five before, and the highest of
+    # the last five.
     growth["supervisor"] = round(max(on_the_way[5:]) / max(warmed) - 1, 4)
     return {
         "level": level,
@@ -161,7 +186,9 @@ def _look() -> dict[str, Any]:
             continue
     below: dict[int, int] = {os.getpid(): 0}
     for _ in range(12):  # generations
-        below |= {pid: below[parent] + 1 for pid, (parent, _) in processes.items() if parent in below and pid not in below}
+        below |= {
+            pid: below[parent] + 1 for pid, (parent, _) in processes.items() if parent in below and pid not in below
+        }
     roles = {2: "zygote", 3: "cells"}
     memory: dict[str, list[int]] = {"supervisor": [_held_bytes()]}
     for pid, depth in below.items():
@@ -172,15 +199,20 @@ def _look() -> dict[str, Any]:
     return {
         "processes": len(below) - 1,
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "groups": sum(1 for _ in Path("/sys/fs/cgroup").glob(f"**/turnwise-{os.getpid()}-*")) if os.path.isdir("/sys/fs/cgroup") else 0,
+        "groups": sum(1 for _ in Path("/sys/fs/cgroup").glob(f"**/turnwise-{os.getpid()}-*"))
+        if os.path.isdir("/sys/fs/cgroup")
+        else 0,
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
-        "temporary_files": sum(1 for path in Path("/tmp").iterdir() if path.name.startswith(prefixes) and str(os.getpid()) in path.name),
+        "temporary_files": sum(
+            1 for path in Path("/tmp").iterdir() if path.name.startswith(prefixes) and str(os.getpid()) in path.name
+        ),
         "rss_bytes": {role: round(sum(values) / len(values)) for role, values in memory.items()},
     }
 
 
 def _held_bytes() -> int:
-    """Resident memory of this process without what its allocator has in stock: after a large output that may be two megabytes or none."""
+    """Resident memory of this process without what its allocator has in stock: after a large output that may be two
+    megabytes or none."""
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
@@ -202,7 +234,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slots", type=int, default=2)
     arguments = parser.parse_args()
-    found = asyncio.run(run_soak(arguments.executions, warm_up=arguments.warm_up, seed=arguments.seed, num_slots=arguments.slots))
+    found = asyncio.run(
+        run_soak(arguments.executions, warm_up=arguments.warm_up, seed=arguments.seed, num_slots=arguments.slots)
+    )
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     raise SystemExit(0 if found["ok"] else 1)
 

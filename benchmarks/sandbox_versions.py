@@ -1,8 +1,8 @@
-"""Versions of the sandbox in turns: `python benchmarks/sandbox_versions.py numpy old=/path/to/clone/src new=src [--mode strict]`.
+"""Versions of the sandbox in turns: `python benchmarks/sandbox_versions.py numpy old=/path/to/clone/src new=src [--mode
+strict]`.
 
-Each version runs in a process of its own, all on one processor; in every round each executes the same work. Prints processor
-milliseconds per execution and the median ratio to the first version.
-"""
+Each version runs in a process of its own, all on one processor; in every round each executes the same work. Prints
+processor milliseconds per execution and the median ratio to the first version."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pathlib import Path
 
 async def serve(work: str, mode: str, count: int) -> None:
     """One version: for each line read, run `count` executions and print processor milliseconds of one."""
-    from turnwise.sandbox.benchmark import run_sandbox
-    from turnwise.sandbox.supervisor import LocalSandbox
+    from turnwise_sandbox.benchmark import run_sandbox
+    from turnwise_sandbox.supervisor import LocalSandbox
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     async with LocalSandbox(num_slots=1, mode=mode) as sandbox:  # type: ignore[arg-type]
@@ -36,9 +36,21 @@ def compare(versions: dict[str, Path], work: str, mode: str, count: int, rounds:
     with contextlib.ExitStack() as stack:
         processes = {}
         for name, source in versions.items():
-            command = [sys.executable, __file__, work, f"{name}={source}", "--mode", mode, "--count", str(count), "--serve"]
+            command = [
+                sys.executable,
+                __file__,
+                work,
+                f"{name}={source}",
+                "--mode",
+                mode,
+                "--count",
+                str(count),
+                "--serve",
+            ]
             environment = {**os.environ, "PYTHONPATH": str(source.resolve())}
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
             processes[name] = stack.enter_context(process)
             _answer(process)
         for _ in range(rounds):

@@ -1,4 +1,5 @@
-"""The result table of the Search-R1 recipe: several seeds, with and without masked observations; writes docs/results.md's table.
+"""The result table of the Search-R1 recipe: several seeds, with and without masked observations; writes
+docs/results.md's table.
 
     python benchmarks/search_r1.py [a.b=value ...] [--seeds 0 1 2] [--output runs/benchmark]
 
@@ -57,7 +58,11 @@ def measure(run: Path, seed: int, masked: bool) -> dict[str, Any]:
         "masked": masked,
         "before": rows[names[0]],
         "after": rows[names[-1]],
-        "controls": {name: pool([row for kind, row in rows[name].items() if kind in NEED_SEARCH]) for name in rows if name.count("_") > 1},
+        "controls": {
+            name: pool([row for kind, row in rows[name].items() if kind in NEED_SEARCH])
+            for name in rows
+            if name.count("_") > 1
+        },
         "steps_to_80": halfway,
     }
 
@@ -84,7 +89,12 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
             off = next((v for k, v in r["controls"].items() if "off" in k), float("nan"))
             shuffled = next((v for k, v in r["controls"].items() if "shuffled" in k), float("nan"))
             calls = f"{r['before']['2hop']['tool_calls']:.2f} to {r['after']['2hop']['tool_calls']:.2f}"
-            cells = [share(r["before"]["all"]), share(r["after"]["all"]), share(r["before"]["2hop"]), share(r["after"]["2hop"])]
+            cells = [
+                share(r["before"]["all"]),
+                share(r["after"]["all"]),
+                share(r["before"]["2hop"]),
+                share(r["after"]["2hop"]),
+            ]
             lines.append(f"| {r['seed']} | {' | '.join(cells)} | {calls} | {off:.3f} | {shuffled:.3f} |")
     lines += [
         "",
@@ -96,7 +106,8 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
     for r in results:
         label = "masked" if r["masked"] else "unmasked"
         lines.append(
-            f"| {r['seed']} | {label} | {share(r['after']['all'])} | {share(r['after']['2hop'])} | {r['steps_to_80'] or 'never'} |"
+            f"| {r['seed']} | {label} | {share(r['after']['all'])} | {share(r['after']['2hop'])} | "
+            f"{r['steps_to_80'] or 'never'} |"
         )
     return "\n".join(lines)
 

@@ -2,9 +2,8 @@
 
     python benchmarks/search_world.py [--sizes 1000 10000 100000 1000000]
 
-Each size runs in a process of its own, so that peak memory is its own. Also checks what the figures are worth: the share of the
-oracle's two-hop questions it answers on that corpus.
-"""
+Each size runs in a process of its own, so that peak memory is its own. Also checks what the figures are worth: the
+share of the oracle's two-hop questions it answers on that corpus."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Shared-prefix training against computing every trajectory by itself: tokens computed, seconds per step, gradients, as JSON.
+"""Shared-prefix training against computing every trajectory by itself: tokens computed, seconds per step, gradients, as
+JSON.
 
-    OMP_NUM_THREADS=1 python benchmarks/shared_prefix.py [--share 0.7] [--length 512] [--groups 4] [--size 2M 15M] [--rounds 5]
+    OMP_NUM_THREADS=1 python benchmarks/shared_prefix.py [--share 0.7] [--length 512] [--groups 4] [--size 2M 15M]
+    [--rounds 5]
 
-Groups of `--group-size` trajectories of `--length` tokens whose first `--share` is the same within a group (and, with `--common`, a part
-of that the same in all groups, as a tool prompt is). The rest is sampled and trains. Both sides take whole GRPO steps (forward, loss,
-backward, clipping, AdamW) of the same samples from the same random weights; they take turns within each round, in changing order, and the
-ratio is the median of the rounds' ratios of processor seconds. Gradients are compared in the same run in float64, as
+Groups of `--group-size` trajectories of `--length` tokens whose first `--share` is the same within a group (and, with
+`--common`, a part of that the same in all groups, as a tool prompt is). The rest is sampled and trains. Both sides take
+whole GRPO steps (forward, loss, backward, clipping, AdamW) of the same samples from the same random weights; they take
+turns within each round, in changing order, and the ratio is the median of the rounds' ratios of processor seconds.
+Gradients are compared in the same run in float64, as
 |difference| / |gradient|, with the same samples on the smallest size.
 """
 
@@ -67,12 +70,21 @@ def make_samples(options: argparse.Namespace) -> list[Sample]:
 
 def build(size: str, length: int, dtype: str) -> PreTrainedModel:
     """Random weights."""
-    shape = {**SIZES[size], "head_dim": 32 if size == "2M" else 64, "tie_word_embeddings": True, "max_position_embeddings": length}
+    shape = {
+        **SIZES[size],
+        "head_dim": 32 if size == "2M" else 64,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": length,
+    }
     return build_model("qwen3", {**shape, "num_key_value_heads": 2}, vocab_size=VOCAB, seed=0, dtype=dtype)
 
 
 def take_step(
-    model: PreTrainedModel, optimizer: torch.optim.Optimizer, samples: list[Sample], options: argparse.Namespace, shared: bool
+    model: PreTrainedModel,
+    optimizer: torch.optim.Optimizer,
+    samples: list[Sample],
+    options: argparse.Namespace,
+    shared: bool,
 ) -> dict[str, float]:
     """Seconds and counts of one optimizer step."""
     wall, processor = time.perf_counter(), time.process_time()
@@ -125,8 +137,12 @@ def measure(size: str, samples: list[Sample], options: argparse.Namespace) -> di
         for side in SIDES if round_number % 2 else reversed(SIDES):
             rows[side].append(take_step(model, optimizer, samples, options, SIDES[side]))
     kept = {side: found[1:] for side, found in rows.items()}  # the first round warms up
-    ratios = [alone["processor_seconds"] / shared["processor_seconds"] for alone, shared in zip(*kept.values(), strict=True)]
-    medians = {side: {key: statistics.median(row[key] for row in found) for key in found[0]} for side, found in kept.items()}
+    ratios = [
+        alone["processor_seconds"] / shared["processor_seconds"] for alone, shared in zip(*kept.values(), strict=True)
+    ]
+    medians = {
+        side: {key: statistics.median(row[key] for row in found) for key in found[0]} for side, found in kept.items()
+    }
     return {
         "parameters": num_parameters(model),
         **medians,

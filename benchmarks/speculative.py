@@ -1,12 +1,16 @@
 """Grouped drafting on and off, on this machine, as JSON on standard output.
 
-    OMP_NUM_THREADS=1 python benchmarks/speculative.py [--sizes 2M 20M] [--groups 1 2 8] [--rounds 3] [--new-tokens 96] [--drafts 7]
+    OMP_NUM_THREADS=1 python benchmarks/speculative.py [--sizes 2M 20M] [--groups 1 2 8] [--rounds 3] [--new-tokens 96]
+    [--drafts 7]
 
-Groups of 8 sample with the same seeds, with drafts and without, taking turns; the replies must be equal in every bit. Kinds of text:
+Groups of 8 sample with the same seeds, with drafts and without, taking turns; the replies must be equal in every bit.
+Kinds of text:
 
 - `random`: what random weights write at temperature 1: nothing repeats, so nothing can be gained.
-- `copied`: the model copies its prompt, and at each token goes on elsewhere in it with a chance of some per cent, as members do that
-  quote the same names and results. The head's rows are set so that every token has one likely successor; the arithmetic is the model's.
+- `copied`: the model copies its prompt, and at each token goes on elsewhere in it with a chance of some per cent, as
+members do that
+  quote the same names and results. The head's rows are set so that every token has one likely successor; the arithmetic
+  is the model's.
 - `straggler`: as `copied`, but only one member of each group is left: the tail of a batch.
 
 Ratios are processor seconds without drafts over those with, median over rounds; above 1 drafting is faster.
@@ -43,7 +47,9 @@ def build(size: str, kind: str) -> PreTrainedModel:
     model = build_model("qwen3", shape, vocab_size=VOCABULARY, seed=1)
     if kind != "random":
         draw = torch.Generator().manual_seed(3)
-        embedding = torch.nn.functional.normalize(torch.randn(VOCABULARY, model.config.hidden_size, generator=draw), dim=1)
+        embedding = torch.nn.functional.normalize(
+            torch.randn(VOCABULARY, model.config.hidden_size, generator=draw), dim=1
+        )
         tokens = torch.arange(VOCABULARY)
         following = tokens // PERIOD * PERIOD + (tokens + 1) % PERIOD
         with torch.no_grad():
@@ -61,7 +67,11 @@ def sample(engine: PagedEngine, kind: str, groups: int, new_tokens: int, number:
     async def run(members: range) -> list[Completion]:
         return await asyncio.gather(
             *(
-                engine.generate(to_ids(prompts[g]), SamplingParams(max_tokens=new_tokens, seed=100 * g + m), session=f"{number}.{g}/{m}/0")
+                engine.generate(
+                    to_ids(prompts[g]),
+                    SamplingParams(max_tokens=new_tokens, seed=100 * g + m),
+                    session=f"{number}.{g}/{m}/0",
+                )
                 for g in range(groups)
                 for m in members
             )
@@ -89,7 +99,10 @@ def compare(size: str, kind: str, groups: int, drafts: list[int], rounds: int, n
             seconds[n] += [elapsed] if number else []
         for n in drafts:
             same = zip(replies[0], replies[n], strict=True)
-            if any(a.token_ids.tobytes() + a.logprobs.tobytes() != b.token_ids.tobytes() + b.logprobs.tobytes() for a, b in same):
+            if any(
+                a.token_ids.tobytes() + a.logprobs.tobytes() != b.token_ids.tobytes() + b.logprobs.tobytes()
+                for a, b in same
+            ):
                 raise SystemExit(f"{size} {kind}: {n} drafted tokens changed a reply")
         certainty = float(np.mean(np.exp(np.concatenate([each.logprobs for each in replies[0]]))))
     report: dict[str, Any] = {

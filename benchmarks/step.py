@@ -1,19 +1,20 @@
-"""A whole GRPO step with tools: Turnwise and TRL's `GRPOTrainer` (`tools=`), step by step in turns, as JSON on standard output.
+"""A whole GRPO step with tools: Turnwise and TRL's `GRPOTrainer` (`tools=`), step by step in turns, as JSON on standard
+output.
 
     peers/setup.sh                                  # once: TRL in an environment of its own
     python benchmarks/step.py [--seeds 3] [--steps 8] [--model FOLDER] [--rows 16] [a.b=value ...]
 
-Both sides start from the same weights (random ones after a short warm-up on demonstrations with slips, made here unless `--model` names
-them), see the same questions in the same order, call the same Python functions, are paid by the same function, and take the same kind of
-step (`step.toml`). They run as two processes of which one waits while the other works, so that what else the machine does hits both. The
-first step of each process does not count. `step_side.py` says what the phases are; "ratio" is TRL's seconds over Turnwise's, of the wall
-clock and of the processor (the one to read where other work runs on the machine). Interrupted, it prints the seeds that are finished.
+Both sides start from the same weights (random ones after a short warm-up on demonstrations with slips, made here unless
+`--model` names them), see the same questions in the same order, call the same Python functions, are paid by the same
+function, and take the same kind of step (`step.toml`). They run as two processes of which one waits while the other
+works, so that what else the machine does hits both. The first step of each process does not count. `step_side.py` says
+what the phases are; "ratio" is TRL's seconds over Turnwise's, of the wall clock and of the processor (the one to read
+where other work runs on the machine). Interrupted, it prints the seeds that are finished.
 
-What differs, beyond the code that is compared: the log-probabilities of the sampled tokens come from the sampler here, while TRL takes the
-old ones from the same forward pass as the new ones (equal at one update per batch); TRL's padded rows against packed tokens; where a
-reply calls two tools or writes a malformed call, the texts that go back may differ; `prompts_equal` says whether the token ids of all
-prompts are the same.
-"""
+What differs, beyond the code that is compared: the log-probabilities of the sampled tokens come from the sampler here,
+while TRL takes the old ones from the same forward pass as the new ones (equal at one update per batch); TRL's padded
+rows against packed tokens; where a reply calls two tools or writes a malformed call, the texts that go back may differ;
+`prompts_equal` says whether the token ids of all prompts are the same."""
 
 from __future__ import annotations
 
@@ -51,7 +52,12 @@ class Process:
         environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._errors = log.open("w", encoding="utf-8")
         self._process = subprocess.Popen(
-            COMMANDS[side], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
+            COMMANDS[side],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
         )
         self.ready = self.ask(settings)
 
@@ -105,7 +111,9 @@ def run_seed(seed: int, options: argparse.Namespace, model: str, folder: Path) -
         for step in range(options.steps + 1):
             for side in SIDES if step % 2 else reversed(SIDES):
                 rows[side].append(processes[side].ask({}))
-            seconds = " ".join(f"{side} {rows[side][-1]['seconds']:.1f} s, reward {rows[side][-1]['reward']:.2f};" for side in SIDES)
+            seconds = " ".join(
+                f"{side} {rows[side][-1]['seconds']:.1f} s, reward {rows[side][-1]['reward']:.2f};" for side in SIDES
+            )
             print(f"seed {seed} step {step}: {seconds}", file=sys.stderr, flush=True)
     finally:
         for process in processes.values():
@@ -125,10 +133,19 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kept = {side: [row for run in runs for row in run["rows"][side][1:]] for side in SIDES}
     pairs = list(zip(kept["turnwise"], kept["trl"], strict=True))
     ratios = {key: [trl[key] / ours[key] for ours, trl in pairs] for key in ("seconds", "processor_seconds")}
-    phases = {side: {name: statistics.median(row["phases"][name] for row in rows) for name in PHASES} for side, rows in kept.items()}
+    phases = {
+        side: {name: statistics.median(row["phases"][name] for row in rows) for name in PHASES}
+        for side, rows in kept.items()
+    }
     return {
-        **{f"{key}_per_step": {side: statistics.median(row[key] for row in kept[side]) for side in SIDES} for key in ratios},
-        "ratio": {key: {"median": statistics.median(found), "min": min(found), "max": max(found)} for key, found in ratios.items()},
+        **{
+            f"{key}_per_step": {side: statistics.median(row[key] for row in kept[side]) for side in SIDES}
+            for key in ratios
+        },
+        "ratio": {
+            key: {"median": statistics.median(found), "min": min(found), "max": max(found)}
+            for key, found in ratios.items()
+        },
         "phases": phases,
         "sampled_tokens": {side: statistics.fmean(row["tokens"]["sampled"] for row in kept[side]) for side in SIDES},
         "tool_calls": {side: statistics.fmean(row["tool_calls"] for row in kept[side]) for side in SIDES},
@@ -138,7 +155,8 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def compare_rewards(runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Mean reward over all steps, Turnwise minus TRL per seed: the mean over seeds and its standard error (None with one seed)."""
+    """Mean reward over all steps, Turnwise minus TRL per seed: the mean over seeds and its standard error (None with
+    one seed)."""
     means = [[statistics.fmean(row["reward"] for row in run["rows"][side]) for side in SIDES] for run in runs]
     differences = [ours - theirs for ours, theirs in means]
     error = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else None

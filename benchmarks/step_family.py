@@ -1,7 +1,8 @@
-"""`step_world.py` as a Turnwise environment family: `environment.name = "step_family:Register"`, with this folder on PYTHONPATH.
+"""`step_world.py` as a Turnwise environment family: `environment.name = "step_family:Register"`, with this folder on
+PYTHONPATH.
 
-It does what TRL's loop does, so that both sides play the same episode: a reply without a readable call ends it, malformed calls too.
-"""
+It does what TRL's loop does, so that both sides play the same episode: a reply without a readable call ends it,
+malformed calls too."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from turnwise.core.types import Message, Reward, Scored, StopReason, Task, ToolC
 from turnwise.environments.tool_environment import ToolEnvironment
 
 CHAT_FORMAT = (
-    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within "
-    "<tools></tools> XML tags:\n<tools>\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
+    "function signatures within "
+    "<tools></tools> XML tags:\n<tools>\n</tools>\n\nFor each function call, return a json object with function "
+    "name and arguments within "
     ' XML tags:\n\n{"name": <function-name>, "arguments": <args-json-object>}\n'
 )
 """What the chat format says around the tools; here for its words, which the tokenizer should know."""
@@ -67,7 +70,9 @@ class Demonstrator:
 class Register:
     """Implements `EnvironmentFamily`."""
 
-    def __init__(self, *, seed: int = 0, slip: float = 0.2, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
+    def __init__(
+        self, *, seed: int = 0, slip: float = 0.2, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000
+    ) -> None:
         """`seed` of the questions; `slip` of the demonstrator "naive"."""
         self._seed, self._slip = seed, slip
         self._tool_timeout_s, self._max_observation_chars = tool_timeout_s, max_observation_chars
@@ -80,7 +85,9 @@ class Register:
 
     def build_environment(self) -> Environment:
         """A fresh, single-use environment."""
-        return RegisterEnvironment(tool_timeout_s=self._tool_timeout_s, max_observation_chars=self._max_observation_chars)
+        return RegisterEnvironment(
+            tool_timeout_s=self._tool_timeout_s, max_observation_chars=self._max_observation_chars
+        )
 
     def policy(self, name: str) -> ScriptedPolicy:
         """ "oracle" never slips, "naive" at the family's rate, "random" always."""
@@ -95,7 +102,12 @@ class Register:
 
         specs = [to_tool(function).spec for function in world.TOOLS]
         shown = [
-            json.dumps({"type": "function", "function": {"name": s.name, "description": s.description, "parameters": dict(s.parameters)}})
+            json.dumps(
+                {
+                    "type": "function",
+                    "function": {"name": s.name, "description": s.description, "parameters": dict(s.parameters)},
+                }
+            )
             for s in specs
         ]
         found = [world.SYSTEM, CHAT_FORMAT, *shown] * 20

@@ -1,7 +1,9 @@
-"""What the two processes of `step.py` share: taking turns, and a stopwatch. Standard library only; runs in either environment.
+"""What the two processes of `step.py` share: taking turns, and a stopwatch. Standard library only; runs in either
+environment.
 
-Protocol, one JSON object per line. Standard input: first the settings, then an empty object for every step that may start now; the end
-of the input ends the process. Standard output: first what the side says about itself, then one row per step:
+Protocol, one JSON object per line. Standard input: first the settings, then an empty object for every step that may
+start now; the end of the input ends the process. Standard output: first what the side says about itself, then one row
+per step:
 
     {"step": 1, "seconds": 4.2, "processor_seconds": 4.0, "phases": {"generation": 3.1, ...}, "reward": 0.5,
      "tokens": {"prompt": 19200, "sampled": 2100, ...}}
@@ -23,7 +25,8 @@ from contextlib import contextmanager
 from typing import Any
 
 PHASES = ("generation", "messages", "tools", "reward", "forward", "backward", "optimizer", "other")
-"""generation: sampling. messages: rendering and parsing. tools, reward: inside these functions. forward: log-probabilities and loss.
+"""generation: sampling. messages: rendering and parsing. tools, reward: inside these functions. forward:
+log-probabilities and loss.
 optimizer: clipping and the step. other: the rest of the step's wall time."""
 
 

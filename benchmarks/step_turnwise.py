@@ -49,8 +49,11 @@ class Turns:
         total = time.perf_counter() - self._started
         self._has_turn = False
         seconds = self._watch.seconds
-        # Rollout and update are wholes; what was timed inside them is taken off. Tools run in threads of their own, beside the model.
-        seconds["generation"] = float(values["rollout/seconds"] or 0.0) - seconds["messages"] - seconds["reward"] - seconds["tools"]
+        # Rollout and update are wholes; what was timed inside them is taken off. Tools run in threads of their own,
+        # beside the model.
+        seconds["generation"] = (
+            float(values["rollout/seconds"] or 0.0) - seconds["messages"] - seconds["reward"] - seconds["tools"]
+        )
         seconds["forward"] = float(values["train/seconds"] or 0.0) - seconds["backward"] - seconds["optimizer"]
         self._side.write(
             {
@@ -69,7 +72,8 @@ class Turns:
 
 
 def build(settings: Mapping[str, Any]) -> System:
-    """The system of the settings, its token budget after the longest prompt the same as TRL's `max_completion_length`."""
+    """The system of the settings, its token budget after the longest prompt the same as TRL's
+    `max_completion_length`."""
     config = load_config(
         [Path(settings["recipe"])],
         [

@@ -1,10 +1,11 @@
-"""The world of the step benchmark: a generated register, the tools that read it, questions, and the reward. Standard library only.
+"""The world of the step benchmark: a generated register, the tools that read it, questions, and the reward. Standard
+library only.
 
-Both sides of `benchmarks/step.py` import it: Turnwise through `step_family.py`, TRL through `peers/trl_step.py`. A question takes two
-calls that follow each other: "the `colour` of the `friend` of `bakfol`" asks who the friend is, then for the friend's colour. Every
-entity and value is an opaque word of two syllables. The tools are plain functions with type hints and Google docstrings, of which both
-sides make the same JSON schemas; with them a prompt has about 300 tokens. Only `find` is of use.
-"""
+Both sides of `benchmarks/step.py` import it: Turnwise through `step_family.py`, TRL through `peers/trl_step.py`. A
+question takes two calls that follow each other: "the `colour` of the `friend` of `bakfol`" asks who the friend is, then
+for the friend's colour. Every entity and value is an opaque word of two syllables. The tools are plain functions with
+type hints and Google docstrings, of which both sides make the same JSON schemas; with them a prompt has about 300
+tokens. Only `find` is of use."""
 
 from __future__ import annotations
 
@@ -29,15 +30,25 @@ class Question(TypedDict):
 SYSTEM = "Answer from the register. Find the friend first, then the field of the friend. Reply with one word."
 FIELDS = ("colour", "city", "trade")
 _ENTITIES = tuple(
-    map("".join, product(("ba", "de", "ki", "lo", "mu", "na", "pe", "ri"), ("bak", "den", "fol", "gim", "lur", "mip", "nax", "ros")))
+    map(
+        "".join,
+        product(
+            ("ba", "de", "ki", "lo", "mu", "na", "pe", "ri"), ("bak", "den", "fol", "gim", "lur", "mip", "nax", "ros")
+        ),
+    )
 )
-_VALUES = tuple(map("".join, product(("al", "bel", "cor", "dan"), ("dor", "mar", "wyn", "ton", "vik", "ran", "sk", "lad"))))
+_VALUES = tuple(
+    map("".join, product(("al", "bel", "cor", "dan"), ("dor", "mar", "wyn", "ton", "vik", "ran", "sk", "lad")))
+)
 
 
 def _build_register() -> dict[str, dict[str, str]]:
     random = Random("register")
     return {
-        entity: {"friend": random.choice([e for e in _ENTITIES if e != entity]), **{field: random.choice(_VALUES) for field in FIELDS}}
+        entity: {
+            "friend": random.choice([e for e in _ENTITIES if e != entity]),
+            **{field: random.choice(_VALUES) for field in FIELDS},
+        }
         for entity in _ENTITIES
     }
 
@@ -88,7 +99,11 @@ def compute_reward(replies: Sequence[str], answer: str) -> float:
 
 def build_call(question: Question, results: Sequence[str]) -> dict[str, str]:
     """The arguments of the right call after the results of the calls before it: none yet, or the friend's name."""
-    return {"entity": results[0], "field": question["field"]} if results else {"entity": question["entity"], "field": "friend"}
+    return (
+        {"entity": results[0], "field": question["field"]}
+        if results
+        else {"entity": question["entity"], "field": "friend"}
+    )
 
 
 def build_slip(random: Random, question: Question, results: Sequence[str]) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
     python benchmarks/throughput.py [RECIPE ...] [a.b=value ...]
 
-Measures, interleaved over `ROUNDS` rounds after one that does not count: rollout (sampled tokens per second, and all tokens
-computed), training (tokens forward and backward per second), and seconds per step by phase. As a limit of the same machine in
-the same rounds, a plain packed forward pass over the same trajectories without sampling, tools or bookkeeping: the ratio says
-what the engine's decoding costs on top. Figures depend on what else the machine does; compare ratios.
-"""
+Measures, interleaved over `ROUNDS` rounds after one that does not count: rollout (sampled tokens per second, and all
+tokens computed), training (tokens forward and backward per second), and seconds per step by phase. As a limit of the
+same machine in the same rounds, a plain packed forward pass over the same trajectories without sampling, tools or
+bookkeeping: the ratio says what the engine's decoding costs on top. Figures depend on what else the machine does;
+compare ratios."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def main() -> None:
     for number in range(ROUNDS + 1):
         system.engine.adopt(number + 1)
         tasks = [
-            (f"round{number}/{i}", system.family.task("train", 10_000 + number * 1000 + i)) for i in range(config.rollout.tasks_per_step)
+            (f"round{number}/{i}", system.family.task("train", 10_000 + number * 1000 + i))
+            for i in range(config.rollout.tasks_per_step)
         ]
         set_threads(config.engine.num_threads)
         computed = system.engine.num_computed_tokens
@@ -71,7 +72,13 @@ def main() -> None:
         set_threads(config.train.num_threads)
         started = time.perf_counter()
         run_policy_step(
-            system.model, optimizer, samples, loss=loss, lr=1e-9, max_grad_norm=1.0, micro_batch_tokens=config.train.micro_batch_tokens
+            system.model,
+            optimizer,
+            samples,
+            loss=loss,
+            lr=1e-9,
+            max_grad_norm=1.0,
+            micro_batch_tokens=config.train.micro_batch_tokens,
         )
         train_s = time.perf_counter() - started
         rows.append(

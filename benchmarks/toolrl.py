@@ -1,11 +1,12 @@
-"""The result table of the ToolRL recipe: several seeds, fine-grained against coarse reward; writes docs/results.md's table.
+"""The result table of the ToolRL recipe: several seeds, fine-grained against coarse reward; writes docs/results.md's
+table.
 
     python benchmarks/toolrl.py [a.b=value ...] [--seeds 0 1 2] [--granularities fine coarse] [--output runs/benchmark]
 
-Trains `recipes/toolrl/tiny.toml` once per seed and granularity; the first granularity of a seed makes its warm-up, the others start from
-the same checkpoint. Prints two Markdown
-tables: exact calls by kind of request, and how fast each reward got there. Every number comes from the run folders, which are kept.
-"""
+Trains `recipes/toolrl/tiny.toml` once per seed and granularity; the first granularity of a seed makes its warm-up, the
+others start from the same checkpoint. Prints two Markdown
+tables: exact calls by kind of request, and how fast each reward got there. Every number comes from the run folders,
+which are kept."""
 
 from __future__ import annotations
 
@@ -87,14 +88,18 @@ def to_markdown(results: list[dict[str, Any]]) -> str:
             rows = result[policy]
             taken = [f"{result['controls'][name]:.3f}" if policy == "after" else "" for name in controls]
             row = rows["all"]
-            cells = [f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]", *(f"{rows[kind]['success']:.3f}" for kind in KINDS)]
+            cells = [
+                f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]",
+                *(f"{rows[kind]['success']:.3f}" for kind in KINDS),
+            ]
             label = f"{policy} RL"
             lines.append(f"| {result['seed']} | {result['granularity']} | {label} | {' | '.join([*cells, *taken])} |")
     lines += [
         "",
         "\\* exact calls on the requests that take a call",
         "",
-        f"| seed | reward | steps to {TARGET:.0%} training success (mean of {WINDOW}) | mean training success over all steps |",
+        f"| seed | reward | steps to {TARGET:.0%} training success (mean of {WINDOW}) | mean training success over "
+        "all steps |",
         "|---|---|---|---|",
     ]
     for result in results:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, ToolCall, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Sandbox
 from turnwise.tools.sandboxed import SandboxTools
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Sandbox
 
 
 class Coding(ToolEnvironment):

@@ -1,8 +1,9 @@
 """Random multi-turn batches for comparing implementations: plain arrays, the same for every reader of a seed.
 
-A batch is padded `[B, T]` as the peers want it, with spans as Turnwise wants it. Rows are responses: a sampled turn, then an
-observation, then the next turn, ... A masked turn was sampled but must not train, so its tokens count as context. What lies at
-masked positions (values, log-probabilities) is random too: whoever reads it gets a different answer.
+A batch is padded `[B, T]` as the peers want it, with spans as Turnwise wants it. Rows are responses: a sampled turn,
+then an observation, then the next turn, ... A masked turn was sampled but must not train, so its tokens count as
+context. What lies at masked positions (values, log-probabilities) is random too: whoever reads it gets a different
+answer.
 
 Knows numpy only; neither Turnwise nor a peer.
 """
@@ -67,13 +68,15 @@ class Batch:
 
 
 def squared_mass(batch: Batch) -> Array:
-    """`[B, T]`: a sum of squared probabilities that fits the old log-probabilities: the sampled token's square, and at most the rest's."""
+    """`[B, T]`: a sum of squared probabilities that fits the old log-probabilities: the sampled token's square, and at
+    most the rest's."""
     probability = np.exp(batch.old_logprobs)
     return probability**2 + (1 - probability) ** 2 * batch.entropy / 2
 
 
 def token_rewards(batch: Batch, *, turn_rewards: bool) -> Array:
-    """`[B, T]`: the outcome at the last token that trains, and each turn's reward at its last token if `turn_rewards`."""
+    """`[B, T]`: the outcome at the last token that trains, and each turn's reward at its last token if
+    `turn_rewards`."""
     found = np.zeros_like(batch.mask)
     for row in range(len(batch.group)):
         found[row, np.flatnonzero(batch.mask[row])[-1]] += batch.reward[row]
@@ -138,7 +141,8 @@ def make_batch(seed: int, group_sizes: tuple[int, ...], *, max_turns: int = 4, n
 
 
 def make_extreme(batch: Batch) -> Batch:
-    """The batch with every fifth position 60 nats less likely under the policy, and the next one under the old policy."""
+    """The batch with every fifth position 60 nats less likely under the policy, and the next one under the old
+    policy."""
     position = np.arange(batch.mask.size).reshape(batch.mask.shape) % 5
     return replace(
         batch,

@@ -3,9 +3,8 @@
     .venv-peers/bin/python -m peers.make_golden            writes both files
     .venv-peers/bin/python -m peers.make_golden --check    recomputes and compares with the committed files
 
-The manifest names, per case, the peer, its version, the function, its options, the batch and the arrays it gave. Arrays lie in the
-npz as `<case>:<output>`, the batches' as `batch/<name>:<field>`.
-"""
+The manifest names, per case, the peer, its version, the function, its options, the batch and the arrays it gave. Arrays
+lie in the npz as `<case>:<output>`, the batches' as `batch/<name>:<field>`."""
 
 from __future__ import annotations
 
@@ -62,14 +61,18 @@ def compare(arrays: dict[str, NDArray[np.generic]], manifest: dict[str, object],
     with np.load(folder / "golden.npz", allow_pickle=False) as file:
         committed = {key: file[key] for key in file.files}
     known = json.loads((folder / "golden.json").read_text())
-    found = [f"{key}: only {'recomputed' if key in arrays else 'committed'}" for key in arrays.keys() ^ committed.keys()]
+    found = [
+        f"{key}: only {'recomputed' if key in arrays else 'committed'}" for key in arrays.keys() ^ committed.keys()
+    ]
     if known["cases"] != json.loads(json.dumps(manifest["cases"])):
         found.append("golden.json: cases differ")
     for peer in PEERS:
         if known["versions"][peer] != manifest["versions"][peer]:  # type: ignore[index]
             found.append(f"{peer}: committed numbers are of {known['versions'][peer]}")
     for key in arrays.keys() & committed.keys():
-        if arrays[key].shape != committed[key].shape or not np.allclose(arrays[key], committed[key], rtol=1e-9, atol=1e-12):
+        if arrays[key].shape != committed[key].shape or not np.allclose(
+            arrays[key], committed[key], rtol=1e-9, atol=1e-12
+        ):
             found.append(f"{key}: numbers differ")
     return sorted(found)
 

@@ -1,8 +1,7 @@
 """Calls TRL's trainers' arithmetic without a model, and its rewards. Runs in .venv-peers only.
 
-A trainer object is made without its constructor and given exactly what the two methods read: log-probabilities come from the batch
-instead of a forward pass, completions and rewards from the batch instead of generation.
-"""
+A trainer object is made without its constructor and given exactly what the two methods read: log-probabilities come
+from the batch instead of a forward pass, completions and rewards from the batch instead of generation."""
 
 from __future__ import annotations
 
@@ -102,8 +101,11 @@ def _arguments(**options: object) -> SimpleNamespace:
     return SimpleNamespace(**{**defaults, **options})
 
 
-def _generated(batch: Batch, rows: np.ndarray, kind: type, rewards: torch.Tensor, **attributes: object) -> Mapping[str, torch.Tensor]:
-    """The method that scores completions and computes advantages, on completions of the batch (`rows` in this order)."""
+def _generated(
+    batch: Batch, rows: np.ndarray, kind: type, rewards: torch.Tensor, **attributes: object
+) -> Mapping[str, torch.Tensor]:
+    """The method that scores completions and computes advantages, on completions of the batch (`rows` in this
+    order)."""
     lengths = [int(length) for length in batch.length[rows]]
     completions = [[5] * length for length in lengths]
     masks = [batch.mask[row, :length].tolist() for row, length in zip(rows, lengths, strict=True)]
@@ -132,13 +134,23 @@ def _generated(batch: Batch, rows: np.ndarray, kind: type, rewards: torch.Tensor
         "reward_weights": torch.ones(rewards.shape[1]),
         "reward_funcs": names,
         "reward_func_names": names,
-        "_logs": {"prompt": [], "completion": [], "rewards": defaultdict(list), "advantages": [], "extra": defaultdict(list)},
+        "_logs": {
+            "prompt": [],
+            "completion": [],
+            "rewards": defaultdict(list),
+            "advantages": [],
+            "extra": defaultdict(list),
+        },
         "_pending_extra_logs": {},
         "_pending_metrics": {},
         "log_multimodal": False,
         "_generate": lambda _: generated,
         "_calculate_rewards": lambda *_: rewards.clone(),
-        "_get_per_token_logps_and_entropies": lambda model, *_, **__: (reference if model == "reference" else old, None, None),
+        "_get_per_token_logps_and_entropies": lambda model, *_, **__: (
+            reference if model == "reference" else old,
+            None,
+            None,
+        ),
     }
     trainer = _trainer(kind, **{**defaults, **attributes})
     found: Mapping[str, torch.Tensor] = trainer._generate_and_score_completions([{"prompt": "p"} for _ in rows])  # type: ignore[attr-defined]
@@ -170,7 +182,9 @@ def _advantages(batch: Batch) -> Iterator[Case]:
             name=f"trl/advantage/{name}",
             function=f"{kind.__module__}.{kind.__name__}._generate_and_score_completions",
             batch="equal",
-            options={key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in options.items()},
+            options={
+                key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in options.items()
+            },
             inputs={"unscored_row": int(rows[1])} if rewards is unscored else {},
             outputs={"advantages": to_numpy(found)[back]},
         )
@@ -181,7 +195,11 @@ def _loss(batch: Batch, kind: type, attributes: Mapping[str, object], *, by_toke
     logprobs = to_torch(batch.policy_logprobs).requires_grad_()
     seen = (torch.arange(logprobs.shape[1]) < to_torch(batch.length)[:, None]).to(torch.float64)
     mask = to_torch(batch.mask)
-    trainer = _trainer(kind, _get_per_token_logps_and_entropies=lambda *_, **__: (logprobs, to_torch(batch.entropy), None), **attributes)
+    trainer = _trainer(
+        kind,
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logprobs, to_torch(batch.entropy), None),
+        **attributes,
+    )
     inputs = {
         "prompt_ids": torch.zeros(len(mask), 2),
         "prompt_mask": torch.ones(len(mask), 2),
@@ -216,7 +234,13 @@ def _losses(batch: Batch) -> Iterator[Case]:
         ("gmpo", GMPOTrainer, False, {"epsilon_low": 0.1, "epsilon_high": 0.1}, {}),
         ("opsm", GRPOTrainer, False, {"loss_type": "dapo", "off_policy_mask_threshold": 0.1}, {}),
         ("kl_in_loss", GRPOTrainer, True, {"loss_type": "dapo", "beta": REFERENCE_BETA}, {}),
-        ("kl_unbiased", GRPOTrainer, True, {"loss_type": "dapo", "beta": REFERENCE_BETA}, {"use_bias_correction_kl": True}),
+        (
+            "kl_unbiased",
+            GRPOTrainer,
+            True,
+            {"loss_type": "dapo", "beta": REFERENCE_BETA},
+            {"use_bias_correction_kl": True},
+        ),
         ("entropy_bonus", GRPOTrainer, True, {"loss_type": "dapo", **bonus}, {}),
         ("rloo", RLOOTrainer, False, {}, {}),
     ]
@@ -262,7 +286,11 @@ def _mismatch_ratios(batch: Batch) -> Iterator[Case]:
 def _sequence_masks(batch: Batch) -> Iterator[Case]:
     mask = to_torch(batch.mask)
     kept = GRPOTrainer.get_off_policy_mask(
-        to_torch(batch.advantages)[:, None], to_torch(batch.policy_logprobs), to_torch(batch.behavior_logprobs), mask, 0.1
+        to_torch(batch.advantages)[:, None],
+        to_torch(batch.policy_logprobs),
+        to_torch(batch.behavior_logprobs),
+        mask,
+        0.1,
     )
     yield Case(
         name="trl/opsm",
@@ -292,7 +320,10 @@ def _preferences(batch: Batch) -> Iterator[Case]:
         chosen = np.arange(0, len(mask) - 1, 2)
         # AOT sorts its batch; of one pair at a time it is the conservative DPO.
         calls = [chosen] if loss_type != "aot" else [chosen[index : index + 1] for index in range(len(chosen))]
-        losses = [_preference(batch, logprobs, mask, rows, loss_type=loss_type, beta=beta, smoothing=smoothing) for rows in calls]
+        losses = [
+            _preference(batch, logprobs, mask, rows, loss_type=loss_type, beta=beta, smoothing=smoothing)
+            for rows in calls
+        ]
         value = torch.stack(losses).mean()
         yield Case(
             name=f"trl/preference/{name}",
@@ -304,7 +335,14 @@ def _preferences(batch: Batch) -> Iterator[Case]:
 
 
 def _preference(
-    batch: Batch, logprobs: torch.Tensor, mask: np.ndarray, chosen: np.ndarray, *, loss_type: str, beta: float, smoothing: float
+    batch: Batch,
+    logprobs: torch.Tensor,
+    mask: np.ndarray,
+    chosen: np.ndarray,
+    *,
+    loss_type: str,
+    beta: float,
+    smoothing: float,
 ) -> torch.Tensor:
     rows = np.concatenate([chosen, chosen + 1])
     where = to_torch(mask[rows])

@@ -1,11 +1,11 @@
-"""TRL's side of `benchmarks/step.py`: `GRPOTrainer` with `tools=`, on CPU, step by step, in the protocol of `benchmarks/step_side.py`.
+"""TRL's side of `benchmarks/step.py`: `GRPOTrainer` with `tools=`, on CPU, step by step, in the protocol of
+`benchmarks/step_side.py`.
 
     PYTHONPATH=benchmarks .venv-peers/bin/python peers/trl_step.py
 
-Settings: `model` (a Hugging Face folder), `recipe` (the TOML both sides read), `seed`, `steps`, `max_completion_tokens` (after the prompt,
-tool answers included), `rows` (sequences per forward and backward pass).
-The tokenizer gets TRL's own template for Qwen3, and `<|im_end|>` as its end token, as Qwen3's has it.
-"""
+Settings: `model` (a Hugging Face folder), `recipe` (the TOML both sides read), `seed`, `steps`, `max_completion_tokens`
+(after the prompt, tool answers included), `rows` (sequences per forward and backward pass). The tokenizer gets TRL's
+own template for Qwen3, and `<|im_end|>` as its end token, as Qwen3's has it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def build_tools(watch: Stopwatch) -> list[Callable[..., object]]:
-    """The world's functions without the type they return, which would stand in the prompt: Turnwise shows parameters only."""
+    """The world's functions without the type they return, which would stand in the prompt: Turnwise shows parameters
+    only."""
     tools = [watch.timed(function, "tools") for function in step_world.TOOLS]
     for tool in tools:
         tool.__annotations__ = {name: hint for name, hint in tool.__annotations__.items() if name != "return"}
@@ -70,12 +71,16 @@ def build_dataset(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> Dat
         step_world.build_question(1000 + settings["seed"], index)
         for index in range(settings["steps"] * recipe["rollout"]["tasks_per_step"])
     ]
-    prompts = [[{"role": "system", "content": step_world.SYSTEM}, {"role": "user", "content": question["text"]}] for question in questions]
+    prompts = [
+        [{"role": "system", "content": step_world.SYSTEM}, {"role": "user", "content": question["text"]}]
+        for question in questions
+    ]
     return Dataset.from_dict({"prompt": prompts, "answer": [question["answer"] for question in questions]})
 
 
 def build_arguments(recipe: Mapping[str, Any], settings: Mapping[str, Any], output: str) -> GRPOConfig:
-    """The recipe in TRL's names. Everything that would slow TRL down for nothing on a CPU (checkpointing of activations) is off."""
+    """The recipe in TRL's names. Everything that would slow TRL down for nothing on a CPU (checkpointing of
+    activations) is off."""
     rollout, train = recipe["rollout"], recipe["train"]
     batch = rollout["tasks_per_step"] * rollout["group_size"]
     rows = settings["rows"]
@@ -119,8 +124,13 @@ def run(side: Side, settings: Mapping[str, Any], output: str) -> None:
 
     def reward(prompts: list[Any], completions: list[Any], answer: list[str], **_: Any) -> list[float]:
         with watch.phase("reward"):
-            replies = [[m["content"] for m in messages if m["role"] == "assistant" and m.get("content")] for messages in completions]
-            finished = [messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls") for messages in completions]
+            replies = [
+                [m["content"] for m in messages if m["role"] == "assistant" and m.get("content")]
+                for messages in completions
+            ]
+            finished = [
+                messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls") for messages in completions
+            ]
             judged = zip(replies, finished, answer, strict=True)
             rewards = [step_world.compute_reward(texts if done else (), right) for texts, done, right in judged]
         turns.row["reward"] = sum(rewards) / len(rewards)
@@ -143,8 +153,13 @@ def run(side: Side, settings: Mapping[str, Any], output: str) -> None:
             outputs = generate(prompts)
         prompt_ids, completion_ids, tool_mask, completions = outputs[:4]
         sampled = sum(map(sum, tool_mask))
-        turns.row["tokens"] = {"context": sum(map(len, prompt_ids)) + sum(map(len, completion_ids)) - sampled, "sampled": sampled}
-        turns.row["tool_calls"] = sum(m["role"] == "tool" for messages in completions for m in messages) / len(completions)
+        turns.row["tokens"] = {
+            "context": sum(map(len, prompt_ids)) + sum(map(len, completion_ids)) - sampled,
+            "sampled": sampled,
+        }
+        turns.row["tool_calls"] = sum(m["role"] == "tool" for messages in completions for m in messages) / len(
+            completions
+        )
         return outputs
 
     trainer._generate = count_tokens

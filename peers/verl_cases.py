@@ -52,7 +52,9 @@ def _group_advantages(batches: Mapping[str, Batch]) -> Iterator[Case]:
         rewards, mask = to_torch(token_rewards(batch, turn_rewards=False)), to_torch(batch.mask)
         advantages, _ = getattr(core_algos, function)(rewards, mask, batch.group, **options)
         outputs = {"advantages": to_numpy(advantages)}
-        yield Case(name=f"verl/{name}", function=f"{CORE}.{function}", batch=batch_name, options=options, outputs=outputs)
+        yield Case(
+            name=f"verl/{name}", function=f"{CORE}.{function}", batch=batch_name, options=options, outputs=outputs
+        )
     yield from _group_advantages_with_more(batches["equal"])
 
 
@@ -67,14 +69,22 @@ def _token_baselines(batch: Batch) -> Iterator[Case]:
             to_torch(squared_mass(batch)),
         )
         outputs = {"advantages": to_numpy(advantages)}
-        yield Case(name=f"verl/otb/{name}", function=f"{CORE}.{function}", batch="ragged", options={"rewards": name}, outputs=outputs)
+        yield Case(
+            name=f"verl/otb/{name}",
+            function=f"{CORE}.{function}",
+            batch="ragged",
+            options={"rewards": name},
+            outputs=outputs,
+        )
 
 
 def _group_advantages_with_more(batch: Batch) -> Iterator[Case]:
     rewards, mask = to_torch(token_rewards(batch, turn_rewards=False)), to_torch(batch.mask)
     for by_std in (True, False):
         options = {"norm_adv_by_std_in_grpo": by_std}
-        advantages, _ = core_algos.compute_grpo_passk_outcome_advantage(rewards, mask, batch.group, config=AlgoConfig(**options))
+        advantages, _ = core_algos.compute_grpo_passk_outcome_advantage(
+            rewards, mask, batch.group, config=AlgoConfig(**options)
+        )
         yield Case(
             name=f"verl/pass_at_k/{'std' if by_std else 'no_std'}",
             function=f"{CORE}.compute_grpo_passk_outcome_advantage",
@@ -97,7 +107,10 @@ def _group_advantages_with_more(batch: Batch) -> Iterator[Case]:
         batch.group,
         config={"gdpo_reward_keys": keys, "gdpo_reward_weights": weights},
         non_tensor_batch={key: batch.parts[:, index] for index, key in enumerate(keys)},
-        batch={"prompts": torch.zeros(len(mask), 3), "attention_mask": torch.ones(len(mask), 3 + mask.shape[1], dtype=torch.long)},
+        batch={
+            "prompts": torch.zeros(len(mask), 3),
+            "attention_mask": torch.ones(len(mask), 3 + mask.shape[1], dtype=torch.long),
+        },
     )
     yield Case(
         name="verl/gdpo_two_rewards",
@@ -113,7 +126,9 @@ def _token_advantages(batch: Batch) -> Iterator[Case]:
     seen = torch.arange(mask.shape[1]) < to_torch(batch.length)[:, None]
     for gamma, lam in ((1.0, 1.0), (0.9, 0.8), (0.9, 0.0)):
         for over, where in (("actions", mask), ("observations", seen.to(torch.float64))):
-            advantages, returns = core_algos.compute_gae_advantage_return(rewards, to_torch(batch.values), where, gamma, lam)
+            advantages, returns = core_algos.compute_gae_advantage_return(
+                rewards, to_torch(batch.values), where, gamma, lam
+            )
             yield Case(
                 name=f"verl/gae_over_{over}/{gamma}_{lam}",
                 function=f"{CORE}.compute_gae_advantage_return",
@@ -140,8 +155,18 @@ POLICY_LOSSES: tuple[tuple[str, str, str, dict[str, object]], ...] = (
     ("vanilla", "ppo", "token", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": NO_DUAL_CLIP}),
     ("vanilla", "clip_higher", "token", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": NO_DUAL_CLIP}),
     ("vanilla", "dual_clip", "token", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 1.5}),
-    ("dppo_tv", "dppo_tv", "token", {"clip_ratio": 0.05, "clip_ratio_low": 0.05, "clip_ratio_high": 0.05, "clip_ratio_c": 1.6}),
-    ("dppo_kl", "dppo_kl", "token", {"clip_ratio": 0.01, "clip_ratio_low": 0.01, "clip_ratio_high": 0.01, "clip_ratio_c": 1.6}),
+    (
+        "dppo_tv",
+        "dppo_tv",
+        "token",
+        {"clip_ratio": 0.05, "clip_ratio_low": 0.05, "clip_ratio_high": 0.05, "clip_ratio_c": 1.6},
+    ),
+    (
+        "dppo_kl",
+        "dppo_kl",
+        "token",
+        {"clip_ratio": 0.01, "clip_ratio_low": 0.01, "clip_ratio_high": 0.01, "clip_ratio_c": 1.6},
+    ),
     ("gspo", "gspo", "row", {"clip_ratio_low": 0.03, "clip_ratio_high": 0.04}),
     ("gspo", "gspo_token", "token", {"clip_ratio_low": 0.03, "clip_ratio_high": 0.04}),
     ("sapo", "sapo", "token", {"tau_pos": 1.0, "tau_neg": 1.05}),
@@ -170,14 +195,17 @@ BOUNDED_LOSSES = ("ppo", "dual_clip", "sapo", "cispo")
 
 
 def _policy_losses(batch: Batch, batch_name: str) -> Iterator[Case]:
-    """Per call: the token mean and its gradient; and each token's loss, read off as the gradient of the token sum with respect to
-    the correction weights, which multiply it (`geo_mean` averages them and `sapo` fixes its aggregation: there it means less)."""
+    """Per call: the token mean and its gradient; and each token's loss, read off as the gradient of the token sum with
+    respect to the correction weights, which multiply it (`geo_mean` averages them and `sapo` fixes its aggregation:
+    there it means less)."""
     mask, old = to_torch(batch.mask), to_torch(batch.old_logprobs)
     for verl_name, name, level, options in POLICY_LOSSES:
         if batch_name == "extreme" and name not in BOUNDED_LOSSES:
             continue
         function = core_algos.get_policy_loss_fn(verl_name)
-        advantages = to_torch(batch.token_advantages if level == "token" else np.repeat(batch.advantages[:, None], mask.shape[1], 1))
+        advantages = to_torch(
+            batch.token_advantages if level == "token" else np.repeat(batch.advantages[:, None], mask.shape[1], 1)
+        )
         logprobs = to_torch(batch.policy_logprobs).requires_grad_()
         arguments = {"advantages": advantages, "response_mask": mask, "config": _actor_config(options)}
         value, _ = function(old_log_prob=old, log_prob=logprobs, loss_agg_mode="token-mean", **arguments)
@@ -186,7 +214,11 @@ def _policy_losses(batch: Batch, batch_name: str) -> Iterator[Case]:
         if verl_name not in ("geo_mean", "sapo"):
             ones = torch.ones_like(mask, requires_grad=True)
             total, _ = function(
-                old_log_prob=old, log_prob=logprobs.detach(), loss_agg_mode="token-sum", rollout_is_weights=ones, **arguments
+                old_log_prob=old,
+                log_prob=logprobs.detach(),
+                loss_agg_mode="token-sum",
+                rollout_is_weights=ones,
+                **arguments,
             )
             outputs["losses"] = to_numpy(torch.autograd.grad(total, ones)[0])
         path, prefix = f"{CORE}.{function.__name__}", "loss" if batch_name == "ragged" else f"loss_{batch_name}"
@@ -295,7 +327,9 @@ def _corrections(batch: Batch) -> Iterator[Case]:
 
 def _critic(batch: Batch) -> Iterator[Case]:
     values = to_torch(batch.new_values).requires_grad_()
-    value, _ = core_algos.compute_value_loss(values, to_torch(batch.returns), to_torch(batch.values), to_torch(batch.mask), 0.5)
+    value, _ = core_algos.compute_value_loss(
+        values, to_torch(batch.returns), to_torch(batch.values), to_torch(batch.mask), 0.5
+    )
     yield Case(
         name="verl/value_loss",
         function=f"{CORE}.compute_value_loss",
@@ -328,7 +362,10 @@ TOOL_CALLS: list[tuple[list[dict[str, object]], list[dict[str, object]]]] = [
     ([_WEATHER], [_MAIL]),
     ([_WEATHER], []),
     ([{"name": "now", "parameters": {}}], [{"name": "now", "parameters": {"zone": 1}}]),
-    ([{"name": "now", "parameters": {}}, _MAIL], [{"name": "now", "parameters": {}}, {"name": "mail", "parameters": {"to": "bob"}}]),
+    (
+        [{"name": "now", "parameters": {}}, _MAIL],
+        [{"name": "now", "parameters": {}}, {"name": "mail", "parameters": {"to": "bob"}}],
+    ),
 ]
 
 _THINK, _CALL, _RESPONSE = "<think>so</think>", "<tool_call>\n{}\n</tool_call>", "<response>done</response>"
@@ -345,7 +382,8 @@ FORMATS: list[tuple[str, str]] = [
     (_CALL, _CALL),
     (f"{_THINK}\n{_THINK}\n{_CALL}", _CALL),
 ]
-"""Reply, and a gold answer with the sections that are wanted. In the last, a section comes twice that the peer does not count."""
+"""Reply, and a gold answer with the sections that are wanted. In the last, a section comes twice that the peer does not
+count."""
 
 
 def _rewards() -> Iterator[Case]:
@@ -356,7 +394,10 @@ def _rewards() -> Iterator[Case]:
         inputs={"answers": ANSWERS},
         outputs={"rewards": np.array([float(search_r1_like_qa_em.em_check(*answer)) for answer in ANSWERS])},
     )
-    formats = [rlla.customize_format_reward_func([[{"content": reply}]], [gold], 0, 1.0, 0.0, False)[0] for reply, gold in FORMATS]
+    formats = [
+        rlla.customize_format_reward_func([[{"content": reply}]], [gold], 0, 1.0, 0.0, False)[0]
+        for reply, gold in FORMATS
+    ]
     yield Case(
         name="verl/reward/format",
         function="verl.utils.reward_score.rlla.customize_format_reward_func",

@@ -1,38 +1,43 @@
-"""vLLM on the tokens of `benchmarks/engine.py`: one process, measured as often as it is asked, so that engines can take turns.
+"""vLLM on the tokens of `benchmarks/engine.py`: one process, measured as often as it is asked, so that engines can take
+turns.
 
     .venv-vllm/bin/python peers/vllm_decode.py < requests > answers
 
-One JSON object per line on standard input and output; whatever vLLM prints goes to standard error. The first line starts the engine:
+One JSON object per line on standard input and output; whatever vLLM prints goes to standard error. The first line
+starts the engine:
 
-    {"mode": "offline" | "http", "model": FOLDER, "max_context": 1024, "max_sequences": 256, "threads": 1, "cache_gib": 2}
+    {"mode": "offline" | "http", "model": FOLDER, "max_context": 1024, "max_sequences": 256, "threads": 1, "cache_gib":
+    2}
 
-and is answered with `{"ready": true, "version": ..., "start_s": ...}`. FOLDER is a Hugging Face directory: `config.json`, the weights and,
-where there is one, a tokenizer. More `threads` than idle cores make vLLM many times slower: they wait by spinning. Further keys: `bind`
-("nobind"; vLLM's own is "auto", which keeps a core back and so uses one of two whatever `threads` says), `dtype` ("float32"),
-`prefix_caching` (true), `block_size` (only whole blocks are found again; vLLM's own is 128 tokens on a CPU, where it must be a multiple of
-32), `random_weights` (false; true draws weights instead of reading them, then FOLDER needs none). Every further line is one measurement,
-answered with one line:
+and is answered with `{"ready": true, "version": ..., "start_s": ...}`. FOLDER is a Hugging Face directory:
+`config.json`, the weights and, where there is one, a tokenizer. More `threads` than idle cores make vLLM many times
+slower: they wait by spinning. Further keys: `bind` ("nobind"; vLLM's own is "auto", which keeps a core back and so uses
+one of two whatever `threads` says), `dtype` ("float32"), `prefix_caching` (true), `block_size` (only whole blocks are
+found again; vLLM's own is 128 tokens on a CPU, where it must be a multiple of 32), `random_weights` (false; true draws
+weights instead of reading them, then FOLDER needs none). Every further line is one measurement, answered with one line:
 
     {"kind": "decode", "prompts": [[1, 2, ...], ...], "max_tokens": 64, "temperature": 1.0, "return_replies": false}
     -> {"seconds": 2.1, "processor_s": 3.9, "sampled_tokens": 4096, "tokens_per_s": 1950.2}
 
-    {"kind": "turns", "prompts": [[...], ...], "observations": [[[...], ...], ...], "max_tokens": 16, "temperature": 1.0}
-    -> {"seconds": 9.8, "processor_s": 15.2, "turn_seconds": [...], "sampled_tokens": 10240, "tokens_per_s": ..., "unique_tokens": ...,
+    {"kind": "turns", "prompts": [[...], ...], "observations": [[[...], ...], ...], "max_tokens": 16, "temperature":
+    1.0}
+    -> {"seconds": 9.8, "processor_s": 15.2, "turn_seconds": [...], "sampled_tokens": 10240, "tokens_per_s": ...,
+    "unique_tokens": ...,
         "prompt_tokens": ..., "cached_tokens": ..., "computed_per_unique": ...}
 
-`decode` is one batch, single turn. `turns` plays trajectories side by side, each at its own pace: `observations[i][t]` are the token ids
-that trajectory i is given after reply t (one list for each turn but the last); the next request holds the whole history, as clients of
-such a server send it. With `return_replies` the answer to "decode" holds `replies`, the token ids: a client that makes up observations as
-it goes plays turns as one "decode" after another. End tokens are ignored: every reply has exactly `max_tokens` tokens, so that all
-engines do the same work. `processor_s` is processor time of this process and of vLLM's. `unique_tokens` counts every token of every
-trajectory once, and once for all what several prompts start with; `computed_per_unique` is null where the server does not say what it
-took from its cache. With "http" both go over HTTP to a server on the loopback address (`/v1/completions`, token ids in and out); with
-"offline" both use the library in this process, the turns in lockstep.
-Errors are answered as {"error": TEXT}; the process goes on.
+`decode` is one batch, single turn. `turns` plays trajectories side by side, each at its own pace: `observations[i][t]`
+are the token ids that trajectory i is given after reply t (one list for each turn but the last); the next request holds
+the whole history, as clients of such a server send it. With `return_replies` the answer to "decode" holds `replies`,
+the token ids: a client that makes up observations as it goes plays turns as one "decode" after another. End tokens are
+ignored: every reply has exactly `max_tokens` tokens, so that all engines do the same work. `processor_s` is processor
+time of this process and of vLLM's. `unique_tokens` counts every token of every trajectory once, and once for all what
+several prompts start with; `computed_per_unique` is null where the server does not say what it took from its cache.
+With "http" both go over HTTP to a server on the loopback address (`/v1/completions`, token ids in and out); with
+"offline" both use the library in this process, the turns in lockstep. Errors are answered as {"error": TEXT}; the
+process goes on.
 
-Requests carry no seed, the engine has one: version 0.32 on a CPU dies of a seeded request whose prompt is computed in parts ("CPU
-Generator does not use offset"), and draws seeded requests one by one.
-"""
+Requests carry no seed, the engine has one: version 0.32 on a CPU dies of a seeded request whose prompt is computed in
+parts ("CPU Generator does not use offset"), and draws seeded requests one by one."""
 
 from __future__ import annotations
 
@@ -59,7 +64,8 @@ def has_tokenizer(folder: str) -> bool:
 
 
 def count_unique(prompts: Sequence[Sequence[int]], num_added: int) -> int:
-    """Tokens of the prompts, what several of them start with counted once, and `num_added` tokens of each trajectory's own."""
+    """Tokens of the prompts, what several of them start with counted once, and `num_added` tokens of each trajectory's
+    own."""
     total = num_added * len(prompts)
     before: Sequence[int] = ()
     for prompt in sorted(map(tuple, prompts)):  # in this order a prompt shares most with the one before it
@@ -97,7 +103,9 @@ class Offline:
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
-        params = SamplingParams(max_tokens=request["max_tokens"], temperature=request["temperature"], ignore_eos=True, detokenize=False)
+        params = SamplingParams(
+            max_tokens=request["max_tokens"], temperature=request["temperature"], ignore_eos=True, detokenize=False
+        )
         return self._llm.generate([TokensPrompt(prompt_token_ids=prompt) for prompt in prompts], params, use_tqdm=False)
 
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +115,9 @@ class Offline:
         seconds = time.perf_counter() - started
         replies = [list(output.outputs[0].token_ids) for output in outputs]
         check_lengths(list(map(len, replies)), request)
-        return summarize(request["prompts"], request, seconds) | ({"replies": replies} if request.get("return_replies") else {})
+        return summarize(request["prompts"], request, seconds) | (
+            {"replies": replies} if request.get("return_replies") else {}
+        )
 
     def turns(self, request: dict[str, Any]) -> dict[str, Any]:
         """Turn by turn, all trajectories together: the library has no call that would let each go on alone."""
@@ -128,7 +138,11 @@ class Offline:
                 if turn < len(observations[index]):
                     histories[index] += observations[index][turn]
         seconds = time.perf_counter() - started
-        return summarize(request["prompts"], request, seconds) | count_computed(request, asked, cached) | {"turn_seconds": turn_seconds}
+        return (
+            summarize(request["prompts"], request, seconds)
+            | count_computed(request, asked, cached)
+            | {"turn_seconds": turn_seconds}
+        )
 
     def close(self) -> None:
         """Nothing to end: the engine ends with the process."""
@@ -172,9 +186,25 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
         self._model = settings["model"]
-        # Not `vllm serve`: the build for CPU has another distribution name, and that command looks its own version up under "vllm".
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", settings["model"], "--host", "127.0.0.1"]
-        command += ["--port", str(self._port), "--dtype", settings.get("dtype", "float32"), "--max-model-len", str(settings["max_context"])]
+        # Not `vllm serve`: the build for CPU has another distribution name, and that command looks its own version up
+        # under "vllm".
+        command = [
+            sys.executable,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            settings["model"],
+            "--host",
+            "127.0.0.1",
+        ]
+        command += [
+            "--port",
+            str(self._port),
+            "--dtype",
+            settings.get("dtype", "float32"),
+            "--max-model-len",
+            str(settings["max_context"]),
+        ]
         command += ["--max-num-seqs", str(settings["max_sequences"]), "--seed", "0", "--enable-prompt-tokens-details"]
         command += ["--enable-prefix-caching" if settings.get("prefix_caching", True) else "--no-enable-prefix-caching"]
         command += ["--disable-uvicorn-access-log", "--no-enable-log-requests"]
@@ -182,7 +212,9 @@ class Server:
         command += [] if has_tokenizer(settings["model"]) else ["--skip-tokenizer-init"]
         command += ["--load-format", "dummy"] if settings.get("random_weights") else []
         # A process group of its own: the server's workers outlive it where it ends while they compile.
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True
+        )
         self._wait()
 
     def _wait(self) -> None:
@@ -201,7 +233,8 @@ class Server:
         raise RuntimeError(f"the server did not answer within {START_TIMEOUT_S:g} s")
 
     async def _complete(self, client: Any, history: list[int], request: dict[str, Any]) -> tuple[list[int], int | None]:
-        """The reply's token ids, and how many of the history's came from the cache (None where the server does not say)."""
+        """The reply's token ids, and how many of the history's came from the cache (None where the server does not
+        say)."""
         body = {
             "model": self._model,
             "prompt": history,
@@ -216,8 +249,11 @@ class Server:
         details = data["usage"].get("prompt_tokens_details") or {}
         return data["choices"][0]["token_ids"], details.get("cached_tokens")
 
-    async def _play(self, request: dict[str, Any], observations: list[list[list[int]]]) -> tuple[list[list[int]], int, int | None]:
-        """All trajectories; their tokens at the end, how many were sent as prompts, and how many of these the cache held."""
+    async def _play(
+        self, request: dict[str, Any], observations: list[list[list[int]]]
+    ) -> tuple[list[list[int]], int, int | None]:
+        """All trajectories; their tokens at the end, how many were sent as prompts, and how many of these the cache
+        held."""
         import httpx
 
         histories = [list(prompt) for prompt in request["prompts"]]
@@ -236,7 +272,9 @@ class Server:
                 if turn < len(observations[index]):
                     history += observations[index][turn]
 
-        limits = httpx.Limits(max_connections=len(request["prompts"]), max_keepalive_connections=len(request["prompts"]))
+        limits = httpx.Limits(
+            max_connections=len(request["prompts"]), max_keepalive_connections=len(request["prompts"])
+        )
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self._port}", timeout=600.0, limits=limits) as client:
             await asyncio.gather(*(trajectory(index, client) for index in range(len(request["prompts"]))))
         return histories, asked, cached if known else None
@@ -247,7 +285,9 @@ class Server:
         histories, _, _ = asyncio.run(self._play(request, [[] for _ in request["prompts"]]))
         seconds = time.perf_counter() - started
         replies = [history[-request["max_tokens"] :] for history in histories]
-        return summarize(request["prompts"], request, seconds) | ({"replies": replies} if request.get("return_replies") else {})
+        return summarize(request["prompts"], request, seconds) | (
+            {"replies": replies} if request.get("return_replies") else {}
+        )
 
     def turns(self, request: dict[str, Any]) -> dict[str, Any]:
         """Every trajectory at its own pace."""

@@ -1,4 +1,5 @@
-"""Settings every test runs under: one thread per process, no GPU, no network look-ups, no deadline for generated examples."""
+"""Settings every test runs under: one thread per process, no GPU, no network look-ups, no deadline for generated
+examples."""
 
 import os
 import signal

@@ -34,7 +34,8 @@ CATCH_ALL = {
 }
 """Files that may catch everything; each says why at the place."""
 GUEST = "/guest/"
-"""Files in such folders run inside the sandbox only, as or beside the code that is not trusted: they may execute and catch anything."""
+"""Files in such folders run inside the sandbox only, as or beside the code that is not trusted: they may execute and
+catch anything."""
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 
@@ -151,7 +152,10 @@ def catch_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-            if any(kind is None or (isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"}) for kind in kinds):
+            if any(
+                kind is None or (isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"})
+                for kind in kinds
+            ):
                 # Cleaning up and raising again hides nothing.
                 if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
                     continue
@@ -230,7 +234,9 @@ def test_a_cycle_is_found() -> None:
         "turnwise/tools/b.py": "import turnwise.tools.c",
         "turnwise/tools/c.py": "from turnwise.tools import a",
     }
-    assert find_violations(sources) == ["import cycle turnwise.tools.a -> turnwise.tools.b -> turnwise.tools.c -> turnwise.tools.a"]
+    assert find_violations(sources) == [
+        "import cycle turnwise.tools.a -> turnwise.tools.b -> turnwise.tools.c -> turnwise.tools.a"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from agreement_golden import Case, assert_equal, batches, compares, compute_credit, pack, to_padded, to_trajectories, unpack
+from agreement_golden import (
+    Case,
+    assert_equal,
+    batches,
+    compares,
+    compute_credit,
+    pack,
+    to_padded,
+    to_trajectories,
+    unpack,
+)
 
 from turnwise.algorithms.advantages.gae import build_gae, compute_gae, compute_trajectory_gae
 from turnwise.algorithms.advantages.gdpo import build_gdpo
@@ -42,7 +52,8 @@ def _(case: Case) -> None:
 @compares(
     "verl/grpo_vectorized",
     ours=build_grpo,
-    relation="the peer computes in float32: equal to 1e-5, but a constant group gets rounding noise, ours exactly 0; " + ALONE,
+    relation="the peer computes in float32: equal to 1e-5, but a constant group gets rounding noise, ours exactly 0; "
+    + ALONE,
 )
 def _(case: Case) -> None:
     batch, ours, peers = case.batch, compute_credit(case, build_grpo(epsilon=1e-6)), case.output("advantages")
@@ -85,24 +96,36 @@ def _(case: Case) -> None:
     # The peer reads the old policy's log-probabilities, which `squared_mass` fits.
     old = [
         replace(
-            t, turns=tuple(replace(turn, logprobs=values) for turn, values in zip(t.turns, split_turns(t, row[mask == 1]), strict=True))
+            t,
+            turns=tuple(
+                replace(turn, logprobs=values)
+                for turn, values in zip(t.turns, split_turns(t, row[mask == 1]), strict=True)
+            ),
         )
         for t, row, mask in zip(trajectories, batch.old_logprobs, batch.mask, strict=True)
     ]
     ours, alone = to_padded(batch, build_otb()(old)), np.bincount(batch.group)[batch.group] == 1
     assert_equal(ours[~alone], case.output("advantages")[~alone])
     assert not ours[alone].any()
-    returns = np.cumsum(batches.token_rewards(batch, turn_rewards=case.options["rewards"] == "turn_rewards")[:, ::-1], axis=1)[:, ::-1]
+    returns = np.cumsum(
+        batches.token_rewards(batch, turn_rewards=case.options["rewards"] == "turn_rewards")[:, ::-1], axis=1
+    )[:, ::-1]
     assert_equal(case.output("advantages")[alone], (returns * batch.mask)[alone])
 
 
-@compares("verl/gpg", ours=build_dr_grpo, relation="GPG's advantage is Dr.GRPO's times B / (rewards that are not 0); " + ALONE)
+@compares(
+    "verl/gpg", ours=build_dr_grpo, relation="GPG's advantage is Dr.GRPO's times B / (rewards that are not 0); " + ALONE
+)
 def _(case: Case) -> None:
     scale = len(case.batch.reward) / np.count_nonzero(case.batch.reward)
     check_alone(case, scale * compute_credit(case, build_dr_grpo()), alone_scale=scale)
 
 
-@compares("verl/remax", ours=build_remax, relation="equal on tokens that train; the peer leaves the reward-to-go on observations")
+@compares(
+    "verl/remax",
+    ours=build_remax,
+    relation="equal on tokens that train; the peer leaves the reward-to-go on observations",
+)
 def _(case: Case) -> None:
     assert_equal(compute_credit(case, build_remax()), case.output("advantages") * case.batch.mask)
     assert (case.output("advantages") * (1 - case.batch.mask)).any()
@@ -119,7 +142,9 @@ def _(case: Case) -> None:
     assert_equal(compute_credit(case, build_reinforce_plus_plus_baseline()), case.output("advantages"))
 
 
-@compares("verl/reinforce_pp_baseline_ragged", ours=build_reinforce_plus_plus_baseline, relation=ALONE + ", before whitening")
+@compares(
+    "verl/reinforce_pp_baseline_ragged", ours=build_reinforce_plus_plus_baseline, relation=ALONE + ", before whitening"
+)
 def _(case: Case) -> None:
     batch = case.batch
     alone = np.bincount(batch.group)[batch.group] == 1
@@ -136,12 +161,19 @@ def _(case: Case) -> None:
     batch = case.batch
     trajectories = to_trajectories(batch)
     parts = [{"outcome": t.reward} for t in trajectories]
-    whole = [type(t)(group=t.group, reward=t.reward, turns=t.turns, parts=p) for t, p in zip(trajectories, parts, strict=True)]
+    whole = [
+        type(t)(group=t.group, reward=t.reward, turns=t.turns, parts=p)
+        for t, p in zip(trajectories, parts, strict=True)
+    ]
     ours = to_padded(batch, build_gdpo(normalization="tokens", epsilon=1e-6)(whole))
     assert_equal(ours, case.output("advantages"), tolerance=2e-6)
 
 
-@compares("verl/gdpo_two_rewards", ours=build_gdpo, relation="the peer computes in float32 whatever it is given: equal to 1e-5")
+@compares(
+    "verl/gdpo_two_rewards",
+    ours=build_gdpo,
+    relation="the peer computes in float32 whatever it is given: equal to 1e-5",
+)
 def _(case: Case) -> None:
     weights = dict(zip(("part0", "part1"), case.options["weights"], strict=True))
     ours = compute_credit(case, build_gdpo(weights=weights, normalization="tokens", epsilon=1e-6))
@@ -166,7 +198,10 @@ def check_rows(case: Case, function) -> None:
 
 
 @compares(
-    "trl/advantage/grpo", "trl/advantage/grpo_unscored_row", ours=build_grpo, relation="equal with epsilon 1e-4; ours defaults to 1e-6"
+    "trl/advantage/grpo",
+    "trl/advantage/grpo_unscored_row",
+    ours=build_grpo,
+    relation="equal with epsilon 1e-4; ours defaults to 1e-6",
 )
 def _(case: Case) -> None:
     check_rows(case, build_grpo(epsilon=1e-4))
@@ -201,7 +236,10 @@ def _(case: Case) -> None:
 @compares(
     *(f"verl/gae_over_observations/{discounts}" for discounts in ("1.0_1.0", "0.9_0.8", "0.9_0.0")),
     ours=compute_gae,
-    relation="a recursion that runs over observations equals ours only with gamma = lambda = 1, or if observations are given as actions",
+    relation=(
+        "a recursion that runs over observations equals ours only with gamma = lambda = 1, or if observations "
+        "are given as actions"
+    ),
 )
 def _(case: Case) -> None:
     batch, discounts = case.batch, {"gamma": case.options["gamma"], "gae_lambda": case.options["lam"]}
@@ -231,7 +269,9 @@ def _(case: Case) -> None:
 def _(case: Case) -> None:
     batch = case.batch
     values = pack(batch, batch.new_values).requires_grad_()
-    losses, _ = compute_value_loss(values, pack(batch, batch.values), pack(batch, batch.returns), clip=case.options["cliprange_value"])
+    losses, _ = compute_value_loss(
+        values, pack(batch, batch.values), pack(batch, batch.returns), clip=case.options["cliprange_value"]
+    )
     (gradient,) = torch.autograd.grad(losses.mean(), values)
     assert_equal(losses.mean().item(), case.output("value"))
     assert_equal(unpack(batch, gradient), case.output("gradient"))

@@ -1,8 +1,7 @@
 """The committed numbers of the peers, the batches they were made from, and the register of comparisons.
 
-`peers/make_golden.py` writes golden.npz and golden.json. A comparison is a function that computes ours for one case and asserts that it
-equals the peer's numbers, or that the two differ by a named relation, which it asserts instead.
-"""
+`peers/make_golden.py` writes golden.npz and golden.json. A comparison is a function that computes ours for one case and
+asserts that it equals the peer's numbers, or that the two differ by a named relation, which it asserts instead."""
 
 from __future__ import annotations
 
@@ -107,7 +106,9 @@ def compares(*cases: str, ours: Callable | tuple[Callable, ...], relation: str =
     def register(check: Callable[[Case], None]) -> Callable[[Case], None]:
         for case in cases:
             assert case not in COMPARISONS, f"{case} is compared twice"
-            COMPARISONS[case] = Comparison(ours=ours if isinstance(ours, tuple) else (ours,), relation=relation, check=check)
+            COMPARISONS[case] = Comparison(
+                ours=ours if isinstance(ours, tuple) else (ours,), relation=relation, check=check
+            )
         return check
 
     return register
@@ -183,7 +184,8 @@ def unpack(batch, packed: torch.Tensor) -> Array:
 
 
 def pack_inputs(batch, *, advantages: str, behavior: str = "old_logprobs") -> LossInputs:
-    """What our losses take. `advantages` is "token" or "row"; `behavior` names the batch's field (peers know two policies)."""
+    """What our losses take. `advantages` is "token" or "row"; `behavior` names the batch's field (peers know two
+    policies)."""
     rows = np.repeat(np.arange(len(batch.group))[:, None], batch.mask.shape[1], axis=1)
     return LossInputs(
         policy_logprobs=pack(batch, batch.policy_logprobs).requires_grad_(),
@@ -208,7 +210,8 @@ def check_loss(
     constant: float | None = None,
     behavior: str = "old_logprobs",
 ) -> None:
-    """Value, gradient (exactly 0 where nothing trains, by construction) and, where the peer tells them, per-token losses."""
+    """Value, gradient (exactly 0 where nothing trains, by construction) and, where the peer tells them, per-token
+    losses."""
     inputs = pack_inputs(case.batch, advantages=str(case.options.get("advantages", "token")), behavior=behavior)
     losses = loss(inputs).losses
     value = (weigh(inputs, aggregation, constant=constant) * losses).sum()

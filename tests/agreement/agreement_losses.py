@@ -40,32 +40,52 @@ def output(losses_and_clipped: tuple[torch.Tensor, torch.Tensor]) -> LossOutput:
     return LossOutput(losses=losses_and_clipped[0], clipped=losses_and_clipped[1])
 
 
-@compares("verl/loss/ppo", "verl/loss/clip_higher", "verl/loss_extreme/ppo", ours=(compute_ppo_loss, compute_ppo_clip_loss))
+@compares(
+    "verl/loss/ppo", "verl/loss/clip_higher", "verl/loss_extreme/ppo", ours=(compute_ppo_loss, compute_ppo_clip_loss)
+)
 def _(case: Case) -> None:
     check_loss(case, lambda inputs: compute_ppo_loss(inputs, **clips(case)))
-    check_loss(case, lambda i: output(compute_ppo_clip_loss(i.policy_logprobs, i.old_logprobs, i.advantages, **clips(case))))
+    check_loss(
+        case, lambda i: output(compute_ppo_clip_loss(i.policy_logprobs, i.old_logprobs, i.advantages, **clips(case)))
+    )
 
 
 @compares("verl/loss/dual_clip", "verl/loss_extreme/dual_clip", ours=compute_dual_clip_loss)
 def _(case: Case) -> None:
-    check_loss(case, lambda inputs: compute_dual_clip_loss(inputs, **clips(case), dual_clip=case.options["clip_ratio_c"]))
+    check_loss(
+        case, lambda inputs: compute_dual_clip_loss(inputs, **clips(case), dual_clip=case.options["clip_ratio_c"])
+    )
 
 
-@compares("trl/loss/two_sided", ours=compute_dual_clip_loss, relation="equal: TRL's `delta` is our `dual_clip` while delta > 1 + clip_high")
+@compares(
+    "trl/loss/two_sided",
+    ours=compute_dual_clip_loss,
+    relation="equal: TRL's `delta` is our `dual_clip` while delta > 1 + clip_high",
+)
 def _(case: Case) -> None:
     check_loss(case, lambda inputs: compute_dual_clip_loss(inputs, **HIGHER, dual_clip=case.options["delta"]))
 
 
-@compares("verl/loss/dppo_tv", ours=compute_dppo_tv_loss, relation="equal: the peer's old policy is our behavior policy")
+@compares(
+    "verl/loss/dppo_tv", ours=compute_dppo_tv_loss, relation="equal: the peer's old policy is our behavior policy"
+)
 def _(case: Case) -> None:
     delta = case.options["clip_ratio"]
-    check_loss(case, lambda i: compute_dppo_tv_loss(i, delta_low=delta, delta_high=delta, max_ratio=case.options["clip_ratio_c"]))
+    check_loss(
+        case,
+        lambda i: compute_dppo_tv_loss(i, delta_low=delta, delta_high=delta, max_ratio=case.options["clip_ratio_c"]),
+    )
 
 
-@compares("verl/loss/dppo_kl", ours=compute_dppo_kl_loss, relation="equal: the peer's old policy is our behavior policy")
+@compares(
+    "verl/loss/dppo_kl", ours=compute_dppo_kl_loss, relation="equal: the peer's old policy is our behavior policy"
+)
 def _(case: Case) -> None:
     delta = case.options["clip_ratio"]
-    check_loss(case, lambda i: compute_dppo_kl_loss(i, delta_low=delta, delta_high=delta, max_ratio=case.options["clip_ratio_c"]))
+    check_loss(
+        case,
+        lambda i: compute_dppo_kl_loss(i, delta_low=delta, delta_high=delta, max_ratio=case.options["clip_ratio_c"]),
+    )
 
 
 @compares("verl/loss/gspo", ours=(compute_gspo_loss, compute_gspo_token_loss))
@@ -91,7 +111,11 @@ def _(case: Case) -> None:
 
 @compares("verl/loss/sapo", "verl/loss_extreme/sapo", "trl/loss/sapo", ours=compute_sapo_loss)
 def _(case: Case) -> None:
-    check_loss(case, lambda i: compute_sapo_loss(i, temperature_positive=1.0, temperature_negative=1.05), aggregation="sequence_mean")
+    check_loss(
+        case,
+        lambda i: compute_sapo_loss(i, temperature_positive=1.0, temperature_negative=1.05),
+        aggregation="sequence_mean",
+    )
 
 
 @compares("verl/loss/gpg", "verl/loss/reinforce", ours=compute_reinforce_loss)
@@ -99,21 +123,33 @@ def _(case: Case) -> None:
     check_loss(case, compute_reinforce_loss)
 
 
-@compares("verl/loss/dro", ours=(compute_reinforce_loss, compute_k2), relation="equal: DRO is REINFORCE plus beta k2 to the old policy")
+@compares(
+    "verl/loss/dro",
+    ours=(compute_reinforce_loss, compute_k2),
+    relation="equal: DRO is REINFORCE plus beta k2 to the old policy",
+)
 def _(case: Case) -> None:
     beta = case.options["dro_beta"]
 
     def loss(inputs):
         plain = compute_reinforce_loss(inputs)
-        return LossOutput(losses=plain.losses + beta * compute_k2(inputs.policy_logprobs, inputs.old_logprobs), clipped=plain.clipped)
+        return LossOutput(
+            losses=plain.losses + beta * compute_k2(inputs.policy_logprobs, inputs.old_logprobs), clipped=plain.clipped
+        )
 
     check_loss(case, loss)
 
 
-@compares("verl/loss/clip_cov", ours=compute_clip_cov_loss, relation="equal where all candidates are taken; the peer's draw is not seeded")
+@compares(
+    "verl/loss/clip_cov",
+    ours=compute_clip_cov_loss,
+    relation="equal where all candidates are taken; the peer's draw is not seeded",
+)
 def _(case: Case) -> None:
     low, high, share = (case.options[key] for key in ("clip_cov_lb", "clip_cov_ub", "clip_cov_ratio"))
-    check_loss(case, lambda i: compute_clip_cov_loss(i, clip_low=0.2, clip_high=0.2, share=share, low=low, high=high, seed=0))
+    check_loss(
+        case, lambda i: compute_clip_cov_loss(i, clip_low=0.2, clip_high=0.2, share=share, low=low, high=high, seed=0)
+    )
 
 
 @compares("verl/loss/kl_cov", ours=compute_kl_cov_loss)
@@ -148,12 +184,17 @@ def _(case: Case) -> None:
     relation="equal: TRL's epsilon_high 1.2 is the cap itself, our clip_high 0.2 its distance to 1",
 )
 def _(case: Case) -> None:
-    check_loss(case, lambda inputs: compute_cispo_loss(inputs, clip_low=1.0, clip_high=case.options["epsilon_high"] - 1))
+    check_loss(
+        case, lambda inputs: compute_cispo_loss(inputs, clip_low=1.0, clip_high=case.options["epsilon_high"] - 1)
+    )
 
 
 @compares("trl/loss/vespo", ours=compute_vespo_loss)
 def _(case: Case) -> None:
-    check_loss(case, lambda i: compute_vespo_loss(i, power_positive=2.0, decay_positive=3.0, power_negative=3.0, decay_negative=2.0))
+    check_loss(
+        case,
+        lambda i: compute_vespo_loss(i, power_positive=2.0, decay_positive=3.0, power_negative=3.0, decay_negative=2.0),
+    )
 
 
 @compares("verl/loss/decoupled_ppo/cap_2.0", "verl/loss/decoupled_ppo/cap_1.2", ours=compute_decoupled_ppo_loss)
@@ -180,7 +221,10 @@ def _(case: Case) -> None:
 def _(case: Case) -> None:
     check_loss(case, lambda inputs: compute_ppo_loss(inputs, **HIGHER))
     inputs = pack_inputs(case.batch, advantages="token")
-    assert_equal(compute_token_mean(compute_ppo_loss(inputs, **HIGHER).losses, case.batch.mask.sum()).item(), case.output("value"))
+    assert_equal(
+        compute_token_mean(compute_ppo_loss(inputs, **HIGHER).losses, case.batch.mask.sum()).item(),
+        case.output("value"),
+    )
 
 
 @compares("trl/loss/rloo", ours=clip_surrogate, relation="equal, given the product of ratios over the sequence")
@@ -192,7 +236,8 @@ def _(case: Case) -> None:
     check_loss(case, loss, aggregation="sequence_mean")
 
 
-# ------------------------------------------------------------------------------------------------ divergences and entropy
+# ------------------------------------------------------------------------------------------------ divergences and
+# entropy
 
 
 @compares("trl/loss/kl_in_loss", "trl/loss/kl_unbiased", ours=compute_kl)
@@ -209,7 +254,12 @@ def _(case: Case) -> None:
 
 
 @compares(
-    "verl/kl/k1", "verl/kl/k2", "verl/kl/k3", "verl/kl/k3+", ours=compute_kl, relation="equal; verl bounds k3 by 10, ours has no bound"
+    "verl/kl/k1",
+    "verl/kl/k2",
+    "verl/kl/k3",
+    "verl/kl/k3+",
+    ours=compute_kl,
+    relation="equal; verl bounds k3 by 10, ours has no bound",
 )
 def _(case: Case) -> None:
     batch = case.batch
@@ -227,7 +277,11 @@ def _(case: Case) -> None:
     coefficient, found = options["init_kl_coef"], []
     for measured in case.inputs["kl"]:
         coefficient = update_kl_coefficient(
-            coefficient, measured, target=options["target_kl"], horizon=options["horizon"], num_samples=options["n_steps"]
+            coefficient,
+            measured,
+            target=options["target_kl"],
+            horizon=options["horizon"],
+            num_samples=options["n_steps"],
         )
         found.append(coefficient)
     assert_equal(found, case.output("coefficients"))
@@ -292,7 +346,9 @@ def _(case: Case) -> None:
     else:
         check_loss(
             case,
-            lambda i: LossOutput(losses=correction.weights * compute_ppo_loss(i, **HIGHER).losses, clipped=~correction.keep),
+            lambda i: LossOutput(
+                losses=correction.weights * compute_ppo_loss(i, **HIGHER).losses, clipped=~correction.keep
+            ),
         )
 
 

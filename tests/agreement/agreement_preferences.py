@@ -16,7 +16,8 @@ from turnwise.rewards.tool_rl import compute_correctness, compute_format_reward,
 
 
 def check_preference(case: Case, compute) -> None:
-    """`compute(policy, reference, sequence)` gives the losses of all pairs; rows 2p and 2p + 1 are pair p, as ours wants it."""
+    """`compute(policy, reference, sequence)` gives the losses of all pairs; rows 2p and 2p + 1 are pair p, as ours
+    wants it."""
     inputs = pack_inputs(case.batch, advantages="row")
     value = compute(inputs.policy_logprobs, pack(case.batch, case.batch.reference_logprobs), inputs.sequence).mean()
     assert_equal(value.item(), case.output("value"))
@@ -53,7 +54,11 @@ def _(case: Case) -> None:
     check_preference(case, compute)
 
 
-@compares("trl/preference/step_dpo", ours=compute_step_dpo_loss, relation="equal to the peer's DPO with all but the step masked")
+@compares(
+    "trl/preference/step_dpo",
+    ours=compute_step_dpo_loss,
+    relation="equal to the peer's DPO with all but the step masked",
+)
 def _(case: Case) -> None:
     batch = case.batch
     step = np.zeros_like(batch.mask)
@@ -99,7 +104,11 @@ def _(case: Case) -> None:
     assert np.unique(case.output("rewards")).size > 5
 
 
-@compares("verl/reward/format", ours=compute_format_reward, relation="equal; but ours refuses a second think section, the peer does not")
+@compares(
+    "verl/reward/format",
+    ours=compute_format_reward,
+    relation="equal; but ours refuses a second think section, the peer does not",
+)
 def _(case: Case) -> None:
     ours = [
         compute_format_reward(reply, wants_calls="<tool_call>" in gold, wants_response="<response>" in gold)

@@ -21,7 +21,9 @@ def render_table() -> str:
             ours = f"`{function.__module__.removeprefix('turnwise.')}.{function.__qualname__}`"
             rows.setdefault((ours, comparison.relation), set()).add(peer)
     lines = ["| ours | peers | values and gradients |", "|---|---|---|"]
-    lines += [f"| {ours} | {', '.join(sorted(peers))} | {relation} |" for (ours, relation), peers in sorted(rows.items())]
+    lines += [
+        f"| {ours} | {', '.join(sorted(peers))} | {relation} |" for (ours, relation), peers in sorted(rows.items())
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,5 @@
-"""Every number of the golden file against ours: equal to 1e-6 in float64, or different by a relation that is named and asserted."""
+"""Every number of the golden file against ours: equal to 1e-6 in float64, or different by a relation that is named and
+asserted."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ def test_every_comparison_has_its_golden_numbers() -> None:
 
 
 def test_at_least_25_of_our_functions_are_covered() -> None:
-    ours = {f"{function.__module__}.{function.__qualname__}" for comparison in COMPARISONS.values() for function in comparison.ours}
+    ours = {
+        f"{function.__module__}.{function.__qualname__}"
+        for comparison in COMPARISONS.values()
+        for function in comparison.ours
+    }
     assert len(ours) >= 25
     assert all(name.startswith("turnwise.") for name in ours)
 

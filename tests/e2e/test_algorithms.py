@@ -43,12 +43,18 @@ TIMES = ("time", "tokens_per_s", "seconds")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that answers sometimes: where the runs of this file start."""
     warm = ["sft.steps=60", "sft.batch_size=16", "sft.num_demonstrations=256", "train.steps=0"]
-    run = run_train(load_config([TINY], [*SMALL, *warm, f"run.output={tmp_path_factory.mktemp('warm')}"]), resume=None, display=False)
+    run = run_train(
+        load_config([TINY], [*SMALL, *warm, f"run.output={tmp_path_factory.mktemp('warm')}"]),
+        resume=None,
+        display=False,
+    )
     return run / "checkpoints" / "step_000000"
 
 
 def recipe(start: Path, output: Path, *overrides: str) -> RunConfig:
-    return load_config([TINY], [*SMALL, f"model.path={start}", "sft.steps=0", "train.steps=2", f"run.output={output}", *overrides])
+    return load_config(
+        [TINY], [*SMALL, f"model.path={start}", "sft.steps=0", "train.steps=2", f"run.output={output}", *overrides]
+    )
 
 
 def train_rows(run: Path) -> list[dict[str, Any]]:
@@ -62,8 +68,14 @@ KL = ("loss.kl.coefficient=0.05", "loss.kl.kind=k1", "loss.kl.place=reward")
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["credit.method=gae", "critic.kind=head", *KL], {"train/value_loss", "train/value_explained_variance", "train/kl_reference"}),
-        (["credit.method=turn_gae", "critic.kind=separate", "critic.epochs=2", "credit.options.bootstrap=value"], {"train/value_loss"}),
+        (
+            ["credit.method=gae", "critic.kind=head", *KL],
+            {"train/value_loss", "train/value_explained_variance", "train/kl_reference"},
+        ),
+        (
+            ["credit.method=turn_gae", "critic.kind=separate", "critic.epochs=2", "credit.options.bootstrap=value"],
+            {"train/value_loss"},
+        ),
         (["credit.method=gigpo", "loss.method=gspo", *KL], {"train/clip_fraction", "train/kl_reference"}),
         (["credit.method=remax"], set()),
         (["credit.method=prime"], {"train/implicit_loss", "train/implicit_accuracy"}),
@@ -76,13 +88,18 @@ KL = ("loss.kl.coefficient=0.05", "loss.kl.kind=k1", "loss.kl.place=reward")
             {"train/correction_kept", "train/correction_weight"},
         ),
         (["loss.method=kl_cov", "loss.options.share=0.1", "loss.updates_per_step=2"], {"train/clip_fraction"}),
-        (["train.algorithm=rejection", "rejection.passes=2", "rejection.first_threshold=-1.0"], {"train/kept_trajectories"}),
+        (
+            ["train.algorithm=rejection", "rejection.passes=2", "rejection.first_threshold=-1.0"],
+            {"train/kept_trajectories"},
+        ),
         (["train.algorithm=dpo", "preference.min_margin=0.01"], {"train/pairs"}),
         (["train.algorithm=step_dpo", "preference.min_margin=0.01"], {"train/pairs"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_every_kind_of_learning_takes_its_steps(start: Path, tmp_path: Path, overrides: list[str], told: set[str]) -> None:
+def test_every_kind_of_learning_takes_its_steps(
+    start: Path, tmp_path: Path, overrides: list[str], told: set[str]
+) -> None:
     run = run_train(recipe(start, tmp_path, *overrides), resume=None, display=False)
     rows = train_rows(run)
     assert [row["step"] for row in rows] == [1, 2]
@@ -94,7 +111,12 @@ def test_every_kind_of_learning_takes_its_steps(start: Path, tmp_path: Path, ove
 
 def test_recomputed_old_logprobs_are_the_samplers(start: Path, tmp_path: Path) -> None:
     # Trainer and sampler share weights: weights of the correction are 1 and nothing is dropped.
-    overrides = ["loss.recompute_old=true", "loss.correction.mode=mask", "loss.correction.low=0.999", "loss.correction.high=1.001"]
+    overrides = [
+        "loss.recompute_old=true",
+        "loss.correction.mode=mask",
+        "loss.correction.low=0.999",
+        "loss.correction.high=1.001",
+    ]
     first = train_rows(run_train(recipe(start, tmp_path, *overrides), resume=None, display=False))[0]
     assert first["train/correction_kept"] == 1.0
     assert first["train/correction_weight"] == pytest.approx(1.0, abs=1e-4)
@@ -103,7 +125,11 @@ def test_recomputed_old_logprobs_are_the_samplers(start: Path, tmp_path: Path) -
 def test_a_teacher_equal_to_the_student_teaches_nothing_and_another_one_does(start: Path, tmp_path: Path) -> None:
     same = ["loss.teacher.replace_credit=true", f"loss.teacher.path={start}"]
     for kind in ("sampled", "exact"):
-        run = run_train(recipe(start, tmp_path / kind, *same, f"loss.teacher.kind={kind}", "train.steps=1"), resume=None, display=False)
+        run = run_train(
+            recipe(start, tmp_path / kind, *same, f"loss.teacher.kind={kind}", "train.steps=1"),
+            resume=None,
+            display=False,
+        )
         [row] = train_rows(run)
         assert abs(row["train/teacher_gap" if kind == "sampled" else "train/teacher_kl"]) < 1e-5
     other = tmp_path / "other"
@@ -134,7 +160,11 @@ def test_dynamic_sampling_learns_from_informative_groups_within_its_budget(start
 
 def test_nothing_informative_leaves_the_policy_as_it_is(start: Path, tmp_path: Path) -> None:
     # One token per reply: every reward is 0.
-    short = ["rollout.max_turn_tokens=1", "rollout.dynamic_sampling.metric=success", "rollout.dynamic_sampling.max_batches=2"]
+    short = [
+        "rollout.max_turn_tokens=1",
+        "rollout.dynamic_sampling.metric=success",
+        "rollout.dynamic_sampling.max_batches=2",
+    ]
     run = run_train(recipe(start, tmp_path, *short, "train.steps=1"), resume=None, display=False)
     [row] = train_rows(run)
     assert (row["rollout/kept_groups"], row["rollout/groups"]) == (0, 6)
@@ -188,11 +218,16 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(start: Path, tmp_path: 
 
 def test_a_method_that_needs_what_the_environment_lacks_says_what(start: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        TrainingError, match=r"credit\.method='potential'.*potential is missing.*have the environment give a signal called potential"
+        TrainingError,
+        match=r"credit\.method='potential'.*potential is missing.*have the environment give a signal called potential",
     ):
         run_train(recipe(start, tmp_path / "credit", "credit.method=potential"), resume=None, display=False)
-    with pytest.raises(ConfigError, match=r"rollout\.dynamic_sampling\.metric='accuracy'.*its parts: success, exact_match, f1, format"):
-        run_train(recipe(start, tmp_path / "rollout", "rollout.dynamic_sampling.metric=accuracy"), resume=None, display=False)
+    with pytest.raises(
+        ConfigError, match=r"rollout\.dynamic_sampling\.metric='accuracy'.*its parts: success, exact_match, f1, format"
+    ):
+        run_train(
+            recipe(start, tmp_path / "rollout", "rollout.dynamic_sampling.metric=accuracy"), resume=None, display=False
+        )
 
 
 def test_a_recipe_that_does_not_fit_is_refused_before_a_run_folder_exists(start: Path, tmp_path: Path) -> None:
@@ -203,7 +238,9 @@ def test_a_recipe_that_does_not_fit_is_refused_before_a_run_folder_exists(start:
 
 @pytest.fixture(scope="module")
 def finished(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_train(recipe(start, tmp_path_factory.mktemp("explained"), "credit.method=remax"), resume=None, display=False)
+    return run_train(
+        recipe(start, tmp_path_factory.mktemp("explained"), "credit.method=remax"), resume=None, display=False
+    )
 
 
 def test_explain_shows_what_was_trained_and_what_others_would_have_given(finished: Path) -> None:

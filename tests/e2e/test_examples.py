@@ -15,7 +15,14 @@ from turnwise.store.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
-SHORT = ["sft.steps=6", "sft.num_demonstrations=32", "sft.batch_size=8", "train.steps=2", "evaluate.tasks=4", "tokenizer.num_texts=100"]
+SHORT = [
+    "sft.steps=6",
+    "sft.num_demonstrations=32",
+    "sft.batch_size=8",
+    "train.steps=2",
+    "evaluate.tasks=4",
+    "tokenizer.num_texts=100",
+]
 SHORT += ["rollout.tasks_per_step=2", "rollout.group_size=4", "train.num_threads=1"]
 
 
@@ -40,7 +47,9 @@ def test_examples_are_short_and_named_in_the_document(path: Path) -> None:
     ],
 )
 def test_scripts_print_what_they_promise(name: str, words: str) -> None:
-    result = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False, env=os.environ)
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
     assert result.returncode == 0, result.stderr
     assert words in result.stdout
 
@@ -52,7 +61,11 @@ def test_own_environment_trains(tmp_path: Path) -> None:
 
 
 def test_own_reward_and_own_algorithm_train(tmp_path: Path) -> None:
-    overrides = ["environment.args.reward=own_reward:THRIFTY", "credit.method=own_algorithm:leave_one_out", f"run.output={tmp_path}"]
+    overrides = [
+        "environment.args.reward=own_reward:THRIFTY",
+        "credit.method=own_algorithm:leave_one_out",
+        f"run.output={tmp_path}",
+    ]
     config = load_config([ROOT / "recipes" / "search_r1" / "tiny.toml"], [*SHORT, *overrides])
     seen = [CreditTrajectory(group="g", reward=reward, turns=(CreditTurn(num_tokens=1),)) for reward in (1.0, 0.0)]
     assert [turns and turns[0].tolist() for turns in build_credit_method(config)(seen)] == [[1.0], [-1.0]]

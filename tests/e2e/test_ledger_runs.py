@@ -1,4 +1,5 @@
-"""Whole runs keep their ledger and pass the audit, whatever they learn by; a run that was interrupted keeps the same one."""
+"""Whole runs keep their ledger and pass the audit, whatever they learn by; a run that was interrupted keeps the same
+one."""
 
 import json
 from collections.abc import Mapping
@@ -56,10 +57,16 @@ def audited(tmp_path: Path, *overrides: str) -> tuple[Path, AuditReport]:
         (('credit.method="gae"', 'critic.kind="head"'), set(), "reads more than the store keeps"),
         (('train.algorithm="rejection"', "rejection.passes=2"), {"not_selected"}, "has no advantages"),
         (('train.algorithm="dpo"',), {"not_selected"}, "has no advantages"),
-        (('rollout.dynamic_sampling.metric="reward"', "rollout.dynamic_sampling.max_batches=2"), {"filtered_group"}, ""),
+        (
+            ('rollout.dynamic_sampling.metric="reward"', "rollout.dynamic_sampling.max_batches=2"),
+            {"filtered_group"},
+            "",
+        ),
     ],
 )
-def test_every_way_to_learn_is_accounted_for(tmp_path: Path, overrides: tuple[str, ...], drops: set[str], skipped: str) -> None:
+def test_every_way_to_learn_is_accounted_for(
+    tmp_path: Path, overrides: tuple[str, ...], drops: set[str], skipped: str
+) -> None:
     run, report = audited(tmp_path, *overrides)
     assert report.breaches == []
     ledgers = load_ledgers(run)

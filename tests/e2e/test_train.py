@@ -1,4 +1,5 @@
-"""The whole path on a recipe small enough for a test: train, stop, resume, evaluate, ask, report; and failures in every phase."""
+"""The whole path on a recipe small enough for a test: train, stop, resume, evaluate, ask, report; and failures in every
+phase."""
 
 import json
 import os
@@ -101,7 +102,10 @@ def test_a_checkpoint_is_a_hugging_face_directory(finished: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(path)
     tokenizer = AutoTokenizer.from_pretrained(path)
     assert model.config.vocab_size == len(tokenizer)
-    assert tokenizer.decode(tokenizer.encode("What is the author of Blue Lantern ?")) == "What is the author of Blue Lantern ?"
+    assert (
+        tokenizer.decode(tokenizer.encode("What is the author of Blue Lantern ?"))
+        == "What is the author of Blue Lantern ?"
+    )
 
 
 @pytest.mark.parametrize("stop_at", [1, 3])
@@ -283,7 +287,9 @@ def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
         (["train", "--resume", "nowhere"], "nowhere"),
     ],
 )
-def test_bad_input_gives_one_message_no_traceback_and_no_run_folder(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_bad_input_gives_one_message_no_traceback_and_no_run_folder(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
     result = run_cli(*arguments, cwd=tmp_path)
     assert result.returncode != 0
     assert words in result.stderr
@@ -315,7 +321,9 @@ def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path) -> None:
 
 
 def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) -> None:
-    config = recipe(tmp_path, "environment.args.prompt=search_r1", "rollout.max_tokens=96", "sft.steps=0", "evaluate.tasks=0")
+    config = recipe(
+        tmp_path, "environment.args.prompt=search_r1", "rollout.max_tokens=96", "sft.steps=0", "evaluate.tasks=0"
+    )
     with pytest.raises(EnvironmentFault, match=r"leaves no room for a reply in rollout\.max_tokens=96"):
         run_train(config, resume=None, display=False)
 
@@ -324,7 +332,9 @@ def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) 
 def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("tmpfs cannot be mounted here")
     try:
         overrides = [a for a in SMALL if not a.startswith("run.output")]
@@ -388,14 +398,22 @@ REWARD = replace(EXACT, compute=compute)
 """
 
 
-@pytest.mark.parametrize(("body", "words"), [("raise LookupError('lost')", "LookupError"), ("return float('nan')", "nan")])
+@pytest.mark.parametrize(
+    ("body", "words"), [("raise LookupError('lost')", "LookupError"), ("return float('nan')", "nan")]
+)
 def test_a_reward_that_fails_stops_the_run_and_is_never_a_zero(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
 ) -> None:
     name = f"reward_{abs(hash(body))}"
     (tmp_path / f"{name}.py").write_text(REWARD_MODULE.replace("{body}", body))
     monkeypatch.syspath_prepend(tmp_path)
-    config = recipe(tmp_path, f"environment.args.reward={name}:REWARD", "sft.steps=0", "evaluate.tasks=0", "rollout.max_turn_tokens=4")
+    config = recipe(
+        tmp_path,
+        f"environment.args.reward={name}:REWARD",
+        "sft.steps=0",
+        "evaluate.tasks=0",
+        "rollout.max_turn_tokens=4",
+    )
     with pytest.raises(EnvironmentFault, match=words):
         run_train(config, resume=None, display=False)
 
@@ -407,8 +425,16 @@ def test_only_the_warm_up(tmp_path: Path) -> None:
 
 
 def test_a_chat_model_format_trains_too(tmp_path: Path) -> None:
-    limits = ["rollout.max_turn_tokens=48", "rollout.max_tokens=900", "engine.max_context=900", "train.steps=1", "evaluate.tasks=0"]
-    run = run_train(recipe(tmp_path, "renderer.kind=chat", "tokenizer.vocab_size=600", *limits), resume=None, display=False)
+    limits = [
+        "rollout.max_turn_tokens=48",
+        "rollout.max_tokens=900",
+        "engine.max_context=900",
+        "train.steps=1",
+        "evaluate.tasks=0",
+    ]
+    run = run_train(
+        recipe(tmp_path, "renderer.kind=chat", "tokenizer.vocab_size=600", *limits), resume=None, display=False
+    )
     (row,) = [r for r in metrics_of(run) if r["phase"] == "train"]
     assert float(str(row["train/logprob_gap_max"])) < 1e-4
 

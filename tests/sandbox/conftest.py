@@ -14,8 +14,8 @@ import pytest
 
 import turnwise
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.kernel.cgroups import Cgroup, CgroupPool
-from turnwise.sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.kernel.cgroups import Cgroup, CgroupPool
+from turnwise_sandbox.supervisor import LocalSandbox
 
 T = TypeVar("T")
 
@@ -64,11 +64,14 @@ def cage() -> Iterator[Cgroup | None]:
 
 @pytest.fixture(scope="session")
 def plain_python() -> Iterator[str]:
-    """An interpreter that any user of the machine may start, with this package; skips where the system has none that is new enough."""
+    """An interpreter that any user of the machine may start, with this package; skips where the system has none that is
+    new enough."""
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if not os.path.exists(path):
             continue
-        version = subprocess.run([path, "-c", "import sys; sys.stdout.write(str(sys.version_info >= (3, 11)))"], capture_output=True)
+        version = subprocess.run(
+            [path, "-c", "import sys; sys.stdout.write(str(sys.version_info >= (3, 11)))"], capture_output=True
+        )
         if version.stdout != b"True":
             continue
         folder = tempfile.mkdtemp(prefix="turnwise-plain-python-")

@@ -1,8 +1,9 @@
-"""Programs that try to break out, one per row of what a sandbox must hold, with the property that promises to stop each.
+"""Programs that try to break out, one per row of what a sandbox must hold, with the property that promises to stop
+each.
 
-A probe calls `escaped(WHAT)` when it got through; an OSError or MemoryError means that it was held. What it did on the host and cannot see
-itself (a datagram that came, a file that appeared, a process that died or stayed) is looked at from outside, by `escape_world.py`.
-"""
+A probe calls `escaped(WHAT)` when it got through; an OSError or MemoryError means that it was held. What it did on the
+host and cannot see itself (a datagram that came, a file that appeared, a process that died or stayed) is looked at from
+outside, by `escape_world.py`."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class Probe:
     before: str = ""
     """A program that runs before it, in the same place."""
     violent: bool = False
-    """It would harm the place it runs in: tried only where the property is claimed, or in namespaces and groups made for it."""
+    """It would harm the place it runs in: tried only where the property is claimed, or in namespaces and groups made
+    for it."""
     needs: str = ""
     """A target that this machine may lack."""
     control: bool = True
@@ -108,7 +110,8 @@ if found: escaped(found)
         "rename_host_file": "os.rename(T['writable'], T['writable'] + '.moved')",
         "make_host_folder": "os.mkdir(T['folder'] + '/folder')",
         "link_into_host_folder": "os.symlink('/', T['folder'] + '/link')",
-        "write_into_library": "p = os.path.dirname(os.__file__) + '/turnwise_canary.py'\nopen(p, 'w').close()\nos.unlink(p)",
+        "write_into_library": ("p = os.path.dirname(os.__file__) + '/turnwise_canary.py'\nopen(p, "
+        "'w').close()\nos.unlink(p)"),
         "write_bytecode": "import importlib.util\nopen(importlib.util.cache_from_source(os.__file__), 'r+b').close()",
         "write_kernel_setting": "open('/proc/sys/kernel/core_pattern', 'r+').close()",
         "write_device_setting": "open('/sys/kernel/mm/transparent_hugepage/enabled', 'r+').close()",
@@ -221,7 +224,8 @@ if any(struct.unpack("6I", data.raw)): escaped("capabilities after setuid")
         "io_uring": "call('io_uring_setup', 4, ctypes.create_string_buffer(120))",
         "bpf": "call('bpf', 0, ctypes.create_string_buffer(struct.pack('IIII', 2, 4, 4, 1) + bytes(112)), 128)",
         "userfaultfd": "call('userfaultfd', 0)",
-        "perf_events": "call('perf_event_open', ctypes.create_string_buffer(struct.pack('IIQ', 1, 112, 0) + bytes(96)), 0, -1, -1, 0)",
+        "perf_events": ("call('perf_event_open', ctypes.create_string_buffer(struct.pack('IIQ', 1, 112, 0) + "
+        "bytes(96)), 0, -1, -1, 0)"),
         "personality": "call('personality', 0x0040000)",
         "kernel_log": "call('syslog', 3, ctypes.create_string_buffer(64), 64)",
         "own_filter": "allow = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))\n"
@@ -327,13 +331,12 @@ if os.fork() == 0:
 time.sleep(0.02)
 """),
     Probe("left_files", "cross_exec", """
-for path in ("left", "folder", os.environ["TMPDIR"] + "/left", "/tmp/" + T["token"] + "-left", "/dev/shm/" + T["token"] + "-left"):
+for path in ("left", "folder", os.environ["TMPDIR"] + "/left", "/tmp/" + T["token"] + "-left", "/dev/shm/" + T["token"]
++ "-left"):
     if os.path.lexists(path): escaped(path)
 """, before="""
-import os, json
-T = json.loads(open("targets.json").read())
-os.makedirs("folder/sub")
-for path in ("left", os.environ.get("TMPDIR", "/tmp") + "/left", "/tmp/" + T["token"] + "-left", "/dev/shm/" + T["token"] + "-left"):
+import os, json T = json.loads(open("targets.json").read()) os.makedirs("folder/sub") for path in ("left",
+os.environ.get("TMPDIR", "/tmp") + "/left", "/tmp/" + T["token"] + "-left", "/dev/shm/" + T["token"] + "-left"):
     try: open(path, "w").close()
     except OSError: pass
 os.chmod("folder/sub", 0)
@@ -350,7 +353,8 @@ for line in open("/proc/self/maps"):
     while at >= 0:  # the needle is in this program's own memory as well, but never what followed it
         if bytes(c ^ 1 for c in data[at + 25 : at + 33]) == b",QM@OUDE": escaped("found at %x" % (start + at))
         at = data.find(needle, at + 1)
-""", before="x = 'MARKER-OF-ANOTHER-PROGRAM' + '-PLANTED'\ny = [x + str(i) for i in range(100)]\nprint(len(y))", control=False),
+""", before="x = 'MARKER-OF-ANOTHER-PROGRAM' + '-PLANTED'\ny = [x + str(i) for i in range(100)]\nprint(len(y))",
+control=False),
 ]  # fmt: skip
 
 BY_NAME = {probe.name: probe for probe in PROBES}

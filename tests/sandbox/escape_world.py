@@ -1,9 +1,9 @@
-"""A process that makes itself a world (a container, a restricted user, a kernel without something) and runs probes in it.
+"""A process that makes itself a world (a container, a restricted user, a kernel without something) and runs probes in
+it.
 
-`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid, a mount and an
-IPC namespace and a session keyring of its own: a probe that kills everything it can reach then reaches nothing of this machine, and no
-message queue or key is left behind.
-"""
+`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid, a
+mount and an IPC namespace and a session keyring of its own: a probe that kills everything it can reach then reaches
+nothing of this machine, and no message queue or key is left behind."""
 
 from __future__ import annotations
 
@@ -28,27 +28,34 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from escape_probes import BY_NAME, Probe
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.kernel import seccomp, syscalls
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.kernel import seccomp, syscalls
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=6.0, memory_bytes=128 << 20, disk_bytes=4 << 20, num_files=128, num_pids=20)
 NAMESPACE_CALLS = "unshare mount umount2 pivot_root setns open_tree move_mount fsopen fsmount mount_setattr"
 NAMESPACE_FLAGS = 0x7E020000
 DOCKER_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
-"""chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot mknod audit_write setfcap."""
+"""chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot mknod audit_write
+setfcap."""
 
 # --------------------------------------------------------------------------------------------- worlds
 
 
 def refuse(names: str, error: int, *, namespaces: bool) -> None:
-    """Answer system calls with an errno, and (`namespaces`) clone with any namespace flag, as a container runtime's filter does."""
+    """Answer system calls with an errno, and (`namespaces`) clone with any namespace flag, as a container runtime's
+    filter does."""
     code: list[tuple[int, int, int, int]] = [(0x20, 0, 0, 0)]
     for name in names.split():
         code += [(0x15, 0, 1, syscalls.NUMBERS[name]), (0x06, 0, 0, 0x50000 | error)]
     if namespaces:
         code += [(0x15, 0, 1, syscalls.NUMBERS["clone3"]), (0x06, 0, 0, 0x50000 | 38)]
-        code += [(0x15, 0, 3, syscalls.NUMBERS["clone"]), (0x20, 0, 0, 16), (0x45, 0, 1, NAMESPACE_FLAGS), (0x06, 0, 0, 0x50001)]
+        code += [
+            (0x15, 0, 3, syscalls.NUMBERS["clone"]),
+            (0x20, 0, 0, 16),
+            (0x45, 0, 1, NAMESPACE_FLAGS),
+            (0x06, 0, 0, 0x50001),
+        ]
     code.append((0x06, 0, 0, 0x7FFF0000))
     seccomp.install_filter(b"".join(struct.pack("HBBI", *row) for row in code))
 
@@ -89,7 +96,13 @@ def enter(world: str) -> None:
         refuse("landlock_create_ruleset landlock_add_rule landlock_restrict_self", 38, namespaces=False)
         if world == "nothing":
             refuse("seccomp", 38, namespaces=False)
-            code = [(0x20, 0, 0, 0), (0x15, 0, 3, syscalls.NUMBERS["prctl"]), (0x20, 0, 0, 16), (0x15, 0, 1, 22), (0x06, 0, 0, 0x50016)]
+            code = [
+                (0x20, 0, 0, 0),
+                (0x15, 0, 3, syscalls.NUMBERS["prctl"]),
+                (0x20, 0, 0, 16),
+                (0x15, 0, 1, 22),
+                (0x06, 0, 0, 0x50016),
+            ]
             # prctl(PR_SET_SECCOMP) is the other way to install one: the last filter that can be.
             program = b"".join(struct.pack("HBBI", *row) for row in [*code, (0x06, 0, 0, 0x7FFF0000)])
             memory = syscalls.ctypes.create_string_buffer(program, len(program))
@@ -138,7 +151,8 @@ class Targets:
         with contextlib.suppress(OSError):
             tcp6 = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
         listener, datagrams, named = (
-            stack.enter_context(socket.socket(socket.AF_UNIX, kind)) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_STREAM)
+            stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_STREAM)
         )
         listener.bind("\0" + self.token)
         listener.listen()
@@ -148,7 +162,9 @@ class Targets:
         named.listen()
         self.victim: subprocess.Popen[bytes] | None = None
         disks = [
-            f"/dev/{name}" for name in (os.listdir("/sys/block") if os.path.isdir("/sys/block") else []) if os.path.exists(f"/dev/{name}")
+            f"/dev/{name}"
+            for name in (os.listdir("/sys/block") if os.path.isdir("/sys/block") else [])
+            if os.path.exists(f"/dev/{name}")
         ]
         self.values = {
             "secret": self.secret,
@@ -228,7 +244,9 @@ def _named(name: str) -> list[int]:
 async def run_probes(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
     """Every probe through a LocalSandbox at the wanted level."""
     try:
-        sandbox = LocalSandbox(num_slots=1, level=request["level"], allow_unsafe=request["level"] == "none", mode=request["mode"])
+        sandbox = LocalSandbox(
+            num_slots=1, level=request["level"], allow_unsafe=request["level"] == "none", mode=request["mode"]
+        )
         level = await sandbox.level()
     except SandboxError as error:
         return {"error": str(error)}
@@ -277,7 +295,11 @@ def run_bare(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
             Path(folder, "work").mkdir()
             Path(folder, "tmp").mkdir()
             Path(folder, "work/targets.json").write_text(json.dumps(targets.values))
-            options: dict[str, Any] = {"cwd": f"{folder}/work", "env": {**os.environ, "TMPDIR": f"{folder}/tmp"}, "capture_output": True}
+            options: dict[str, Any] = {
+                "cwd": f"{folder}/work",
+                "env": {**os.environ, "TMPDIR": f"{folder}/tmp"},
+                "capture_output": True,
+            }
             command = [sys.executable, "-I", "-S"]
             if probe.before:
                 subprocess.run([*command, "-c", probe.before], timeout=20, check=False, **options)

@@ -54,7 +54,7 @@ def by_role(root: int) -> dict[str, list[int]]:
     def below(parents: list[int]) -> list[int]:
         return [pid for pid, (parent, state, _) in processes.items() if parent in parents and state != "Z"]
 
-    launchers = [pid for pid in below([root]) if "turnwise.sandbox.zygote" in processes[pid][2]]
+    launchers = [pid for pid in below([root]) if "turnwise_sandbox.zygote" in processes[pid][2]]
     zygotes = below(launchers)
     cells = below(zygotes)
     return {"launcher": launchers, "zygote": zygotes, "cell": cells, "program": below(cells)}
@@ -76,7 +76,11 @@ def open_descriptors() -> int:
 
 def group_folders(pid: int) -> list[str]:
     """Control groups that a sandbox of process `pid` made."""
-    return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/turnwise-{pid}-*")] if os.path.isdir("/sys/fs/cgroup") else []
+    return (
+        [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/turnwise-{pid}-*")]
+        if os.path.isdir("/sys/fs/cgroup")
+        else []
+    )
 
 
 def temp_folders(pid: int) -> list[str]:

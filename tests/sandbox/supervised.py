@@ -1,10 +1,11 @@
-"""A process with a busy sandbox, to be killed: `python supervised.py LEVEL` prints "ready" and runs programs and sessions until then."""
+"""A process with a busy sandbox, to be killed: `python supervised.py LEVEL` prints "ready" and runs programs and
+sessions until then."""
 
 import asyncio
 import sys
 
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 PROGRAMS = [
     "print(1)",

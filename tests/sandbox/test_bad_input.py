@@ -1,4 +1,5 @@
-"""Programs that do what programs should not: each ends with a typed result near its limit, and the next request works."""
+"""Programs that do what programs should not: each ends with a typed result near its limit, and the next request
+works."""
 
 import asyncio
 import os
@@ -12,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.handles import ENVIRONMENT
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.handles import ENVIRONMENT
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=20.0, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
 """Ample time: what a test is about is the other limits."""
@@ -63,7 +64,8 @@ def test_code_that_is_no_python_is_a_syntax_error(attempt, code):
 
 
 def test_output_that_was_handed_over_is_held_no_longer(sandbox, run):
-    """A cell that idles keeps nothing of the program before: two slots would hold megabytes of it for as long as they idle."""
+    """A cell that idles keeps nothing of the program before: two slots would hold megabytes of it for as long as they
+    idle."""
     program, limits = Program(code="print('x' * 900_000)"), replace(LIMITS, output_bytes=1 << 20)
 
     async def count_held():
@@ -86,7 +88,9 @@ def test_output_that_was_handed_over_is_held_no_longer(sandbox, run):
 
 def test_programs_and_what_they_start_see_the_environment_that_is_written_down(attempt):
     """Not the variables with which their interpreter was started faster."""
-    execution, _ = attempt("import os, subprocess\nprint(*sorted(os.environ), sep='\\n', flush=True)\nsubprocess.run(['env'])")
+    execution, _ = attempt(
+        "import os, subprocess\nprint(*sorted(os.environ), sep='\\n', flush=True)\nsubprocess.run(['env'])"
+    )
     own, _, started = execution.stdout.decode().partition("\nUSER\n")
     assert set(own.split()) == {*ENVIRONMENT, "PWD", "TMPDIR"} - {"USER"}
     assert {row.partition("=")[0] for row in started.splitlines()} == {*ENVIRONMENT, "PWD", "TMPDIR"}
@@ -116,7 +120,8 @@ def test_closed_streams(attempt, code, exit_code):
 
 def test_garbage_on_every_descriptor(attempt):
     code = (
-        "import os\nfor fd in range(3, 1024):\n  for junk in (b'R' * 60000, b'{'):\n    try: os.write(fd, junk)\n    except OSError: pass"
+        "import os\nfor fd in range(3, 1024):\n  for junk in (b'R' * 60000, b'{'):\n    try: os.write(fd, "
+        "junk)\n    except OSError: pass"
     )
     execution, _ = attempt(code + "\nprint('done')")
     assert (execution.exit_code, execution.stdout) == (0, b"done\n")
@@ -131,7 +136,11 @@ def test_much_standard_input_read_or_not(attempt):
 
 
 def test_exit_statuses_are_what_was_asked_for(attempt):
-    for code, exit_code in [("import sys; sys.exit(7)", 7), ("import os; os._exit(9)", 9), ("raise SystemExit('x')", 1)]:
+    for code, exit_code in [
+        ("import sys; sys.exit(7)", 7),
+        ("import os; os._exit(9)", 9),
+        ("raise SystemExit('x')", 1),
+    ]:
         assert attempt(code)[0].exit_code == exit_code
 
 
@@ -205,7 +214,10 @@ def test_a_fork_bomb(attempt):
 
 
 def test_a_thread_bomb(attempt):
-    code = "import threading, time\nfor _ in range(1000): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"
+    code = (
+        "import threading, time\nfor _ in range(1000): threading.Thread(target=time.sleep, args=(30,), "
+        "daemon=True).start()"
+    )
     assert attempt(code)[0].limit == "pids"
 
 
@@ -266,7 +278,9 @@ def test_files_that_do_not_fit_are_a_disk_limit(attempt, full_level):
 @pytest.mark.parametrize("fd", [1, 2])
 def test_a_gigabyte_of_output(attempt, fd):
     execution, elapsed_s = attempt(f"import os\nx = b'x' * (1 << 20)\nfor _ in range(1 << 10): os.write({fd}, x)")
-    kept, dropped = (execution.stdout, execution.stdout_dropped) if fd == 1 else (execution.stderr, execution.stderr_dropped)
+    kept, dropped = (
+        (execution.stdout, execution.stdout_dropped) if fd == 1 else (execution.stderr, execution.stderr_dropped)
+    )
     assert execution.limit == "output"
     assert kept == b"x" * (1 << 20)
     assert 0 < dropped < 8 << 20  # it was stopped, not drained
@@ -292,7 +306,20 @@ def test_a_daemon_that_holds_the_output_is_not_waited_for(attempt):
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/etc/x", "..", "../x", "a/../../x", "a/..", "x\0y", "a" * 300, "a/" * 300 + "a", *map(chr, (0xDCFF, 0xD800)), "work\0", "."],
+    [
+        "",
+        "/etc/x",
+        "..",
+        "../x",
+        "a/../../x",
+        "a/..",
+        "x\0y",
+        "a" * 300,
+        "a/" * 300 + "a",
+        *map(chr, (0xDCFF, 0xD800)),
+        "work\0",
+        ".",
+    ],
 )
 def test_paths_that_lead_out_are_refused(sandbox, run, path):
     for options in ({"files": {path: b""}}, {"outputs": (path,)}):
@@ -302,11 +329,9 @@ def test_paths_that_lead_out_are_refused(sandbox, run, path):
 
 def test_outputs_are_plain_files_only(sandbox, run):
     code = """
-import os
-open("plain", "w").write("x")
-os.symlink("/etc/passwd", "link"); os.symlink("plain", "inner"); os.mkfifo("pipe"); os.mkdir("folder")
-os.symlink("/etc", "out"); os.mkdir("a"); open("a/b", "w").write("y"); open("secret", "w").close(); os.chmod("secret", 0)
-"""
+import os open("plain", "w").write("x") os.symlink("/etc/passwd", "link"); os.symlink("plain", "inner");
+os.mkfifo("pipe"); os.mkdir("folder") os.symlink("/etc", "out"); os.mkdir("a"); open("a/b", "w").write("y");
+open("secret", "w").close(); os.chmod("secret", 0) """
     names = ("plain", "link", "inner", "pipe", "folder", "out/passwd", "a/b", "missing", "secret/x")
     execution = run(sandbox.run(Program(code=code, outputs=names), LIMITS))
     assert dict(execution.files) == {"plain": b"x", "a/b": b"y"}
@@ -378,7 +403,9 @@ def test_any_bytes_are_code(sandbox, run, code):
 @example("a/.", b"")
 def test_any_name_is_a_file_or_is_refused(sandbox, run, name, content):
     try:
-        program = Program(code=f"print(open({name!r}, 'rb').read() == {content!r})", files={name: content}, outputs=(name,))
+        program = Program(
+            code=f"print(open({name!r}, 'rb').read() == {content!r})", files={name: content}, outputs=(name,)
+        )
         execution = run(sandbox.run(program, LIMITS))
     except SandboxError as error:
         assert "is not a path inside" in str(error)  # noqa: PT017

@@ -1,8 +1,9 @@
-"""Every attempt to break out, in every world that this machine can be made to look like, against targets that live on the host.
+"""Every attempt to break out, in every world that this machine can be made to look like, against targets that live on
+the host.
 
-A level fails when something it claims (or what every level must hold) was broken. What it does not claim is not held against it, so
-what each world must claim at least is written down here too. The same attempts are also shown to get through where nothing stops them.
-"""
+A level fails when something it claims (or what every level must hold) was broken. What it does not claim is not held
+against it, so what each world must claim at least is written down here too. The same attempts are also shown to get
+through where nothing stops them."""
 
 import errno
 import json
@@ -15,8 +16,8 @@ import pytest
 from escape_probes import BY_NAME, PROBES
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 EVERYWHERE = {"net", "vsock", "ptrace", "ipc", "privileges", "mem_proc", "cpu", "kill_tree"}
 WITH_LANDLOCK = EVERYWHERE | {"fs_read", "fs_write", "cross_exec", "abstract_unix", "signals"}
@@ -43,7 +44,9 @@ def answer(world, level, cage, python, *, cgroups=False, mode="slot", probes=PRO
         "namespaces": namespaces,
         "probes": [probe.name for probe in probes],
     }
-    script = Path(python).parents[2] / "tests" / "escape_world.py"  # beside an interpreter for all users lie copies for all users
+    script = (
+        Path(python).parents[2] / "tests" / "escape_world.py"
+    )  # beside an interpreter for all users lie copies for all users
 
     def join() -> None:
         for fd in cage.attach_fds() if cage else ():
@@ -81,7 +84,9 @@ def failures(found, must_claim):
 SLOW = ("setfcap", "user", "userns_off", "no_landlock")
 
 
-@pytest.mark.parametrize("world", [pytest.param(world, marks=pytest.mark.slow) if world in SLOW else world for world in WORLDS])
+@pytest.mark.parametrize(
+    "world", [pytest.param(world, marks=pytest.mark.slow) if world in SLOW else world for world in WORLDS]
+)
 def test_a_level_holds_what_it_claims(world, as_root, cage, python, request):
     level, must_claim, cgroups, for_all_users = WORLDS[world]
     if cgroups and cage is None:
@@ -129,7 +134,11 @@ def test_every_attempt_gets_through_where_nothing_stops_it(as_root, cage, python
     if cage is None:
         pytest.skip("attempts to exhaust memory and processes run only in a control group, and none can be made here")
     found = answer("root", "bare", cage, python, cgroups=True)
-    held = {name: result["text"] for name, result in found["results"].items() if not (result.get("escaped") or "skipped" in result)}
+    held = {
+        name: result["text"]
+        for name, result in found["results"].items()
+        if not (result.get("escaped") or "skipped" in result)
+    }
     # What this kernel was built without is refused to everybody.
     missing = {name for name, text in held.items() if "[Errno 38]" in text or "[Errno 93]" in text}
     assert {name: text for name, text in held.items() if BY_NAME[name].control and name not in missing} == {}
@@ -137,7 +146,9 @@ def test_every_attempt_gets_through_where_nothing_stops_it(as_root, cage, python
 
 def test_the_search_through_memory_finds_what_is_there(sandbox, run):
     probe = BY_NAME["memory_of_the_one_before"]
-    execution = run(sandbox.run(Program(code=probe.before + "\n" + probe.code, files={"targets.json": b'{"numbers": {}}'})))
+    execution = run(
+        sandbox.run(Program(code=probe.before + "\n" + probe.code, files={"targets.json": b'{"numbers": {}}'}))
+    )
     assert b"ESCAPED found at" in execution.stdout
 
 

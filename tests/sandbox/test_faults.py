@@ -17,12 +17,12 @@ import pytest
 from processes import by_role, descendants, describe, group_folders, open_descriptors, temp_folders, wait_until
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox import handles
-from turnwise.sandbox.handles import Zygote
-from turnwise.sandbox.kernel import syscalls
-from turnwise.sandbox.kernel.owner import own_tag
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox import handles
+from turnwise_sandbox.handles import Zygote
+from turnwise_sandbox.kernel import syscalls
+from turnwise_sandbox.kernel.owner import own_tag
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Execution, Limits, Program
 
 GONE_S = 0.5
 SLOWED_S = 2.0
@@ -63,7 +63,9 @@ def kill_supervisors(reaper, level, num_kills, seed):
             time.sleep(draw.random() * 0.15)
             started = reaper()
             process.kill()
-        assert len(started) > 8  # supervisor, launcher, zygote, cells, a session with its child, branch and thread, a shell with its child
+        assert (
+            len(started) > 8
+        )  # supervisor, launcher, zygote, cells, a session with its child, branch and thread, a shell with its child
         left = wait_until(lambda: not reaper(), SLOWED_S)
         assert left, describe(reaper())
         yield process.pid
@@ -95,7 +97,9 @@ def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper, run):
     pids = []
     for _ in range(2):
         with subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("supervised.py")), "auto"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, str(Path(__file__).with_name("supervised.py")), "auto"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         ) as process:
             time.sleep(0.2 + draw.random() * 0.6)
             process.kill()
@@ -112,11 +116,13 @@ def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper, run):
         assert group_folders(pid) == []
 
 
-# ------------------------------------------------------------------------------------------------ launcher, zygote, cell
+# ------------------------------------------------------------------------------------------------ launcher, zygote,
+# cell
 
 
 async def killing(sandbox, num_kills, seed):
-    """Kill one process after the other while programs run; each program succeeds or fails with SandboxError, the next always works."""
+    """Kill one process after the other while programs run; each program succeeds or fails with SandboxError, the next
+    always works."""
     draw = random.Random(seed)
     num_killed = 0
     code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(60)\ntime.sleep(0.02)\nprint(6 * 7)"
@@ -253,13 +259,16 @@ def test_a_deadline_that_passed_is_told_in_words(run, monkeypatch):
     async def work():
         async with LocalSandbox(num_slots=1) as sandbox:
             monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.0)
-            with pytest.raises(SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts it anew"):
+            with pytest.raises(
+                SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts it anew"
+            ):
                 await sandbox.run(Program(code=""))
 
     run(work())
 
 
-# ------------------------------------------------------------------------------------------------ cancelling, queues, several at once
+# ------------------------------------------------------------------------------------------------ cancelling, queues,
+# several at once
 
 
 @pytest.mark.parametrize("num_tasks", [20, pytest.param(600, marks=pytest.mark.slow)])
@@ -274,10 +283,14 @@ def test_cancelling_at_any_point_leaves_nothing(reaper, run, num_tasks):
                     task = asyncio.create_task(sandbox.open())
                 elif draw.random() < 0.5:
                     task = asyncio.create_task(
-                        sandbox.run_pair(Program(code="import os\nos.read(4, 1)"), Program(code="import time\ntime.sleep(9)"))
+                        sandbox.run_pair(
+                            Program(code="import os\nos.read(4, 1)"), Program(code="import time\ntime.sleep(9)")
+                        )
                     )
                 else:
-                    task = asyncio.create_task(sandbox.run(Program(code="import os, time\nos.fork()\ntime.sleep(9)", stdin=b"x")))
+                    task = asyncio.create_task(
+                        sandbox.run(Program(code="import os, time\nos.fork()\ntime.sleep(9)", stdin=b"x"))
+                    )
                 await asyncio.sleep(draw.random() * 0.02)
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -298,7 +311,9 @@ def test_cancelling_a_start_does_not_end_what_others_run(run):
         async with LocalSandbox(num_slots=2) as sandbox:
             session = await sandbox.open()
             await session.run("x = 1")
-            running = asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(0.5)\nprint(1)"), Limits(wall_s=20)))
+            running = asyncio.create_task(
+                sandbox.run(Program(code="import time\ntime.sleep(0.5)\nprint(1)"), Limits(wall_s=20))
+            )
             for _ in range(20):
                 task = asyncio.create_task(sandbox.open())
                 await asyncio.sleep(draw.random() * 0.006)
@@ -312,7 +327,8 @@ def test_cancelling_a_start_does_not_end_what_others_run(run):
 
 
 def test_programs_that_end_at_the_same_time_each_run_once(run, full_level, monkeypatch):
-    """A zygote that let go of an ended program without reporting it would have it begun anew: it runs twice, and nobody is told."""
+    """A zygote that let go of an ended program without reporting it would have it begun anew: it runs twice, and nobody
+    is told."""
     spawn, num_spawned = Zygote.spawn, 0
 
     async def counted(*arguments):
@@ -350,8 +366,8 @@ def test_many_requests_in_line(sandbox, run, num_requests):
 
 ANOTHER = """
 import asyncio, sys
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Program
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Program
 async def main():
     async with LocalSandbox() as sandbox:
         return (await sandbox.run(Program(code="print(1)"))).stdout
@@ -365,7 +381,9 @@ def test_two_supervisors_at_once_leave_each_other_alone(reaper, run):
         session = await first.open()
         await session.run("x = 1")
         assert (await second.run(Program(code="print(1)"))).stdout == b"1\n"
-        other = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", ANOTHER], capture_output=True, text=True, check=False)
+        other = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", ANOTHER], capture_output=True, text=True, check=False
+        )
         assert other.stdout == repr(b"1\n"), other.stderr
         await second.close()
         assert (await session.run("x")).value == "1"
@@ -383,7 +401,10 @@ def test_closing_while_programs_run_ends_them(reaper, run):
     async def work():
         sandbox = LocalSandbox(num_slots=2)
         session = await sandbox.open()
-        tasks = [asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(30)"), Limits(wall_s=60))) for _ in range(4)]
+        tasks = [
+            asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(30)"), Limits(wall_s=60)))
+            for _ in range(4)
+        ]
         tasks.append(asyncio.create_task(session.run("import time\ntime.sleep(30)", timeout_s=60)))
         await asyncio.sleep(0.2)
         started = time.monotonic()
@@ -420,7 +441,9 @@ def test_running_out_of_descriptors_is_an_error_of_the_sandbox_and_passes(run):
             answers = await asyncio.gather(*(sandbox.open() for _ in range(40)), return_exceptions=True)
             sessions = [answer for answer in answers if not isinstance(answer, BaseException)]
             try:
-                assert {type(answer) for answer in answers if isinstance(answer, BaseException)} == {SandboxError}, answers
+                assert {type(answer) for answer in answers if isinstance(answer, BaseException)} == {SandboxError}, (
+                    answers
+                )
                 assert len(sessions) > 1
                 assert (await sessions[0].run("1 + 1")).value == "2"
             finally:
@@ -444,7 +467,9 @@ MESS = {
     "odd names": "import os\nfor n in (b'\\xff\\xfe', b'\\n', b'-rf', b'...', b' '): open(n, 'w').close()",
     "special files": "import os, socket\nos.mkfifo('p')\nsocket.socket(socket.AF_UNIX).bind('s')\nos.symlink('/', 'l')",
     "work renamed": "import os\nos.rename('../work', '../gone')",
-    "work replaced": "import os\nos.chdir('..')\nos.rename('work', 'gone')\nos.mkdir('work')\nopen('work/planted', 'w').close()",
+    "work replaced": (
+        "import os\nos.chdir('..')\nos.rename('work', 'gone')\nos.mkdir('work')\nopen('work/planted', 'w').close()"
+    ),
     "work is a link": "import os\nos.rename('../work', '../gone')\nos.symlink('/', '../work')",
     "work is a file": "import os\nos.rmdir('../work')\nopen('../work', 'w').close()",
     "tmp renamed": "import os\nos.rename('../tmp', '../tmp2')",
@@ -460,7 +485,8 @@ MESS = {
 @pytest.mark.parametrize("name", MESS)
 def test_a_place_is_clean_for_the_next_program_or_is_replaced(sandbox, run, name):
     look = (
-        "import os\nprint(os.path.basename(os.getcwd()), os.listdir('.'), sorted(os.listdir('..')), os.listdir(os.environ['TMPDIR']))\n"
+        "import os\nprint(os.path.basename(os.getcwd()), os.listdir('.'), sorted(os.listdir('..')), "
+        "os.listdir(os.environ['TMPDIR']))\n"
         "open('new', 'w').close()\nopen(os.environ['TMPDIR'] + '/new', 'w').close()"
     )
     limits = Limits(wall_s=20, disk_bytes=4 << 20, num_files=1000)
@@ -479,7 +505,7 @@ def test_a_place_is_clean_for_the_next_program_or_is_replaced(sandbox, run, name
 
 def test_an_interpreter_with_a_second_thread_is_refused():
     code = (
-        "import threading, time\nfrom turnwise.sandbox.zygote import preload\n"
+        "import threading, time\nfrom turnwise_sandbox.zygote import preload\n"
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\npreload('std')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -491,8 +517,8 @@ def test_a_profile_that_is_not_installed_says_what_is_missing(plain_python):
     code = """
 import asyncio, sys
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Program
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Program
 async def main():
     async with LocalSandbox(num_slots=1) as sandbox:
         try:
@@ -513,12 +539,17 @@ asyncio.run(main())
 
 
 def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from turnwise.sandbox.kernel.owner import own_tag; sys.stdout.write(own_tag())"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from turnwise_sandbox.kernel.owner import own_tag; "
+        "sys.stdout.write(own_tag())"
+    )
     source = str(Path(__file__).parents[2] / "src")
     dead = subprocess.run([sys.executable, "-c", code, source], capture_output=True, text=True, check=True).stdout
     stale = Path(f"/tmp/turnwise-sandbox-{dead}-stale")
     used = Path(f"/tmp/turnwise-sandbox-{own_tag()}-used")
-    elsewhere = Path(f"/tmp/turnwise-sandbox-{dead.rpartition('-')[0]}-1-elsewhere")  # of another pid namespace: nobody knows from here
+    elsewhere = Path(
+        f"/tmp/turnwise-sandbox-{dead.rpartition('-')[0]}-1-elsewhere"
+    )  # of another pid namespace: nobody knows from here
     for folder in (stale, used, elsewhere):
         (folder / "cell0" / "work").mkdir(parents=True)
         (folder / "cell0").chmod(0)
@@ -545,11 +576,16 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
 
 
 def test_mixed_executions_leave_nothing(reaper):
-    """The benchmark's own program, short: what its counts say. So few executions still fill the supervisor's allocator, by 2 to 6 % of its
-    memory; that this ends is for the long run to show (`benchmarks/sandbox_soak.py`), forked processes are held to it here too."""
+    """The benchmark's own program, short: what its counts say. So few executions still fill the supervisor's allocator,
+    by 2 to 6 % of its memory; that this ends is for the long run to show (`benchmarks/sandbox_soak.py`), forked
+    processes are held to it here too."""
     script = Path(__file__).parents[2] / "benchmarks" / "sandbox_soak.py"
     done = subprocess.run(
-        [sys.executable, str(script), "--executions", "300", "--warm-up", "100"], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(script), "--executions", "300", "--warm-up", "100"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     found = json.loads(done.stdout)
     assert found["leaks"] == {}, found

@@ -12,9 +12,9 @@ import pytest
 from processes import descendants
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.session import LocalSession, used_since
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.session import LocalSession, used_since
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=10.0, memory_bytes=256 << 20, disk_bytes=4 << 20, num_files=256, num_pids=32)
 LATE_S = 1.0
@@ -64,7 +64,9 @@ BLOCKED = {
     "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
     "read": "import os\nr, w = os.pipe()\nos.read(r, 1)",
     "child": "import subprocess\nsubprocess.run(['sleep', '60'])",
-    "join": "import threading, time\nt = threading.Thread(target=time.sleep, args=(60,), daemon=True)\nt.start()\nt.join()",
+    "join": (
+        "import threading, time\nt = threading.Thread(target=time.sleep, args=(60,), daemon=True)\nt.start()\nt.join()"
+    ),
 }
 
 
@@ -107,7 +109,13 @@ def test_code_that_ignores_the_interrupt_ends_the_session(with_session, code):
 
 
 @pytest.mark.parametrize(
-    "code", ["import os\nos._exit(3)", "import sys\nsys.exit(3)", "import ctypes\nctypes.string_at(0)", "import os\nos.close(3)"]
+    "code",
+    [
+        "import os\nos._exit(3)",
+        "import sys\nsys.exit(3)",
+        "import ctypes\nctypes.string_at(0)",
+        "import os\nos.close(3)",
+    ],
 )
 def test_a_session_that_ends_itself_says_so(with_session, code):
     async def work(session):
@@ -174,7 +182,8 @@ def test_a_forged_answer_harms_only_its_own_session(sandbox, run, forged):
 
 @pytest.mark.parametrize("call", ["", ', "call": 1'])
 def test_an_early_answer_does_not_shift_the_next(with_session, call):
-    """Code that answers for itself, also by the call's own number, must not make every later answer that of the call before."""
+    """Code that answers for itself, also by the call's own number, must not make every later answer that of the call
+    before."""
 
     async def work(session):
         await session.run(f"import os, time\nos.write(3, b'{{\"value\": \"forged\"{call}}}')\ntime.sleep(0.1)\n'late'")
@@ -230,7 +239,9 @@ def test_output_of_the_call_before_does_not_stop_the_next(with_session):
 
 def test_a_background_thread_and_process_outlive_the_call_but_not_the_session(with_session, sandbox):
     async def work(session):
-        await session.run("import threading, time\nn = 0\ndef count():\n  global n\n  while True: n += 1; time.sleep(0.001)")
+        await session.run(
+            "import threading, time\nn = 0\ndef count():\n  global n\n  while True: n += 1; time.sleep(0.001)"
+        )
         await session.run("threading.Thread(target=count, daemon=True).start()")
         await asyncio.sleep(0.1)
         assert int((await session.run("n")).value or 0) > 3
@@ -269,7 +280,8 @@ def test_files_go_in_and_out(with_session):
         await session.write_file("a/b.txt", b"\x00\xff")
         assert (await session.run("open('a/b.txt', 'rb').read()")).value == repr(b"\x00\xff")
         await session.run(
-            "import os\nopen('c', 'w').write('x' * 10)\nos.symlink('/etc/hosts', 'link')\nos.mkfifo('pipe')\nos.symlink('/etc', 'd')"
+            "import os\nopen('c', 'w').write('x' * 10)\nos.symlink('/etc/hosts', "
+            "'link')\nos.mkfifo('pipe')\nos.symlink('/etc', 'd')"
         )
         assert await session.read_file("c") == b"x" * 10
         for path in ("link", "pipe", "missing", "a", "d/hosts"):
@@ -329,8 +341,12 @@ def test_branches_go_on_independently(with_session):
 def test_a_session_with_threads_can_be_forked(with_session):
     async def work(session):
         await session.run("import threading, time\ndef nap():\n  while True: time.sleep(0.0002)")
-        await session.run("threads = [threading.Thread(target=nap, daemon=True) for _ in range(8)]\nfor t in threads: t.start()")
-        for _ in range(60):  # each meets a thread that wants the interpreter's lock, and perhaps in the moment of the fork
+        await session.run(
+            "threads = [threading.Thread(target=nap, daemon=True) for _ in range(8)]\nfor t in threads: t.start()"
+        )
+        for _ in range(
+            60
+        ):  # each meets a thread that wants the interpreter's lock, and perhaps in the moment of the fork
             branch = await asyncio.wait_for(session.fork(), 10)
             # Its threads stay where they are; nobody waits for their copies.
             assert (await branch.run("[t.join() for t in threads]\nthreading.active_count()", timeout_s=5)).value == "1"
@@ -374,7 +390,9 @@ def test_a_session_whose_folder_has_no_room_twice_cannot_be_forked_and_goes_on(w
         await session.run("import os\nopen('f', 'wb').write(b'x' * 700_000)")
         with pytest.raises(SandboxError, match=r"could not be forked: .*No space left"):
             await session.fork()
-        assert (await session.run("len(open('f', 'rb').read()), sorted(os.listdir('..'))")).value == "(700000, ['tmp', 'work'])"
+        assert (
+            await session.run("len(open('f', 'rb').read()), sorted(os.listdir('..'))")
+        ).value == "(700000, ['tmp', 'work'])"
         await session.run("os.truncate('f', 1000)")
         branch = await session.fork()
         assert (await branch.run("len(open('f', 'rb').read())")).value == "1000"
@@ -434,7 +452,9 @@ def test_a_branch_draws_other_numbers_only_where_it_goes_on_differently(with_ses
     async def work(session):
         await session.run("import random\nrandom.seed(1)")
         branch = await session.fork()
-        assert (await session.run("random.random()")).value == (await branch.run("random.random()")).value  # a copy is a copy
+        assert (await session.run("random.random()")).value == (
+            await branch.run("random.random()")
+        ).value  # a copy is a copy
         await branch.close()
 
     with_session(work)
@@ -444,7 +464,9 @@ def test_twenty_sessions_at_once(sandbox, run):
     async def work():
         sessions = await asyncio.gather(*(sandbox.open(limits=LIMITS) for _ in range(20)))
         try:
-            await asyncio.gather(*(session.run(f"x = {number}\nopen('f', 'w').write(str(x))") for number, session in enumerate(sessions)))
+            await asyncio.gather(
+                *(session.run(f"x = {number}\nopen('f', 'w').write(str(x))") for number, session in enumerate(sessions))
+            )
             for _ in range(3):
                 answers = await asyncio.gather(*(session.run("x += 100\nx, open('f').read()") for session in sessions))
             assert [answer.value for answer in answers] == [f"({number + 300}, '{number}')" for number in range(20)]
@@ -456,7 +478,7 @@ def test_twenty_sessions_at_once(sandbox, run):
 
 
 def test_too_many_sessions_are_refused(run):
-    from turnwise.sandbox.supervisor import LocalSandbox
+    from turnwise_sandbox.supervisor import LocalSandbox
 
     async def work():
         async with LocalSandbox(num_slots=1, max_sessions=1) as small:
@@ -491,7 +513,19 @@ def test_a_shell_keeps_its_state(with_session):
 
 
 @pytest.mark.parametrize(
-    "code", ["if true; then", "echo 'open", "done", "f( {", "\\", "cat <<X\ntext", "$((1 +))", "}", "exec 3>&-", "set -e; false"]
+    "code",
+    [
+        "if true; then",
+        "echo 'open",
+        "done",
+        "f( {",
+        "\\",
+        "cat <<X\ntext",
+        "$((1 +))",
+        "}",
+        "exec 3>&-",
+        "set -e; false",
+    ],
 )
 def test_a_shell_survives_what_is_no_shell_code(with_session, code):
     async def work(shell):
@@ -552,7 +586,9 @@ for _ in range(20): os.wait()
 """
 
 
-@pytest.mark.parametrize(("language", "code", "read"), [("python", "while True: pass", "x"), ("bash", "while :; do :; done", "echo $x")])
+@pytest.mark.parametrize(
+    ("language", "code", "read"), [("python", "while True: pass", "x"), ("bash", "while :; do :; done", "echo $x")]
+)
 def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, language, code, read):
     """As on a machine where training uses every processor: an interrupt has to be seen before it can be obeyed."""
     first, *others = sorted(os.sched_getaffinity(0))
@@ -575,7 +611,9 @@ def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, languag
         assert (kept.value or kept.stdout.decode().strip()) == "1"
         await session.close()
 
-    with subprocess.Popen([sys.executable, "-c", HOGS, str(first)], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hogs:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOGS, str(first)], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as hogs:
         assert hogs.stdout.readline() == b"ready\n"
         os.sched_setaffinity(0, set(others))
         try:
@@ -586,7 +624,8 @@ def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, languag
 
 @pytest.fixture
 def ignoring():
-    """A sandbox of its own, whose processes inherit ignored signals: in the background of a script SIGINT, under `nohup` SIGHUP."""
+    """A sandbox of its own, whose processes inherit ignored signals: in the background of a script SIGINT, under
+    `nohup` SIGHUP."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     yield LocalSandbox(num_slots=1)
     for number, handler in before.items():
@@ -616,7 +655,9 @@ def test_a_shell_starts_with_the_signals_of_any_other_shell(ignoring, run):
             answer = await shell.run("yes | head -1; echo ${PIPESTATUS[@]}")
             assert (answer.stdout, answer.stderr) == (b"y\n141 0\n", b"")  # 128 + SIGPIPE
             ignored = await shell.run("(exec grep SigIgn /proc/self/status)")
-            assert int(ignored.stdout.split()[1], 16) & 0x7FFF_FFFF == 0  # signals 1 to 31; the C library keeps 32 and 33 for itself
+            assert (
+                int(ignored.stdout.split()[1], 16) & 0x7FFF_FFFF == 0
+            )  # signals 1 to 31; the C library keeps 32 and 33 for itself
 
     run(work())
 

@@ -4,19 +4,23 @@ import asyncio
 
 import pytest
 
-from turnwise.sandbox.supervisor import LocalSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=30.0)
 SOURCES = {
     "random": "import random\nprint(random.random(), random.sample(range(99), 5))",
     "unseeded generator of its own": "import random\nprint(random.Random().random())",
     "numpy legacy": "import numpy as np\nprint(np.random.rand(3), np.random.randint(1 << 30))",
-    "numpy generator": "import numpy as np\nprint(np.random.default_rng().random(3), np.random.default_rng().integers(1 << 30))",
+    "numpy generator": (
+        "import numpy as np\nprint(np.random.default_rng().random(3), np.random.default_rng().integers(1 << 30))"
+    ),
     "numpy imported late": "np = __import__('num' + 'py')\nprint(np.random.rand(), np.random.default_rng().random())",
     "uuid": "import uuid\nprint(uuid.uuid4())",
     "os": "import os\nprint(os.urandom(16))",
-    "secrets": "import secrets\nprint(secrets.token_hex(8), secrets.randbelow(1 << 40), secrets.choice(range(1 << 30)))",
+    "secrets": (
+        "import secrets\nprint(secrets.token_hex(8), secrets.randbelow(1 << 40), secrets.choice(range(1 << 30)))"
+    ),
     "system random": "import random\nprint(random.SystemRandom().random())",
     "shuffled": "import random\nx = list(range(50))\nrandom.shuffle(x)\nprint(x)",
 }
@@ -29,7 +33,9 @@ SAME_FOR_ALL = {
 
 def outputs(sandbox, run, code, seeds, **options):
     async def work():
-        answers = await asyncio.gather(*(sandbox.run(Program(code=code, seed=seed, **options), LIMITS) for seed in seeds))
+        answers = await asyncio.gather(
+            *(sandbox.run(Program(code=code, seed=seed, **options), LIMITS) for seed in seeds)
+        )
         assert all(answer.ok for answer in answers), answers[0].text()
         return [answer.stdout for answer in answers]
 
@@ -50,9 +56,8 @@ def test_what_no_seed_should_change(sandbox, run, name):
 
 def test_two_draws_differ(sandbox, run):
     code = """
-import os, random, uuid
-import numpy as np
-for draw in (uuid.uuid4, lambda: os.urandom(8), random.random, np.random.rand, lambda: np.random.default_rng().random()):
+import os, random, uuid import numpy as np for draw in (uuid.uuid4, lambda: os.urandom(8), random.random,
+np.random.rand, lambda: np.random.default_rng().random()):
     print(len({draw() for _ in range(9)}), end=" ")
 """
     assert outputs(sandbox, run, code, [0]) == [b"9 9 9 9 9 "]
@@ -61,7 +66,9 @@ for draw in (uuid.uuid4, lambda: os.urandom(8), random.random, np.random.rand, l
 def test_a_seed_gives_the_numbers_python_gives(sandbox, run):
     import random
 
-    assert outputs(sandbox, run, "import random\nprint(random.random())", [5]) == [f"{random.Random(5).random()}\n".encode()]
+    assert outputs(sandbox, run, "import random\nprint(random.random())", [5]) == [
+        f"{random.Random(5).random()}\n".encode()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,9 @@ def test_numpy_is_seeded_however_a_program_reaches_it(sandbox, run, draw):
     import numpy as np
 
     expected = np.random.RandomState(5).rand()
-    assert outputs(sandbox, run, f"{draw}\nprint(repr(float(draw())))", [5], profile="numpy_random") == [f"{float(expected)!r}\n".encode()]
+    assert outputs(sandbox, run, f"{draw}\nprint(repr(float(draw())))", [5], profile="numpy_random") == [
+        f"{float(expected)!r}\n".encode()
+    ]
 
 
 def test_a_seed_of_the_program_s_own_wins(sandbox, run):
@@ -91,8 +100,13 @@ def test_a_seed_of_the_program_s_own_wins(sandbox, run):
 
 
 def test_the_profile_does_not_change_the_numbers(sandbox, run):
-    code = "import random, os, numpy as np\nprint(random.random(), os.urandom(4), np.random.rand(), np.random.default_rng().random())"
-    first, *others = (outputs(sandbox, run, code, [5], profile=profile) for profile in ("auto", "std", "numpy", "numpy_random"))
+    code = (
+        "import random, os, numpy as np\nprint(random.random(), os.urandom(4), np.random.rand(), "
+        "np.random.default_rng().random())"
+    )
+    first, *others = (
+        outputs(sandbox, run, code, [5], profile=profile) for profile in ("auto", "std", "numpy", "numpy_random")
+    )
     assert others == [first] * 3
 
 
@@ -117,7 +131,11 @@ def test_a_session_follows_its_seed(sandbox, run):
         try:
             await session.run("import random, os, numpy as np")
             return [
-                (await session.run("random.random(), os.urandom(2), np.random.rand(), np.random.default_rng().random()")).value
+                (
+                    await session.run(
+                        "random.random(), os.urandom(2), np.random.rand(), np.random.default_rng().random()"
+                    )
+                ).value
                 for _ in range(2)
             ]
         finally:

@@ -1,8 +1,7 @@
 """From per-token losses to one number: `sum(weights * losses)` with weights computed once per optimizer step.
 
-Denominators count tokens, sequences, prompts or trajectories of the *whole* step. Micro-batches and ranks only sum, so how the step was
-split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D.
-"""
+Denominators count tokens, sequences, prompts or trajectories of the *whole* step. Micro-batches and ranks only sum, so
+how the step was split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D."""
 
 from __future__ import annotations
 
@@ -18,10 +17,13 @@ AGGREGATIONS: dict[str, str] = {
     "sequence_mean": "1 / (S L): mean over sequences of their token means (GRPO).",
     "sequence_sum": "1 / S: mean over sequences of their token sums.",
     "prompt_mean": "1 / (P N_p): mean over prompts of the token mean over all sequences of a prompt.",
-    "trajectory_mean": "1 / (T N_t): mean over trajectories of the token mean over all their sequences (branches, rows).",
+    "trajectory_mean": (
+        "1 / (T N_t): mean over trajectories of the token mean over all their sequences (branches, rows)."
+    ),
     "constant": "1 / (S C): mean over sequences of their token sums divided by a constant C (Dr.GRPO).",
 }
-"""Weight per token. N, L, N_p, N_t: tokens in the step, sequence, prompt, trajectory; S, P, T: those with at least one."""
+"""Weight per token. N, L, N_p, N_t: tokens in the step, sequence, prompt, trajectory; S, P, T: those with at least
+one."""
 
 
 def compute_weights(
@@ -34,7 +36,8 @@ def compute_weights(
     rejected: Literal["in", "out"] = "in",
     constant: float | None = None,
 ) -> NDArray[np.float64]:
-    """One weight per trained token of the optimizer step, `[K]` float64; the loss is `sum(weights * losses)` over any split.
+    """One weight per trained token of the optimizer step, `[K]` float64; the loss is `sum(weights * losses)` over any
+    split.
 
     Args:
         mode: see `AGGREGATIONS`.
@@ -42,11 +45,13 @@ def compute_weights(
         prompt_of_sequence: `[S]`, any integers; needed by "prompt_mean".
         trajectory_of_sequence: `[S]`, any integers; needed by "trajectory_mean".
         kept: `[K]`; False where a correction rejected the token: its weight is 0. None keeps all.
-        rejected: whether rejected tokens count in the denominators. "in" leaves the step's scale as it was, so rejection shrinks the
+        rejected: whether rejected tokens count in the denominators. "in" leaves the step's scale as it was, so
+        rejection shrinks the
             gradient; "out" renormalises, so the kept tokens are scaled up by N / N_kept.
         constant: the divisor C of "constant" (the longest possible sequence, in tokens).
 
-    Sequences, prompts and trajectories without a counted token do not count. No counted token at all gives all zeros, and so a loss of 0.
+    Sequences, prompts and trajectories without a counted token do not count. No counted token at all gives all zeros,
+    and so a loss of 0.
 
     Raises:
         ValueError: unknown mode, a needed argument is missing, lengths differ, or the constant is not positive.
@@ -56,7 +61,9 @@ def compute_weights(
     sequence = np.asarray(sequence_of_token, dtype=np.int64)
     keep = np.ones(len(sequence), dtype=np.bool_) if kept is None else np.asarray(kept, dtype=np.bool_)
     if keep.shape != sequence.shape:
-        raise ValueError(f"kept has shape {keep.shape}, sequence_of_token {sequence.shape}; both describe the step's tokens")
+        raise ValueError(
+            f"kept has shape {keep.shape}, sequence_of_token {sequence.shape}; both describe the step's tokens"
+        )
     counted = np.ones_like(keep) if rejected == "in" else keep
     divisor = 1.0
     if mode == "token_mean":
@@ -69,7 +76,10 @@ def compute_weights(
         unit = sequence
     if mode == "constant":
         if constant is None or not constant > 0:
-            raise ValueError(f"aggregation 'constant' divides by a constant number of tokens, which is {constant}; give a positive one")
+            raise ValueError(
+                f"aggregation 'constant' divides by a constant number of tokens, which is {constant}; give a "
+                "positive one"
+            )
         divisor = constant
     sizes = np.bincount(unit, weights=counted.astype(np.float64), minlength=1)
     num_units = float(np.count_nonzero(sizes))
@@ -79,7 +89,9 @@ def compute_weights(
     return np.asarray(keep / (num_units * per_token), dtype=np.float64)
 
 
-def _units(mode: str, name: str, of_sequence: NDArray[np.integer] | None, sequence: NDArray[np.int64]) -> NDArray[np.intp]:
+def _units(
+    mode: str, name: str, of_sequence: NDArray[np.integer] | None, sequence: NDArray[np.int64]
+) -> NDArray[np.intp]:
     """0-based index of each token's prompt or trajectory."""
     if of_sequence is None:
         raise ValueError(f"aggregation {mode!r} needs {name}: which one each sequence belongs to")
@@ -96,5 +108,7 @@ def compute_token_mean(losses: torch.Tensor, denominator: float) -> torch.Tensor
     An empty `losses` gives 0. Raises ValueError when the denominator is not positive.
     """
     if denominator <= 0:
-        raise ValueError(f"denominator is {denominator}; it counts the trained tokens of the optimizer step and must be positive")
+        raise ValueError(
+            f"denominator is {denominator}; it counts the trained tokens of the optimizer step and must be positive"
+        )
     return losses.sum() / denominator

@@ -4,14 +4,14 @@ A credit method is a pure function from all trajectories of a step to one advant
 
     CreditFunction = (Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]
 
-`TokenAdvantages` holds one float64 array per turn, `[turn.num_tokens]`; None stands for a trajectory that must not train
-(its reward is None). Groups are found by `group`, never by position. Observation tokens do not appear at all, so nothing here
-can count them. Turns are in the order of time.
+`TokenAdvantages` holds one float64 array per turn, `[turn.num_tokens]`; None stands for a trajectory that must not
+train (its reward is None). Groups are found by `group`, never by position. Observation tokens do not appear at all, so
+nothing here can count them. Turns are in the order of time.
 
-Where rewards sit: a turn's reward on its last sampled token, the outcome on the last sampled token of the trajectory. A turn
-without sampled tokens hands its reward to the turn before it that has some (the first such turn where there is none before):
-no reward is lost. A trajectory without any sampled token counts in the statistics of its group and trains nothing.
-"""
+Where rewards sit: a turn's reward on its last sampled token, the outcome on the last sampled token of the trajectory. A
+turn without sampled tokens hands its reward to the turn before it that has some (the first such turn where there is
+none before): no reward is lost. A trajectory without any sampled token counts in the statistics of its group and trains
+nothing."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class CreditTurn:
     parent: int | None = None
     """Index of the turn before it in this trajectory; None for the first."""
     node: int | None = None
-    """Number of the turn in its search tree: leaves of one tree hold the same sampled turn where the numbers agree. None where nobody
-    counted."""
+    """Number of the turn in its search tree: leaves of one tree hold the same sampled turn where the numbers agree.
+    None where nobody counted."""
     reward: float = 0.0
     """Given at the end of this turn, besides the trajectory's outcome."""
     state: str | None = None
-    """Key of the state before the turn (environment state hash, or the observation): equal keys are the same anchor state."""
+    """Key of the state before the turn (environment state hash, or the observation): equal keys are the same anchor
+    state."""
     state_value: float | None = None
     """Monte-Carlo estimate of the value of the state before the turn."""
     process_score: float | None = None
@@ -131,7 +132,9 @@ class CreditMethod:
     """Keyword options to the function."""
 
 
-def broadcast_outcome(trajectories: Sequence[CreditTrajectory], advantages: Sequence[float | None]) -> list[TokenAdvantages | None]:
+def broadcast_outcome(
+    trajectories: Sequence[CreditTrajectory], advantages: Sequence[float | None]
+) -> list[TokenAdvantages | None]:
     """One number per trajectory to every sampled token of it; None stays None."""
     return [
         None if value is None else [np.full(turn.num_tokens, value, dtype=np.float64) for turn in trajectory.turns]
@@ -173,8 +176,8 @@ def build_outcome_credit(estimate: Callable[[Sequence[CreditTrajectory]], Sequen
 def compute_turn_rewards(trajectory: CreditTrajectory) -> FloatArray:
     """Reward per turn with the outcome on the last turn that sampled something, `[len(turns)]`.
 
-    Sums to the total reward as long as any token was sampled; all zero otherwise. Raises ValueError when the outcome is None.
-    """
+    Sums to the total reward as long as any token was sampled; all zero otherwise. Raises ValueError when the outcome is
+    None."""
     if trajectory.reward is None:
         raise ValueError("reward is None: an unscored trajectory has no rewards to lay out; leave it out first")
     rewards = np.zeros(len(trajectory.turns))
@@ -192,9 +195,9 @@ def compute_turn_rewards(trajectory: CreditTrajectory) -> FloatArray:
 def compute_token_rewards(trajectory: CreditTrajectory, *, kl_coefficient: float = 0.0) -> FloatArray:
     """Reward per sampled token, all turns joined, `[L]`: turn rewards on the turns' last tokens, minus the KL penalty.
 
-    The penalty of a token is `kl_coefficient * (logprob - reference_logprob)`, the k1 estimate of KL(policy || reference); it may
-    be negative. Raises ValueError when the outcome is None, or when a coefficient is set and a turn lacks either log-probability.
-    """
+    The penalty of a token is `kl_coefficient * (logprob - reference_logprob)`, the k1 estimate of KL(policy ||
+    reference); it may be negative. Raises ValueError when the outcome is None, or when a coefficient is set and a turn
+    lacks either log-probability."""
     lengths = np.array([turn.num_tokens for turn in trajectory.turns], dtype=np.int64)
     rewards = np.zeros(int(lengths.sum()))
     ends = np.cumsum(lengths) - 1
@@ -205,7 +208,8 @@ def compute_token_rewards(trajectory: CreditTrajectory, *, kl_coefficient: float
 
 
 def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
-    """One per-token field of all turns end to end, `[L]`, float64. Raises ValueError when a turn with sampled tokens lacks it."""
+    """One per-token field of all turns end to end, `[L]`, float64. Raises ValueError when a turn with sampled tokens
+    lacks it."""
     joined: list[FloatArray] = [np.zeros(0)]
     for index, turn in enumerate(trajectory.turns):
         array: FloatArray | None = getattr(turn, name)
@@ -214,7 +218,8 @@ def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
                 continue
             found = "missing" if array is None else f"of shape {list(array.shape)}"
             raise ValueError(
-                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {found}, [{turn.num_tokens}] is needed"
+                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {found}, "
+                f"[{turn.num_tokens}] is needed"
             )
         joined.append(np.asarray(array, dtype=np.float64))
     return np.concatenate(joined)

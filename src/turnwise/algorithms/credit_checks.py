@@ -1,4 +1,5 @@
-"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no method."""
+"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no
+method."""
 
 from __future__ import annotations
 
@@ -49,14 +50,15 @@ class CheckedCredit:
 
     Calling it raises ValueError, naming trajectory and turn, when a scored trajectory
 
-    - has a number that is not finite, a negative `num_tokens`, a `parent` that is not an earlier turn, or a per-token field of
+    - has a number that is not finite, a negative `num_tokens`, a `parent` that is not an earlier turn, or a per-token
+    field of
       another length than `num_tokens`;
-    - lacks a field the method needs (an empty role or no parts count as missing; per-token fields may be None on turns without
+    - lacks a field the method needs (an empty role or no parts count as missing; per-token fields may be None on turns
+    without
       sampled tokens),
 
-    or when the function returns something that does not fit the batch or is not finite, or an advantage for a trajectory whose
-    reward is None. Trajectories whose reward is None are not looked at.
-    """
+    or when the function returns something that does not fit the batch or is not finite, or an advantage for a
+    trajectory whose reward is None. Trajectories whose reward is None are not looked at."""
 
     method: CreditMethod
     function: CreditFunction
@@ -82,33 +84,46 @@ class CheckedCredit:
             self.function.load_state_dict(state)
         elif state:
             raise ValueError(
-                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} is to be restored; was it saved by another?"
+                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} is to be restored; was it "
+                "saved by another?"
             )
 
 
 def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
-    """Raise ValueError naming `name`, the turn and the field where a number is not finite or an index or length is wrong."""
+    """Raise ValueError naming `name`, the turn and the field where a number is not finite or an index or length is
+    wrong."""
     for field, value in _numbers(trajectory):
         if not math.isfinite(value):
-            raise ValueError(f"{name}: {field} is {value}; an unscorable trajectory must have the reward None (Invalid)")
+            raise ValueError(
+                f"{name}: {field} is {value}; an unscorable trajectory must have the reward None (Invalid)"
+            )
     for index, turn in enumerate(trajectory.turns):
         where = f"{name}, turn {index}"
         if turn.num_tokens < 0:
             raise ValueError(f"{where}: num_tokens is {turn.num_tokens}; it counts sampled tokens")
         if turn.parent is not None and not 0 <= turn.parent < index:
-            raise ValueError(f"{where}: parent is {turn.parent}; it must be the index of an earlier turn, or None for a root")
+            raise ValueError(
+                f"{where}: parent is {turn.parent}; it must be the index of an earlier turn, or None for a root"
+            )
         for field in get_args(TokenField):
             array = getattr(turn, field)
             if array is None:
                 continue
             if array.shape != (turn.num_tokens,):
-                raise ValueError(f"{where}: {field} has shape {list(array.shape)}, one number per sampled token is [{turn.num_tokens}]")
+                raise ValueError(
+                    f"{where}: {field} has shape {list(array.shape)}, one number per sampled token is "
+                    f"[{turn.num_tokens}]"
+                )
             if not np.isfinite(array).all():
-                raise ValueError(f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that computed it")
+                raise ValueError(
+                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that "
+                    "computed it"
+                )
 
 
 def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -> None:
-    """Raise ValueError naming the missing field, the method and the remedy where `trajectory` lacks what `method` needs."""
+    """Raise ValueError naming the missing field, the method and the remedy where `trajectory` lacks what `method`
+    needs."""
     for field in method.needs:
         remedy = f"{FIELD_REMEDIES[field]}, or choose another credit method"
         if field in _TRAJECTORY_FIELDS:
@@ -118,13 +133,20 @@ def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -
         for index, turn in enumerate(trajectory.turns):
             optional = field in get_args(TokenField) and turn.num_tokens == 0
             if getattr(turn, field) is None and not optional:
-                raise ValueError(f"{name}, turn {index}: {field} is missing, credit method {method.name!r} needs it; {remedy}")
+                raise ValueError(
+                    f"{name}, turn {index}: {field} is missing, credit method {method.name!r} needs it; {remedy}"
+                )
 
 
-def check_advantages(name: str, trajectories: Sequence[CreditTrajectory], advantages: Sequence[TokenAdvantages | None]) -> None:
+def check_advantages(
+    name: str, trajectories: Sequence[CreditTrajectory], advantages: Sequence[TokenAdvantages | None]
+) -> None:
     """Raise ValueError where the advantages of credit method `name` do not fit the trajectories or are not finite."""
     if len(advantages) != len(trajectories):
-        raise ValueError(f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return one each")
+        raise ValueError(
+            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; "
+            "return one each"
+        )
     for index, (trajectory, turns) in enumerate(zip(trajectories, advantages, strict=True)):
         if turns is None:
             continue

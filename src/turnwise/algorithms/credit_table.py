@@ -13,7 +13,11 @@ from turnwise.algorithms.advantages.opo import build_opo
 from turnwise.algorithms.advantages.otb import build_otb
 from turnwise.algorithms.advantages.pass_at_k import build_pass_at_k
 from turnwise.algorithms.advantages.rae import RoleBaselineCredit
-from turnwise.algorithms.advantages.reinforce import build_reinforce, build_reinforce_plus_plus, build_reinforce_plus_plus_baseline
+from turnwise.algorithms.advantages.reinforce import (
+    build_reinforce,
+    build_reinforce_plus_plus,
+    build_reinforce_plus_plus_baseline,
+)
 from turnwise.algorithms.advantages.remax import build_remax
 from turnwise.algorithms.advantages.rloo import build_rloo
 from turnwise.algorithms.advantages.turn_gae import build_bilevel_gae, build_turn_gae
@@ -92,7 +96,10 @@ TRAJECTORY_METHODS: dict[str, CreditMethod] = {
         ),
         CreditMethod(
             name="otb",
-            summary="return per token against the group's mean there, weighted by gradient gathered; none where one member is left",
+            summary=(
+                "return per token against the group's mean there, weighted by gradient gathered; none where one "
+                "member is left"
+            ),
             formula="A_t = G_t - sum(W_t G_t) / sum(W_t), W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)",
             paper="2602.07078",
             group_of_one="0",
@@ -183,7 +190,9 @@ TRAJECTORY_METHODS: dict[str, CreditMethod] = {
         CreditMethod(
             name="bilevel_gae",
             summary="critic: GAE over turns, then over the tokens inside each",
-            formula="A_k over turn ends with turn_gamma; inside turn k: token GAE with last reward A_k + V_end; whitened",
+            formula=(
+                "A_k over turn ends with turn_gamma; inside turn k: token GAE with last reward A_k + V_end; whitened"
+            ),
             paper="2504.20073",
             defaults={
                 "turn_gamma": 0.95,
@@ -211,9 +220,8 @@ def build_credit(name: str, options: Mapping[str, object] | None = None) -> Chec
 
     Build it once per run: `rae` remembers its baselines (`CheckedCredit.state_dict`).
 
-    Raises ValueError when the name or an option is unknown (with the nearest and all known ones) or an option's value is refused;
-    what the function itself raises is said at `CheckedCredit`.
-    """
+    Raises ValueError when the name or an option is unknown (with the nearest and all known ones) or an option's value
+    is refused; what the function itself raises is said at `CheckedCredit`."""
     method = CREDIT_METHODS.get(name)
     if method is None:
         raise ValueError(_unknown("credit method", name, sorted(CREDIT_METHODS)))

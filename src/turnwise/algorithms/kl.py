@@ -34,22 +34,27 @@ def compute_k2(policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor) 
 
 
 def compute_k3(policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor) -> torch.Tensor:
-    """k3 = exp(-r) + r - 1 with `r = policy - reference`, `[K]` each; an unbiased, non-negative estimate of KL(policy || reference).
+    """k3 = exp(-r) + r - 1 with `r = policy - reference`, `[K]` each; an unbiased, non-negative estimate of KL(policy
+    || reference).
 
-    Tokens must be drawn from the policy. As a loss its gradient is that of KL(reference || policy), as in GRPO (equation 4 of
-    arXiv 2402.03300). `r` is clamped to +-20 before exp.
-    """
+    Tokens must be drawn from the policy. As a loss its gradient is that of KL(reference || policy), as in GRPO
+    (equation 4 of arXiv 2402.03300). `r` is clamped to +-20 before exp."""
     log_ratio = (policy_logprobs - reference_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return torch.expm1(-log_ratio) + log_ratio
 
 
 def compute_kl(
-    kind: KLKind, policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor, *, old_logprobs: torch.Tensor | None = None
+    kind: KLKind,
+    policy_logprobs: torch.Tensor,
+    reference_logprobs: torch.Tensor,
+    *,
+    old_logprobs: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The estimate of one kind, `[K]`, as a loss term to be multiplied by its coefficient.
 
-    `k3_weighted` is k3 times `policy / old` with the gradient through both (DeepSeek-V3.2, arXiv 2512.02556, section 3.1), for tokens
-    that `old_logprobs [K]` sampled; on policy it changes no value but does change the gradient. Other kinds ignore `old_logprobs`.
+    `k3_weighted` is k3 times `policy / old` with the gradient through both (DeepSeek-V3.2, arXiv 2512.02556, section
+    3.1), for tokens that `old_logprobs [K]` sampled; on policy it changes no value but does change the gradient. Other
+    kinds ignore `old_logprobs`.
 
     Raises:
         ValueError: unknown kind, or "k3_weighted" without `old_logprobs`.
@@ -66,36 +71,50 @@ def compute_kl(
     if kind != "k3_weighted":
         raise ValueError(f"KL kind {kind!r} is unknown; known: k1, k2, k3, k3_weighted, k3_with_k2_gradient")
     if old_logprobs is None:
-        raise ValueError("KL kind 'k3_weighted' needs old_logprobs: the log-probabilities of the policy that the ratio is taken to")
+        raise ValueError(
+            "KL kind 'k3_weighted' needs old_logprobs: the log-probabilities of the policy that the ratio is taken to"
+        )
     return compute_ratio(policy_logprobs - old_logprobs) * compute_k3(policy_logprobs, reference_logprobs)
 
 
 def compute_kl_rewards(
     policy_logprobs: NDArray[np.floating], reference_logprobs: NDArray[np.floating], *, coefficient: float
 ) -> NDArray[np.float64]:
-    """KL placed in the reward: `-coefficient * k1` per sampled token, `[K]` float64, to be added to token rewards (PPO, REINFORCE++).
+    """KL placed in the reward: `-coefficient * k1` per sampled token, `[K]` float64, to be added to token rewards (PPO,
+    REINFORCE++).
 
-    Add it *after* group normalisation or to a return: added before, the penalty contaminates the group's mean and deviation.
+    Add it *after* group normalisation or to a return: added before, the penalty contaminates the group's mean and
+    deviation.
 
     Raises:
-        ValueError: lengths differ or a log-probability is not finite (a missing reference must not become zeros, which would
+        ValueError: lengths differ or a log-probability is not finite (a missing reference must not become zeros, which
+        would
             reward or punish the entropy instead).
     """
     policy, reference = np.asarray(policy_logprobs, dtype=np.float64), np.asarray(reference_logprobs, dtype=np.float64)
     if policy.shape != reference.shape:
-        raise ValueError(f"policy_logprobs has shape {policy.shape}, reference_logprobs {reference.shape}; score the same tokens")
+        raise ValueError(
+            f"policy_logprobs has shape {policy.shape}, reference_logprobs {reference.shape}; score the same tokens"
+        )
     if not (np.isfinite(policy).all() and np.isfinite(reference).all()):
-        raise ValueError("a log-probability is not finite; the KL penalty needs both policies' scores of every sampled token")
+        raise ValueError(
+            "a log-probability is not finite; the KL penalty needs both policies' scores of every sampled token"
+        )
     return -coefficient * (policy - reference)
 
 
-def update_kl_coefficient(coefficient: float, measured_kl: float, *, target: float, horizon: float, num_samples: int) -> float:
-    """`coefficient (1 + clip(measured / target - 1, -0.2, 0.2) num_samples / horizon)`: the adaptive coefficient of arXiv 1909.08593.
+def update_kl_coefficient(
+    coefficient: float, measured_kl: float, *, target: float, horizon: float, num_samples: int
+) -> float:
+    """`coefficient (1 + clip(measured / target - 1, -0.2, 0.2) num_samples / horizon)`: the adaptive coefficient of
+    arXiv 1909.08593.
 
-    `measured_kl` and `target` in nats per the same unit (token or sequence); `horizon` in samples. Raises ValueError unless target and
-    horizon are positive and the measurement is finite.
-    """
+    `measured_kl` and `target` in nats per the same unit (token or sequence); `horizon` in samples. Raises ValueError
+    unless target and horizon are positive and the measurement is finite."""
     if not (target > 0 and horizon > 0 and np.isfinite(measured_kl)):
-        raise ValueError(f"adaptive KL: target {target} and horizon {horizon} must be positive and the measured KL {measured_kl} finite")
+        raise ValueError(
+            f"adaptive KL: target {target} and horizon {horizon} must be positive and the measured KL {measured_kl} "
+            "finite"
+        )
     error = min(max(measured_kl / target - 1, -0.2), 0.2)
     return coefficient * (1 + error * num_samples / horizon)

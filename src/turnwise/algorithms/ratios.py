@@ -1,7 +1,7 @@
 """Probability ratios and per-sequence reductions on packed tokens, safe at any log-ratio.
 
-Everything runs on K packed trained tokens: prompt, observation and padding tokens never appear, so nothing here can count them.
-"""
+Everything runs on K packed trained tokens: prompt, observation and padding tokens never appear, so nothing here can
+count them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ MAX_LOG_RATIO = 20.0
 
 
 def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
-    """`exp(log_ratio)`, any shape, with the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly 0."""
+    """`exp(log_ratio)`, any shape, with the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly
+    0."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 def sum_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
-    """`[K]`: every token gets the sum of `values [K]` over the tokens of its own sequence (`sequence [K]`, 0-based, any order)."""
+    """`[K]`: every token gets the sum of `values [K]` over the tokens of its own sequence (`sequence [K]`, 0-based, any
+    order)."""
     if not len(values):
         return values
     sums = values.new_zeros(int(sequence.max()) + 1)

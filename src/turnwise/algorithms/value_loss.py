@@ -1,4 +1,5 @@
-"""The critic's loss (PPO's clipped form, as in Schulman et al. 2017's code), one value per token; summing is `aggregate`'s."""
+"""The critic's loss (PPO's clipped form, as in Schulman et al. 2017's code), one value per token; summing is
+`aggregate`'s."""
 
 from __future__ import annotations
 
@@ -19,15 +20,16 @@ def compute_value_loss(
         clip: at least 0, in units of the reward; None turns clipping off, leaving half the squared error.
 
     Returns:
-        `losses [K]` to be minimised and `clipped [K]` (bool): where the clipped term is the larger, so that the gradient is zero.
-        Never below the unclipped loss; equal to it where `|V - V_old| <= clip`.
+        `losses [K]` to be minimised and `clipped [K]` (bool): where the clipped term is the larger, so that the
+        gradient is zero. Never below the unclipped loss; equal to it where `|V - V_old| <= clip`.
 
     Raises:
         ValueError: the shapes differ, or clip is negative.
     """
     if not values.shape == old_values.shape == returns.shape:
         raise ValueError(
-            f"values {list(values.shape)}, old_values {list(old_values.shape)}, returns {list(returns.shape)} must have one shape"
+            f"values {list(values.shape)}, old_values {list(old_values.shape)}, returns {list(returns.shape)} must "
+            "have one shape"
         )
     squares = (values - returns).square()
     if clip is None:

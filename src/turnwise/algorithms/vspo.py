@@ -1,9 +1,9 @@
-"""Value-based sampling (VSPO, arXiv 2512.07478): groups that teach nothing give their place to prompts of high task value.
+"""Value-based sampling (VSPO, arXiv 2512.07478): groups that teach nothing give their place to prompts of high task
+value.
 
-Known of the paper: the task value V = (R_max - mean) * std, the refill of zero-advantage groups by V, and that repeated samples are
-decayed and clipped. Not known, and ours here: that the deviation in V is the n one, that prompts are drawn with replacement and
-probability V / sum V, the decay `A k^-decay`, and the clip on |A|.
-"""
+Known of the paper: the task value V = (R_max - mean) * std, the refill of zero-advantage groups by V, and that repeated
+samples are decayed and clipped. Not known, and ours here: that the deviation in V is the n one, that prompts are drawn
+with replacement and probability V / sum V, the decay `A k^-decay`, and the clip on |A|."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from turnwise.core.seeds import derive_seed, uniforms
 def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1.0) -> float:
     """`V = (R_max - mean) * std` over the scored rewards of one prompt's rollouts (population deviation).
 
-    High where a prompt is mostly failed and sometimes solved. A group without signal (constant, of one, empty, nothing scored)
-    has exactly 0.
+    High where a prompt is mostly failed and sometimes solved. A group without signal (constant, of one, empty, nothing
+    scored) has exactly 0.
 
     Raises:
         ValueError: a reward is not finite or above `max_reward`.
@@ -37,7 +37,10 @@ def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1
     scored = [reward for reward in rewards if reward is not None]
     for reward in scored:
         if not (math.isfinite(reward) and reward <= max_reward):
-            raise ValueError(f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the highest reward")
+            raise ValueError(
+                f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the "
+                "highest reward"
+            )
     if not has_signal(rewards):
         return 0.0
     mean = math.fsum(scored) / len(scored)
@@ -47,7 +50,8 @@ def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1
 def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> list[str]:
     """Which prompts fill `num_slots` empty slots: drawn with replacement, with probability V / sum V.
 
-    The k-th draw depends on `values`, `seed` and k only. Prompts of value 0 are never drawn; when all are 0 nothing is (an empty list).
+    The k-th draw depends on `values`, `seed` and k only. Prompts of value 0 are never drawn; when all are 0 nothing is
+    (an empty list).
 
     Raises:
         ValueError: a value is negative or not finite, or num_slots is negative.
@@ -73,12 +77,15 @@ def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> li
 
 
 def smooth_advantage(advantage: float, copy: int, *, decay: float = 1.0, clip: float = 1.0) -> float:
-    """What the copy-th use of a sample trains with: the first (1) as it is, later ones `clip(A copy^-decay, -clip, clip)`.
+    """What the copy-th use of a sample trains with: the first (1) as it is, later ones `clip(A copy^-decay, -clip,
+    clip)`.
 
     Raises ValueError when copy is below 1, or decay or clip are negative.
     """
     if copy < 1 or decay < 0 or clip < 0:
-        raise ValueError(f"copy is {copy}, decay {decay}, clip {clip}; copies count from 1, and decay and clip are at least 0")
+        raise ValueError(
+            f"copy is {copy}, decay {decay}, clip {clip}; copies count from 1, and decay and clip are at least 0"
+        )
     return advantage if copy == 1 else min(clip, max(-clip, advantage * copy**-decay))
 
 
@@ -93,11 +100,11 @@ def build_vspo(
 ) -> CreditFunction:
     """GRPO, where every group without signal gives its place to another use of a group drawn by task value.
 
-    A group drawn m times trains with the sum of `smooth_advantage` over its 1 + m uses: one row of the batch with the gradient (before any
-    ratio is clipped) of 1 + m rows, without sampling again. To sample fresh rollouts instead, give the loop `draw_refill`. Draws depend on
-    `seed` and the group keys of the batch, so the same batch gives the same numbers. Rewards are totals
-    (outcome plus turn rewards), and one above `max_reward` raises. A group of one and a constant group give exactly 0.
-    """
+    A group drawn m times trains with the sum of `smooth_advantage` over its 1 + m uses: one row of the batch with the
+    gradient (before any ratio is clipped) of 1 + m rows, without sampling again. To sample fresh rollouts instead, give
+    the loop `draw_refill`. Draws depend on `seed` and the group keys of the batch, so the same batch gives the same
+    numbers. Rewards are totals (outcome plus turn rewards), and one above `max_reward` raises. A group of one and a
+    constant group give exactly 0."""
     check_choice("deviation", deviation, get_args(Deviation))
     for option, value in (("epsilon", epsilon), ("decay", decay), ("clip", clip)):
         check_range(option, value, 0)
@@ -111,9 +118,13 @@ def build_vspo(
         advantages: list[float | None] = [None] * len(trajectories)
         for name, indices in groups.items():
             uses = 1 + drawn.count(name)
-            for i, value in zip(indices, compute_grpo_advantages(rewards[name], deviation=deviation, epsilon=epsilon), strict=True):
+            for i, value in zip(
+                indices, compute_grpo_advantages(rewards[name], deviation=deviation, epsilon=epsilon), strict=True
+            ):
                 if value is not None:
-                    advantages[i] = math.fsum(smooth_advantage(value, copy, decay=decay, clip=clip) for copy in range(1, uses + 1))
+                    advantages[i] = math.fsum(
+                        smooth_advantage(value, copy, decay=decay, clip=clip) for copy in range(1, uses + 1)
+                    )
         return broadcast_outcome(trajectories, advantages)
 
     return credit

@@ -12,10 +12,10 @@ Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a
     targets      [c e]                [c e]
     sequence     [0 1]                [0 1]
 
-From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also where several
-samples train on one place of the tree with advantages of their own. What a training step knows of its trained tokens besides (weights,
-old log-probabilities, returns of a critic) comes as named columns, computed once over the whole step and cut here like everything else.
-"""
+From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also
+where several samples train on one place of the tree with advantages of their own. What a training step knows of its
+trained tokens besides (weights, old log-probabilities, returns of a critic) comes as named columns, computed once over
+the whole step and cut here like everything else."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Packing(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MicroBatch:
-    """What one forward and backward pass reads. T computed tokens, S samples, K trained tokens, predicted by R rows of the output."""
+    """What one forward and backward pass reads. T computed tokens, S samples, K trained tokens, predicted by R rows of
+    the output."""
 
     token_ids: torch.Tensor
     """`[T]` int64."""
@@ -93,7 +94,9 @@ def collate(
     layout = (lay_prefix_tree if shared_prefix else lay_end_to_end)([s.token_ids for s in samples])
     trained = [np.flatnonzero(s.loss_mask) for s in samples]
     predicting = np.concatenate([path[at - 1] for path, at in zip(layout.paths, trained, strict=True)])
-    predict_at, row = np.unique(predicting, return_inverse=True) if shared_prefix else (predicting, np.arange(len(predicting)))
+    predict_at, row = (
+        np.unique(predicting, return_inverse=True) if shared_prefix else (predicting, np.arange(len(predicting)))
+    )
 
     def to_tensor(array: NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
@@ -129,10 +132,11 @@ def iterate_micro_batches(
     micro_batch_tokens: int,
     shared_prefix: bool = False,
 ) -> Iterator[tuple[list[int], MicroBatch]]:
-    """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index exactly once.
+    """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index
+    exactly once.
 
-    With `shared_prefix` the samples come in lexicographic order, so that whoever shares a beginning shares a micro-batch.
-    """
+    With `shared_prefix` the samples come in lexicographic order, so that whoever shares a beginning shares a
+    micro-batch."""
     if shared_prefix:
         plan = plan_shared_micro_batches([s.token_ids for s in samples], micro_batch_tokens)
     else:
@@ -143,7 +147,8 @@ def iterate_micro_batches(
 
 
 def split_column(values: NDArray[np.generic], samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError when the length is another."""
+    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError when the length is
+    another."""
     counts = [int(s.loss_mask.sum()) for s in samples]
     if len(values) != sum(counts):
         raise ValueError(f"{len(values)} numbers for {sum(counts)} trained tokens")

@@ -1,4 +1,5 @@
-"""Where the tokens of several sequences stand in one packed row: end to end, or as a prefix tree in which what is shared stands once.
+"""Where the tokens of several sequences stand in one packed row: end to end, or as a prefix tree in which what is
+shared stands once.
 
 Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that whoever shares a beginning stands together):
 
@@ -9,9 +10,9 @@ Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that whoever 
     num_seen     [4, 4, 2]
     paths        [[0 1 2 3], [0 1 2 4], [0 5]]      of the given sequences, in their order
 
-A causal model gives a token the same output in every sequence that begins with the same tokens up to it, so one place serves them all:
-forward, and backward, where the gradients of all of them add up. What is trained, and with which weight, this module does not know.
-"""
+A causal model gives a token the same output in every sequence that begins with the same tokens up to it, so one place
+serves them all: forward, and backward, where the gradients of all of them add up. What is trained, and with which
+weight, this module does not know."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 MAX_REREAD = 4
-"""Most tokens read by attention over all runs of a micro-batch, in units of its token limit. Keys and values of a path are gathered for
-every run, so this bounds the memory that many short continuations of one long prefix take."""
+"""Most tokens read by attention over all runs of a micro-batch, in units of its token limit. Keys and values of a path
+are gathered for every run, so this bounds the memory that many short continuations of one long prefix take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +40,8 @@ class Layout:
     lengths: list[int]
     """Places of each run; sums to T."""
     seen: Ints | None
-    """`[M]` places each run attends to, in order of position, the run's own last; run after run. None where a run sees only itself."""
+    """`[M]` places each run attends to, in order of position, the run's own last; run after run. None where a run sees
+    only itself."""
     num_seen: list[int]
     """How many of `seen` belong to each run; `lengths` where `seen` is None."""
     paths: list[Ints]
@@ -77,7 +79,9 @@ def lay_prefix_tree(sequences: Sequence[NDArray[np.integer]]) -> Layout:
     lengths, num_seen = [length for length, _ in runs], [len(path) for _, path in runs]
     return Layout(
         token_ids=np.concatenate(pieces),
-        positions=np.concatenate([np.zeros(0, np.int64), *(np.arange(len(path) - length, len(path)) for length, path in runs)]),
+        positions=np.concatenate(
+            [np.zeros(0, np.int64), *(np.arange(len(path) - length, len(path)) for length, path in runs)]
+        ),
         lengths=lengths,
         seen=None if lengths == num_seen else np.concatenate([path for _, path in runs]),
         num_seen=num_seen,
@@ -86,11 +90,11 @@ def lay_prefix_tree(sequences: Sequence[NDArray[np.integer]]) -> Layout:
 
 
 def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_tokens: int) -> list[list[int]]:
-    """Indices per micro-batch, whoever shares a beginning together: as many as fit in `max_tokens` places of a prefix tree.
+    """Indices per micro-batch, whoever shares a beginning together: as many as fit in `max_tokens` places of a prefix
+    tree.
 
-    The paths of a micro-batch's runs have at most `MAX_REREAD * max_tokens` places together. A sequence longer than a limit stands
-    alone. Every index appears exactly once; any plan gives the same gradient up to rounding.
-    """
+    The paths of a micro-batch's runs have at most `MAX_REREAD * max_tokens` places together. A sequence longer than a
+    limit stands alone. Every index appears exactly once; any plan gives the same gradient up to rounding."""
     plan: list[list[int]] = []
     used = read = 0
     for index in sort_by_prefix(sequences):

@@ -25,13 +25,16 @@ TurnArrays = Sequence[NDArray[np.floating]]
 def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
     """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
 
-    Behaviour log-probabilities are those of the policy that trains: without the grammar, where there was one.
-    A turn shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
+    Behaviour log-probabilities are those of the policy that trains: without the grammar, where there was one. A turn
+    shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
     Raises ValueError when the advantages do not fit the turns.
     """
     if advantages is None:
         advantages = [np.zeros(len(turn.completion.token_ids)) for turn in trajectory.turns]
-    found, expected = [len(array) for array in advantages], [len(turn.completion.token_ids) for turn in trajectory.turns]
+    found, expected = (
+        [len(array) for array in advantages],
+        [len(turn.completion.token_ids) for turn in trajectory.turns],
+    )
     if found != expected:
         raise ValueError(f"advantages have {found} values per turn, the trajectory sampled {expected} tokens per turn")
     trained_turns = find_trained_turns(trajectory)
@@ -62,14 +65,17 @@ def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> 
                 advantages=to_floats(np.concatenate(credit)),
                 version_first=min(versions),
                 version_last=max(versions),
-                origin=Origin(task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch),
+                origin=Origin(
+                    task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch
+                ),
             )
         )
     return samples
 
 
 def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
-    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one list."""
+    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one
+    list."""
     seen: set[int] = set()
     per_branch = []
     for path in trajectory.branches():
@@ -86,7 +92,9 @@ def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> 
     order = [index for turns in find_trained_turns(trajectory) for index in turns]
     joined = np.concatenate([np.zeros(0), *arrays])
     if len(joined) != trajectory.num_sampled_tokens:
-        raise ValueError(f"{len(joined)} numbers for the {trajectory.num_sampled_tokens} sampled tokens of a trajectory")
+        raise ValueError(
+            f"{len(joined)} numbers for the {trajectory.num_sampled_tokens} sampled tokens of a trajectory"
+        )
     ends = np.cumsum([len(trajectory.turns[index].completion.token_ids) for index in order])
     by_turn = dict(zip(order, np.split(joined, ends[:-1]), strict=True)) if order else {}
     return [by_turn[index] for index in range(len(trajectory.turns))]
@@ -100,9 +108,8 @@ def from_turns(trajectory: Trajectory, arrays: TurnArrays) -> list[NDArray[np.fl
 def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:
     """Let observation tokens train too: only to reproduce Search-R1's ablation.
 
-    They take the advantage of the first token of the reply they led to. Their behaviour log-probability is NaN, which the loss
-    replaces by the policy's own (nobody sampled them).
-    """
+    They take the advantage of the first token of the reply they led to. Their behaviour log-probability is NaN, which
+    the loss replaces by the policy's own (nobody sampled them)."""
     unmasked = []
     for sample in samples:
         sampled = np.flatnonzero(sample.loss_mask)

@@ -13,7 +13,9 @@ import typer
 if TYPE_CHECKING:
     from turnwise.runs.explain import Explanation, TurnCredit
 
-app = typer.Typer(help="List credit methods and losses; explain the credit of a trajectory.", invoke_without_command=True)
+app = typer.Typer(
+    help="List credit methods and losses; explain the credit of a trajectory.", invoke_without_command=True
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -135,7 +137,10 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
         )
     console = Console()
     Console(width=None if console.is_terminal else 160).print(shown)
-    print("advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of other members")
+    print(
+        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns "
+        "of other members"
+    )
 
 
 def _to_cell(credit: TurnCredit | None) -> str:

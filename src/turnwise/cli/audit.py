@@ -14,7 +14,9 @@ def audit(
     replay_tools: Annotated[
         bool, typer.Option("--replay-tools", help="Also run every recorded tool call again and compare the answers.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="Score on auto, cpu or cuda; where the run was made when not given.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Score on auto, cpu or cuda; where the run was made when not given.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove from the stored tokens that what trained is what was sampled; exits with 1 on any breach."""

@@ -19,7 +19,9 @@ def examine() -> dict[str, Any]:
     """Findings by name, in the order a person reads them. Imports torch."""
     import torch
 
-    findings: dict[str, Any] = {"python": platform.python_version() + ("" if sys.version_info >= (3, 11) else " (3.11 or newer is needed)")}
+    findings: dict[str, Any] = {
+        "python": platform.python_version() + ("" if sys.version_info >= (3, 11) else " (3.11 or newer is needed)")
+    }
     for package in _PACKAGES:
         try:
             findings[package] = importlib.metadata.version(package)
@@ -29,7 +31,9 @@ def examine() -> dict[str, Any]:
     findings["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
     findings["free disk here"] = f"{shutil.disk_usage('.').free / 2**30:.1f} GiB"
     findings["gpu"] = (
-        torch.cuda.get_device_name() if torch.cuda.is_available() else "none (model.device=auto is the CPU; the tiny recipes need no GPU)"
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else "none (model.device=auto is the CPU; the tiny recipes need no GPU)"
     )
     findings["matrix multiply, 1 thread"] = f"{_gflops(torch, 1):.0f} GFLOP/s"
     findings["matrix multiply, all cores"] = f"{_gflops(torch, os.cpu_count() or 1):.0f} GFLOP/s"

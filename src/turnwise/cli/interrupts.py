@@ -18,7 +18,8 @@ AGAIN_AFTER_S = 0.02  # by then the callback has ended, most likely; if it has n
 
 
 def keep_interrupts() -> None:
-    """From now on a KeyboardInterrupt that Python would drop is sent to the main thread again, until it is raised where it counts."""
+    """From now on a KeyboardInterrupt that Python would drop is sent to the main thread again, until it is raised where
+    it counts."""
     report = sys.unraisablehook
 
     def hook(unraisable: UnraisableHookArgs) -> None:

@@ -49,7 +49,8 @@ app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
 
 Recipe = Annotated[
-    list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides.")
+    list[str] | None,
+    typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides."),
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; as the run was made when not given.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -86,7 +87,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Options before the command. `--debug` may stand anywhere; `main` reads it."""
@@ -117,8 +120,12 @@ def _load(arguments: list[str] | None) -> RunConfig:
 def train(
     recipe: Recipe = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder by its own recipe.")] = None,
-    device: Annotated[str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of where it was made.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of where it was made.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")
+    ] = False,
 ) -> None:
     """Warm up, train with RL, evaluate before and after, write the report."""
     if resume is not None and recipe:
@@ -158,9 +165,13 @@ def sft(recipe: Recipe = None) -> None:
 def evaluate(
     run: RunPath,
     tasks: Annotated[int | None, typer.Option(min=1, help="Held-out tasks; as in the recipe when not given.")] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="Checkpoint of this RL step; the latest when not given.")] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Checkpoint of this RL step; the latest when not given.")
+    ] = None,
     device: Device = None,
-    change: Annotated[list[str] | None, typer.Option("--set", help="Change of environment.args, for example search=off.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Change of environment.args, for example search=off.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
@@ -186,7 +197,10 @@ def ask(
     run: RunPath,
     question: Annotated[str | None, typer.Argument(help="Your question; a held-out task when not given.")] = None,
     task: Annotated[
-        int, typer.Option(min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used.")
+        int,
+        typer.Option(
+            min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used."
+        ),
     ] = 0,
     device: Device = None,
 ) -> None:

@@ -14,8 +14,8 @@ import typer
 from turnwise.core.errors import ConfigError, SandboxError
 
 if TYPE_CHECKING:
-    from turnwise.sandbox.levels import Level
-    from turnwise.sandbox.types import Execution
+    from turnwise_sandbox.levels import Level
+    from turnwise_sandbox.types import Execution
 
 app = typer.Typer(help="Run code that is not trusted, isolated.", no_args_is_help=True)
 
@@ -26,18 +26,26 @@ EXIT_LIMIT = 124
 
 
 @app.command()
-def doctor(level: LevelOption = "auto", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(
+    level: LevelOption = "auto", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
     """Show which level this machine gives, and each property as a canary inside it found it."""
     found = asyncio.run(_find_level(level))
     if as_json:
-        properties = {name: {"enforced_by": p.enforced_by, "verified": p.verified} for name, p in found.properties.items()}
-        print(json.dumps({"level": found.name, "properties": properties, "stronger_levels": dict(found.reasons)}, indent=1))
+        properties = {
+            name: {"enforced_by": p.enforced_by, "verified": p.verified} for name, p in found.properties.items()
+        }
+        print(
+            json.dumps(
+                {"level": found.name, "properties": properties, "stronger_levels": dict(found.reasons)}, indent=1
+            )
+        )
         return
     _show_level(found)
 
 
 async def _find_level(level: str) -> Level:
-    from turnwise.sandbox.supervisor import LocalSandbox
+    from turnwise_sandbox.supervisor import LocalSandbox
 
     async with LocalSandbox(level=level, allow_unsafe=True) as sandbox:
         return await sandbox.level()
@@ -47,13 +55,15 @@ def _show_level(found: Level) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from turnwise.sandbox.canaries import PROPERTIES
+    from turnwise_sandbox.canaries import PROPERTIES
 
     table = Table(title=f"sandbox level: {found.name}", title_justify="left")
     for column in ("property", "means", "enforced by", "held against a canary"):
         table.add_column(column, overflow="fold")
     for name, item in found.properties.items():
-        table.add_row(name, PROPERTIES[name], item.enforced_by or "nothing", "yes" if item.verified else "[red]no[/red]")
+        table.add_row(
+            name, PROPERTIES[name], item.enforced_by or "nothing", "yes" if item.verified else "[red]no[/red]"
+        )
     console = Console()
     console.print(table)
     for stronger, reason in found.reasons.items():
@@ -74,7 +84,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Run one program; its output and exit status become this command's. A limit that was hit gives 124."""
-    from turnwise.sandbox.types import Network, Profile
+    from turnwise_sandbox.types import Network, Profile
 
     for name, value, known in (("profile", profile, get_args(Profile)), ("network", network, get_args(Network))):
         if value not in known:
@@ -92,17 +102,27 @@ def run(
         sys.stdout.flush()
         sys.stderr.buffer.write(execution.stderr)
         if execution.limit:
-            sys.stderr.write(f"stopped at the {execution.limit} limit after {execution.wall_s:.2f} s (level {execution.level})\n")
+            sys.stderr.write(
+                f"stopped at the {execution.limit} limit after {execution.wall_s:.2f} s (level {execution.level})\n"
+            )
         elif execution.signal:
             sys.stderr.write(f"ended by signal {execution.signal} (level {execution.level})\n")
     raise typer.Exit(_exit_status(execution))
 
 
 async def _run_file(
-    file: Path, source: bytes, stdin: bytes, profile: str, timeout_s: float, memory_mib: int, network: str, seed: int, level: str
+    file: Path,
+    source: bytes,
+    stdin: bytes,
+    profile: str,
+    timeout_s: float,
+    memory_mib: int,
+    network: str,
+    seed: int,
+    level: str,
 ) -> Execution:
-    from turnwise.sandbox.supervisor import LocalSandbox
-    from turnwise.sandbox.types import Limits, Program
+    from turnwise_sandbox.supervisor import LocalSandbox
+    from turnwise_sandbox.types import Limits, Program
 
     language: Literal["bash", "python"] = "bash" if file.suffix == ".sh" else "python"
     program = Program(code=source, language=language, stdin=stdin, profile=profile, network=network, seed=seed)  # type: ignore[arg-type]
@@ -135,10 +155,12 @@ def _to_json(execution: Execution) -> dict[str, object]:
 @app.command()
 def bench(
     rounds: Annotated[int, typer.Option(help="Interleaved rounds.")] = 5,
-    quick: Annotated[bool, typer.Option("--quick", help="Few executions per round: a look, not a measurement.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few executions per round: a look, not a measurement.")
+    ] = False,
 ) -> None:
     """Measure every goal against subprocess, bubblewrap (where installed) and a bare fork, interleaved; print JSON."""
-    from turnwise.sandbox.benchmark import run_benchmark
+    from turnwise_sandbox.benchmark import run_benchmark
 
     print(json.dumps(asyncio.run(run_benchmark(rounds=rounds, quick=quick)), indent=1))
 
@@ -149,16 +171,19 @@ def serve(
     slots: Annotated[int, typer.Option(help="Programs at a time; 0 is one per processor.")] = 0,
     level: LevelOption = "auto",
 ) -> None:
-    """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN, made up and printed if unset."""
+    """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN, made up and printed if
+    unset."""
     try:
         asyncio.run(_serve(port, slots or None, level))
     except OSError as error:
-        raise SandboxError(f"the server cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error
+        raise SandboxError(
+            f"the server cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port"
+        ) from error
 
 
 async def _serve(port: int, num_slots: int | None, level: str) -> None:
-    from turnwise.sandbox.serve import SandboxServer, new_token
-    from turnwise.sandbox.supervisor import LocalSandbox
+    from turnwise_sandbox.serve import SandboxServer, new_token
+    from turnwise_sandbox.supervisor import LocalSandbox
 
     given = os.environ.get("TURNWISE_SANDBOX_TOKEN")
     token = given or new_token()

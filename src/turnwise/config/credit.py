@@ -10,15 +10,16 @@ from turnwise.config.section import Section
 
 
 class ShapingSection(Section):
-    """What happens to rewards before they become advantages. Metrics and evaluations report them as the environment gave them."""
+    """What happens to rewards before they become advantages. Metrics and evaluations report them as the environment
+    gave them."""
 
     max_tokens: int = Field(0, ge=0)
     """Trajectories that sampled this many tokens get 1 taken off (DAPO's overlong punishment); 0 is off."""
     buffer: int = Field(0, ge=0)
     """Over how many tokens below `max_tokens` the punishment grows from 0."""
     gate: str = ""
-    """Part of the reward, such as "success": a group in which no member has it at 1 gets equal rewards, so that shaping does not
-    make failures look better than each other. Empty is off."""
+    """Part of the reward, such as "success": a group in which no member has it at 1 gets equal rewards, so that shaping
+    does not make failures look better than each other. Empty is off."""
 
 
 class ImplicitSection(Section):
@@ -31,14 +32,15 @@ class ImplicitSection(Section):
 
 
 class BranchingSection(Section):
-    """Further futures of an attempt, for credit.method = "vine", "tree" and "arpo"; the environment must be able to fork."""
+    """Further futures of an attempt, for credit.method = "vine", "tree" and "arpo"; the environment must be able to
+    fork."""
 
     num_continuations: int = Field(4, ge=0)
-    """vine: rollouts from the state before every reply; their mean reward is its value, and they do not train. 0 forks nothing and
-    reads signals called state_value, which the environment must then give with every reply."""
+    """vine: rollouts from the state before every reply; their mean reward is its value, and they do not train. 0 forks
+    nothing and reads signals called state_value, which the environment must then give with every reply."""
     num_branches: int = Field(2, ge=1)
-    """tree: leaves added to each attempt per round. arpo: leaves added to each attempt, at most one per uncertain state and round;
-    what is left of them starts from the beginning."""
+    """tree: leaves added to each attempt per round. arpo: leaves added to each attempt, at most one per uncertain state
+    and round; what is left of them starts from the beginning."""
     num_rounds: int = Field(1, ge=1)
     """tree: later rounds may branch from earlier branches."""
     entropy_threshold: float = Field(0.5, ge=0, le=1)
@@ -68,8 +70,8 @@ class CriticSection(Section):
     """The critic, for credit methods that read values (gae, turn_gae, bilevel_gae)."""
 
     kind: Literal["none", "head", "separate"] = "none"
-    """"head": one linear layer on the policy's last hidden state, trained with the policy. "separate": a model of its own that
-    starts as a copy of the policy."""
+    """"head": one linear layer on the policy's last hidden state, trained with the policy. "separate": a model of its
+    own that starts as a copy of the policy."""
     lr: float = Field(1e-3, gt=0)
     """Of the head's own layer, or of the whole separate model; constant."""
     clip: float = Field(0.2, ge=0)

@@ -27,7 +27,8 @@ class SftSection(Section):
 
 
 class RejectionSection(Section):
-    """Rejection sampling, for train.algorithm = "rejection": keep the best of each group, fine-tune on them, sample again."""
+    """Rejection sampling, for train.algorithm = "rejection": keep the best of each group, fine-tune on them, sample
+    again."""
 
     num_kept: int = Field(1, ge=1)
     """Most trajectories kept of a group, the best first."""
@@ -40,7 +41,8 @@ class RejectionSection(Section):
 
 
 class PreferenceSection(Section):
-    """Pairs mined from groups, for train.algorithm = "dpo" (whole attempts) and "step_dpo" (the step in which two attempts part)."""
+    """Pairs mined from groups, for train.algorithm = "dpo" (whole attempts) and "step_dpo" (the step in which two
+    attempts part)."""
 
     beta: float = Field(0.1, gt=0)
     """How strongly the policy is tied to the one training started from."""
@@ -58,12 +60,13 @@ class TrainSection(Section):
     """What follows the warm-up."""
 
     algorithm: Literal["policy_gradient", "rejection", "dpo", "step_dpo"] = "policy_gradient"
-    """"policy_gradient" is reinforcement learning by `credit` and `loss`; the others learn from the best of what was sampled, by
-    `rejection` or `preference`, and read neither."""
+    """"policy_gradient" is reinforcement learning by `credit` and `loss`; the others learn from the best of what was
+    sampled, by `rejection` or `preference`, and read neither."""
     steps: int = Field(60, ge=0)
     """RL steps; 0 stops after the warm-up."""
     parity_every: int = Field(20, ge=0)
-    """RL steps between parity gates (sampler and trainer score the same tokens); one stands before the first step in any case."""
+    """RL steps between parity gates (sampler and trainer score the same tokens); one stands before the first step in
+    any case."""
     lr: float = Field(1e-3, gt=0)
     """Peak learning rate."""
     warmup_steps: int = Field(5, ge=0)
@@ -79,10 +82,11 @@ class TrainSection(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients with a larger norm are scaled down to it."""
     micro_batch_tokens: int = Field(16384, ge=1)
-    """Most tokens computed in one forward and backward pass; a smaller number needs less memory and changes nothing else."""
+    """Most tokens computed in one forward and backward pass; a smaller number needs less memory and changes nothing
+    else."""
     shared_prefix: bool = True
-    """What several trajectories begin with (a tool prompt, a task, the turns before a branch) is computed once, forward and backward.
-    Gradients are the same up to rounding. False computes every trajectory by itself."""
+    """What several trajectories begin with (a tool prompt, a task, the turns before a branch) is computed once, forward
+    and backward. Gradients are the same up to rounding. False computes every trajectory by itself."""
     checkpoint_every: int = Field(20, ge=0)
     """RL steps between checkpoints; 0 writes only the first and the last."""
     keep_checkpoints: int = Field(2, ge=1)

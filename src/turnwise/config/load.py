@@ -19,8 +19,8 @@ from turnwise.core.errors import ConfigError
 def load_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> RunConfig:
     """Files merged left to right, then `a.b=value`.
 
-    Raises ConfigError naming the file or override, the key and the remedy: an unknown key with the nearest known one, a wrong
-    type with what is expected, a missing file, broken TOML with its line, sections that contradict each other.
+    Raises ConfigError naming the file or override, the key and the remedy: an unknown key with the nearest known one, a
+    wrong type with what is expected, a missing file, broken TOML with its line, sections that contradict each other.
     """
     tree: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -46,11 +46,14 @@ def dump_resolved(config: RunConfig) -> dict[str, Any]:
 
 
 def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The tree of a run folder, then `a.b=value`. Raises ConfigError naming the path when it cannot be read, or as `load_config` does."""
+    """The tree of a run folder, then `a.b=value`. Raises ConfigError naming the path when it cannot be read, or as
+    `load_config` does."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
-        raise ConfigError(f"{path} cannot be read ({cause}); it is written when a run starts, is this a run folder?") from cause
+        raise ConfigError(
+            f"{path} cannot be read ({cause}); it is written when a run starts, is this a run folder?"
+        ) from cause
     sources: dict[str, str] = {}
     _lay_over(tree, overrides, sources)
     config = _validate(tree, sources, str(path))
@@ -74,7 +77,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"recipe file {str(path)!r} does not exist; name a TOML file, or an override as section.key=value") from None
+        raise ConfigError(
+            f"recipe file {str(path)!r} does not exist; name a TOML file, or an override as section.key=value"
+        ) from None
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"recipe file {str(path)!r} cannot be read: {cause}") from cause
     except tomllib.TOMLDecodeError as cause:
@@ -106,7 +111,9 @@ def _validate(tree: dict[str, Any], sources: Mapping[str, str], otherwise: str =
         where = next((sources[p] for p in _prefixes(key) if p in sources), otherwise)
         if problem["type"] == "extra_forbidden":
             raise ConfigError(f"{where}: unknown key {key!r}; {_nearest(key)}") from None
-        raise ConfigError(f"{where}: {key} is {problem['input']!r}; {_expectation(problem['type'], problem['msg'])}") from None
+        raise ConfigError(
+            f"{where}: {key} is {problem['input']!r}; {_expectation(problem['type'], problem['msg'])}"
+        ) from None
 
 
 def _prefixes(key: str) -> list[str]:

@@ -1,15 +1,15 @@
 """How much memory a recipe's engine and trainer take at their peak, from its numbers alone.
 
-Counted are the tensors that live at the same time in the two phases of a step, by the shapes of Llama-like decoders on one CPU: what
-stays (weights, optimizer moments, packed weights, key-value cache) and the larger of what sampling and a training step add. Smaller
-arrays of a training step count `HELD` times: the C library keeps freed blocks of a backward pass for the next one.
-`benchmarks/memory.py` compares with what a process takes; the interpreter and its libraries (about 400 MiB) are not counted. Knows
-nothing about torch.
+Counted are the tensors that live at the same time in the two phases of a step, by the shapes of Llama-like decoders on
+one CPU: what stays (weights, optimizer moments, packed weights, key-value cache) and the larger of what sampling and a
+training step add. Smaller arrays of a training step count `HELD` times: the C library keeps freed blocks of a backward
+pass for the next one. `benchmarks/memory.py` compares with what a process takes; the interpreter and its libraries
+(about 400 MiB) are not counted. Knows nothing about torch.
 
-On "cuda" the same tensors are counted in the GPU's memory, without `HELD`, which is about glibc; nothing is packed, but the engine joins
-some matrices and gathers larger pieces of the cache. Not known there, and not counted: what torch's allocator rounds up and keeps, work
-space of kernels (attention without a fused kernel holds a matrix of tokens by tokens), and the CUDA context, usually some hundred MiB.
-"""
+On "cuda" the same tensors are counted in the GPU's memory, without `HELD`, which is about glibc; nothing is packed, but
+the engine joins some matrices and gathers larger pieces of the cache. Not known there, and not counted: what torch's
+allocator rounds up and keeps, work space of kernels (attention without a fused kernel holds a matrix of tokens by
+tokens), and the CUDA context, usually some hundred MiB."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 PAGE_SIZE = 32
 """Tokens per page of the paged engine."""
 PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
-"""Models the paged engine runs fused: on a CPU in float32 all their matrices are packed, which costs them once more; elsewhere those of
-queries, keys and values are joined to one and so are gate and up, which costs these once more."""
+"""Models the paged engine runs fused: on a CPU in float32 all their matrices are packed, which costs them once more;
+elsewhere those of queries, keys and values are joined to one and so are gate and up, which costs these once more."""
 GATHERED = 1 << 26
-"""Most numbers of the cache that the paged engine gathers at once on a GPU; on the CPU its buffers are among `SAMPLING_BYTES`."""
+"""Most numbers of the cache that the paged engine gathers at once on a GPU; on the CPU its buffers are among
+`SAMPLING_BYTES`."""
 TABLE_BYTES = 4
-"""Per sequence and page of the whole cache: what `engine.attention = "flex"` looks up the place of a page in a sequence with."""
+"""Per sequence and page of the whole cache: what `engine.attention = "flex"` looks up the place of a page in a sequence
+with."""
 HELD = 1.85
 """Resident over live memory of a training step's smaller arrays: measured 1.6 to 1.9 with glibc."""
 LARGE = 32 << 20
@@ -64,7 +66,10 @@ class ModelShape:
     def num_linear(self) -> int:
         """Numbers in all matrices but the embedding."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        return self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size) + self.vocab_size * self.hidden_size
+        return (
+            self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
+            + self.vocab_size * self.hidden_size
+        )
 
     @property
     def num_joined(self) -> int:
@@ -88,9 +93,9 @@ class ModelShape:
 
         `repeats`: keys attended to per computed token, more than 1 where branches share what they begin with.
 
-        A layer: both norms' inputs, normalised rows and results (6 hidden); queries before and after their norm, turned, and the
-        attended values twice (5 heads); keys likewise and values (4 kv heads); gate, up, the activated gate and the product.
-        """
+        A layer: both norms' inputs, normalised rows and results (6 hidden); queries before and after their norm,
+        turned, and the attended values twice (5 heads); keys likewise and values (4 kv heads); gate, up, the activated
+        gate and the product."""
         return (
             (6 * self.num_layers, self.hidden_size),
             (5 * self.num_layers, self.num_heads * self.head_dim),
@@ -173,7 +178,10 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + engine.cuda_graphs
         tokens = workers * pages * PAGE_SIZE
     step = min(engine.max_batch_tokens, concurrency * engine.max_context)
-    widest = max(2 * shape.hidden_size + 4 * shape.intermediate_size, 3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim)
+    widest = max(
+        2 * shape.hidden_size + 4 * shape.intermediate_size,
+        3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
+    )
     drawn = concurrency * shape.vocab_size * 4 * DRAWING_COPIES
     batch = max(config.train.micro_batch_tokens, rollout.max_tokens)
     sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
@@ -194,7 +202,9 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         packed=workers * copied * item,
         cache=tokens * shape.num_cached * item,
         libraries=workers * WORKER_BYTES if workers > 1 else 0,
-        sampling=workers * (int(SAMPLING_HELD * sampling) + SAMPLING_BYTES) if device == "cpu" else sampling + GATHERED * item * gathers,
+        sampling=workers * (int(SAMPLING_HELD * sampling) + SAMPLING_BYTES)
+        if device == "cpu"
+        else sampling + GATHERED * item * gathers,
         training=int(sum(count * held(batch * width * item) for count, width in shape.saved(repeats)) + logits),
         gradients=parameters * num_trained,
     )

@@ -17,12 +17,14 @@ class ModelSection(Section):
     model_type: str = "qwen3"
     """transformers' name of the architecture; read only when `path` is empty."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Free table handed to transformers' config class (hidden_size, num_hidden_layers, ...); read only when `path` is empty."""
+    """Free table handed to transformers' config class (hidden_size, num_hidden_layers, ...); read only when `path` is
+    empty."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     """Of weights and cache."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where every model and the engine's cache live. "auto" is the GPU where torch sees one, else the CPU. What is exact in every bit
-    (same seed, same tokens; a resumed run; exact scoring) is so on "cpu" only, and engine workers need it."""
+    """Where every model and the engine's cache live. "auto" is the GPU where torch sees one, else the CPU. What is
+    exact in every bit (same seed, same tokens; a resumed run; exact scoring) is so on "cpu" only, and engine workers
+    need it."""
     trust_remote_code: bool = False
     """Whether code inside `path` may run. Off unless you wrote it or read it."""
 
@@ -45,7 +47,8 @@ class RendererSection(Section):
     """"tags": tags in running text. "calls": several tool calls with named arguments, for models from scratch.
     "chat": a chat model's own format through the `renderers` package."""
     format: Literal["search_r1", "retool"] = "search_r1"
-    """For "tags": Search-R1's (think, search, information, answer) or ReTool's (think, code, interpreter, boxed answer)."""
+    """For "tags": Search-R1's (think, search, information, answer) or ReTool's (think, code, interpreter, boxed
+    answer)."""
     name: str = "qwen3"
     """For "chat": the renderer's name, or "auto" to choose by `model.path`."""
     max_observation_tokens: int = Field(512, ge=8)

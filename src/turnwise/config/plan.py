@@ -29,7 +29,10 @@ class Plan:
         branches = f", and at most {self.branches_per_step:,} branches of them" if self.branches_per_step else ""
         return [
             ("trajectories per RL step", f"{self.trajectories_per_step:,}{branches}"),
-            ("tokens per RL step, at most", f"{self.max_tokens_per_step:,}, of them sampled {self.max_sampled_tokens_per_step:,}"),
+            (
+                "tokens per RL step, at most",
+                f"{self.max_tokens_per_step:,}, of them sampled {self.max_sampled_tokens_per_step:,}",
+            ),
             ("training tasks", f"{self.training_tasks:,}, of them demonstrations {self.demonstrations:,}"),
             ("parameters", UNKNOWN if self.parameters is None else f"about {self.parameters:,}"),
             *self.memory_lines(),
@@ -59,7 +62,8 @@ def _mib(num_bytes: int) -> str:
 
 
 def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
-    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders, memory on `device` ("cpu" or "cuda")."""
+    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders, memory on `device` ("cpu" or
+    "cuda")."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
     branches = trajectories * _branches_per_attempt(config)

@@ -13,11 +13,13 @@ class DynamicSamplingSection(Section):
     """Groups that teach nothing are replaced by further ones (DAPO; by task value: VSPO)."""
 
     metric: str = ""
-    """A group counts when this varies among its members: "reward", or a part of the reward such as "success". Empty is off."""
+    """A group counts when this varies among its members: "reward", or a part of the reward such as "success". Empty is
+    off."""
     max_batches: int = Field(3, ge=1)
     """Budget per step, in batches of rollout.tasks_per_step groups, the first one included."""
     refill: Literal["new", "value"] = "new"
-    """"new" draws further tasks. "value" samples tasks of this step again, drawn by (best reward - mean) * deviation."""
+    """"new" draws further tasks. "value" samples tasks of this step again, drawn by (best reward - mean) *
+    deviation."""
     max_reward: float = 1.0
     """The best reward there is; read by "value" only."""
 
@@ -44,10 +46,11 @@ class RolloutSection(Section):
     min_p: float = Field(0.0, ge=0, le=1)
     """Must be 0, for the same reason."""
     train_truncated: bool = True
-    """Whether trajectories that a limit ended train. False counts them in credit, where others are compared with them, and drops their
-    tokens from the loss (DAPO's overlong filtering)."""
+    """Whether trajectories that a limit ended train. False counts them in credit, where others are compared with them,
+    and drops their tokens from the loss (DAPO's overlong filtering)."""
     grammar: Literal["none", "calls"] = "none"
-    """"calls": what looks like a tool call is one, of a tool on offer and with arguments by its schema (extra `guided`)."""
+    """"calls": what looks like a tool call is one, of a tool on offer and with arguments by its schema (extra
+    `guided`)."""
     max_retries: int = Field(1, ge=0)
     """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)

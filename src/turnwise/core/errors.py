@@ -78,8 +78,8 @@ class ToolFailure(Exception):
 def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
     """Turn whatever user code raises inside into `error`, naming `what`. Turnwise's own errors pass unchanged.
 
-    Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes it on.
-    """
+    Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes it
+    on."""
     try:
         yield
     except (TurnwiseError, ToolFailure):

@@ -99,39 +99,71 @@ METRICS: dict[str, Definition] = {
     "rollout/seconds": Definition("sum", "s", "Wall time of the rollout phase."),
     "rollout/groups": Definition("sum", "groups", "Groups rolled out, those that dynamic sampling left out included."),
     "rollout/kept_groups": Definition("sum", "groups", "Groups that dynamic sampling kept to train on."),
-    "rollout/identical_groups": Definition("mean", "share", "Share of groups of two or more whose members all sampled the same tokens."),
-    "credit/no_signal_groups": Definition("mean", "share", "Share of groups in which every Scored member has the same reward."),
+    "rollout/identical_groups": Definition(
+        "mean", "share", "Share of groups of two or more whose members all sampled the same tokens."
+    ),
+    "credit/no_signal_groups": Definition(
+        "mean", "share", "Share of groups in which every Scored member has the same reward."
+    ),
     "train/loss": Definition("mean", "nats", "Loss of the optimizer step, summed over its micro-batches."),
     "train/policy_loss": Definition("mean", "nats", "Policy-gradient part of the loss."),
-    "train/kl_reference": Definition("mean", "nats", "Mean estimate (loss.kl.kind) of KL(policy || reference) over trained tokens."),
+    "train/kl_reference": Definition(
+        "mean", "nats", "Mean estimate (loss.kl.kind) of KL(policy || reference) over trained tokens."
+    ),
     "train/entropy": Definition("mean", "nats", "Mean entropy of the policy at trained tokens."),
-    "train/clip_fraction": Definition("mean", "share", "Share of trained tokens whose gradient the loss clipped, capped or singled out."),
-    "train/correction_kept": Definition("mean", "share", "Share of trained tokens that the importance correction kept."),
-    "train/correction_weight": Definition("mean", "weight", "Mean importance weight over trained tokens, 0 where one was dropped."),
+    "train/clip_fraction": Definition(
+        "mean", "share", "Share of trained tokens whose gradient the loss clipped, capped or singled out."
+    ),
+    "train/correction_kept": Definition(
+        "mean", "share", "Share of trained tokens that the importance correction kept."
+    ),
+    "train/correction_weight": Definition(
+        "mean", "weight", "Mean importance weight over trained tokens, 0 where one was dropped."
+    ),
     "train/teacher_kl": Definition("mean", "nats", "Exact KL(policy || teacher), aggregated as the loss."),
-    "train/teacher_gap": Definition("mean", "nats", "Mean sampler - teacher log-probability over sampled tokens, before the step."),
+    "train/teacher_gap": Definition(
+        "mean", "nats", "Mean sampler - teacher log-probability over sampled tokens, before the step."
+    ),
     "train/value_loss": Definition("mean", "reward^2", "Loss of the critic, mean over the tokens it learns from."),
     "train/value_clip_fraction": Definition("mean", "share", "Share of those tokens whose value the clip held."),
-    "train/value_explained_variance": Definition("mean", "share", "1 - var(return - value) / var(return), before the step."),
+    "train/value_explained_variance": Definition(
+        "mean", "share", "1 - var(return - value) / var(return), before the step."
+    ),
     "train/critic_seconds": Definition("sum", "s", "Wall time of the separate critic's optimizer steps."),
-    "train/scoring_seconds": Definition("sum", "s", "Wall time of forward passes before the step: values, old, reference, teacher."),
-    "train/implicit_loss": Definition("mean", "nats", "Cross-entropy of the implicit reward model's chance of success, before its step."),
-    "train/implicit_accuracy": Definition("mean", "share", "Share of attempts whose success it guessed right, before its step."),
+    "train/scoring_seconds": Definition(
+        "sum", "s", "Wall time of forward passes before the step: values, old, reference, teacher."
+    ),
+    "train/implicit_loss": Definition(
+        "mean", "nats", "Cross-entropy of the implicit reward model's chance of success, before its step."
+    ),
+    "train/implicit_accuracy": Definition(
+        "mean", "share", "Share of attempts whose success it guessed right, before its step."
+    ),
     "train/kept_trajectories": Definition("sum", "trajectories", "Trajectories that rejection sampling trained on."),
     "train/pairs": Definition("sum", "pairs", "Preference pairs trained on."),
-    "train/pair_accuracy": Definition("mean", "share", "Share of pairs whose chosen side has the higher implicit reward."),
+    "train/pair_accuracy": Definition(
+        "mean", "share", "Share of pairs whose chosen side has the higher implicit reward."
+    ),
     "train/pair_margin": Definition("mean", "reward", "Mean implicit reward of the chosen minus the rejected side."),
     "train/grad_norm": Definition("mean", "norm", "Global gradient norm before clipping."),
     "train/lr": Definition("max", "1", "Learning rate of the step."),
-    "train/logprob_gap_mean": Definition("mean", "nats", "Mean |trainer - sampler| log-probability, same weights, before the step."),
+    "train/logprob_gap_mean": Definition(
+        "mean", "nats", "Mean |trainer - sampler| log-probability, same weights, before the step."
+    ),
     "train/logprob_gap_max": Definition("max", "nats", "Largest |trainer - sampler| log-probability, before the step."),
-    "train/logprob_k3": Definition("mean", "nats", "Mean k3 estimate of KL(sampler || trainer), same weights, before the step."),
+    "train/logprob_k3": Definition(
+        "mean", "nats", "Mean k3 estimate of KL(sampler || trainer), same weights, before the step."
+    ),
     "train/effective_share": Definition(
-        "mean", "share", "Effective sample size of the ratios trainer / sampler over the number of tokens, before the step."
+        "mean",
+        "share",
+        "Effective sample size of the ratios trainer / sampler over the number of tokens, before the step.",
     ),
     "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
     "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, context included."),
-    "train/computed_tokens": Definition("sum", "tokens", "Tokens run forward and backward: a prefix that several share counts once."),
+    "train/computed_tokens": Definition(
+        "sum", "tokens", "Tokens run forward and backward: a prefix that several share counts once."
+    ),
     "train/trained_tokens": Definition("sum", "tokens", "Tokens that carry loss."),
     "train/tokens_per_s": Definition("rate", "tokens/s", "`train/tokens` per second of the training phase."),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),

@@ -72,20 +72,22 @@ class StatefulEnvironment(Protocol):
     """What an environment may offer besides: its state, for credit that compares turns taken from the same one."""
 
     def state_hash(self) -> str:
-        """Equal states of one task have equal hashes, unequal ones differ. Read after `reset` and before every reply."""
+        """Equal states of one task have equal hashes, unequal ones differ. Read after `reset` and before every
+        reply."""
         ...
 
 
 @runtime_checkable
 class ForkableEnvironment(Protocol):
-    """What an environment may offer besides: a second one in the same state, for credit that tries several futures of one past."""
+    """What an environment may offer besides: a second one in the same state, for credit that tries several futures of
+    one past."""
 
     async def fork(self) -> Environment:
-        """An environment in the state of this one, between two replies; from here on neither can tell that the other exists.
+        """An environment in the state of this one, between two replies; from here on neither can tell that the other
+        exists.
 
-        Called after `reset` and before the end, also on a fork. The caller scores and closes it like any other. Random choices to come
-        are those this episode would make: the seed of `reset` covers them.
-        """
+        Called after `reset` and before the end, also on a fork. The caller scores and closes it like any other. Random
+        choices to come are those this episode would make: the seed of `reset` covers them."""
         ...
 
 
@@ -134,7 +136,8 @@ class Renderer(Protocol):
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """Only the token ids to append after `prompt_ids + completion_ids` so that the model may reply to `observations`.
+        """Only the token ids to append after `prompt_ids + completion_ids` so that the model may reply to
+        `observations`.
 
         Raises RenderError when no appended ids can express it (the template would have to rewrite history).
         """
@@ -145,7 +148,8 @@ class Renderer(Protocol):
         ...
 
     def encode_reply(self, message: Message) -> IntArray:
-        """Token ids of an assistant message as the model should have sampled it, stop token included (demonstrations)."""
+        """Token ids of an assistant message as the model should have sampled it, stop token included
+        (demonstrations)."""
         ...
 
 

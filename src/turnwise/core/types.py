@@ -161,7 +161,8 @@ class Grammar:
 
     kind: Literal["json_schema", "regex", "lark"]
     text: str
-    """The schema as JSON, a regular expression for the whole completion, or a grammar in llguidance's dialect of Lark."""
+    """The schema as JSON, a regular expression for the whole completion, or a grammar in llguidance's dialect of
+    Lark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +194,11 @@ class Completion:
     token_ids: IntArray
     """`[N]`, N >= 1; ends with the stop token where there was one."""
     logprobs: FloatArray
-    """`[N]`, natural log-probability of each token under the distribution it was drawn from: after temperature, truncations and grammar.
+    """`[N]`, natural log-probability of each token under the distribution it was drawn from: after temperature,
+    truncations and grammar.
 
-    A greedy completion carries those of temperature 1: a point mass says nothing, and greedy completions never train."""
+    A greedy completion carries those of temperature 1: a point mass says nothing, and greedy completions never
+    train."""
     finish_reason: FinishReason
     version_first: int
     """Weight version that sampled the first token."""
@@ -203,7 +206,8 @@ class Completion:
     versions: IntArray | None = None
     """`[N]` weight version of each token; None where all are the first's."""
     full_logprobs: FloatArray | None = None
-    """`[N]` under the model's whole distribution at the same temperature, as a trainer without the grammar scores; None without one."""
+    """`[N]` under the model's whole distribution at the same temperature, as a trainer without the grammar scores; None
+    without one."""
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "versions", "full_logprobs"):
@@ -327,7 +331,8 @@ class Trajectory:
     member: int
     """Index in the group, from 0."""
     turns: tuple[Turn, ...] = field(repr=False)
-    """Left out of `repr`, which the standard library makes of whatever `asyncio.run` returns: all tokens of a step, as text."""
+    """Left out of `repr`, which the standard library makes of whatever `asyncio.run` returns: all tokens of a step, as
+    text."""
     stop: StopReason
     reward: Reward
     error: str | None = None

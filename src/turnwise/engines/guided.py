@@ -1,9 +1,8 @@
 """Which tokens a grammar allows next (optional extra `guided`: llguidance).
 
-A `Grammar` becomes a `Guide`: one automaton per request, advanced token by token. The engine gives tokens that are not allowed
-probability 0 and records log-probabilities of what is left, renormalised; beside them those of the whole distribution, which is what a
-trainer without the grammar scores. Knows nothing about logits or requests.
-"""
+A `Grammar` becomes a `Guide`: one automaton per request, advanced token by token. The engine gives tokens that are not
+allowed probability 0 and records log-probabilities of what is left, renormalised; beside them those of the whole
+distribution, which is what a trainer without the grammar scores. Knows nothing about logits or requests."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ class Guide:
         self._vocab_size = vocab_size
 
     def allowed(self) -> BoolArray:
-        """`[V]` tokens that may come next. Where the text may end, that is the request's stop tokens (without any, the tokenizer's end).
+        """`[V]` tokens that may come next. Where the text may end, that is the request's stop tokens (without any, the
+        tokenizer's end).
 
         All False when the grammar admits none. Raises EngineError when the grammar turns out too large to follow.
         """
@@ -54,7 +54,9 @@ class Guide:
     def advance(self, token: int) -> bool:
         """Take the token that was sampled. True when it is the tokenizer's end token: the text is complete."""
         if not self._matcher.consume_token(token):
-            raise EngineError(f"the grammar does not go on with token {token}: {_first_line(self._matcher.get_error())}")
+            raise EngineError(
+                f"the grammar does not go on with token {token}: {_first_line(self._matcher.get_error())}"
+            )
         return token == self._end
 
 
@@ -74,8 +76,8 @@ class GrammarCompiler:
     def start(self, grammar: Grammar, stop_token_ids: Sequence[int]) -> Guide:
         """A guide at the beginning of a completion.
 
-        Raises EngineError when the grammar is wrong or no text satisfies it, llguidance is missing, or it cannot read the tokenizer.
-        """
+        Raises EngineError when the grammar is wrong or no text satisfies it, llguidance is missing, or it cannot read
+        the tokenizer."""
         if grammar not in self._compiled:
             self._compiled[grammar] = self._compile(grammar)
         return Guide(self._compiled[grammar].deep_copy(), self._tokenizer.eos_token, stop_token_ids, self._vocab_size)
@@ -85,7 +87,9 @@ class GrammarCompiler:
             from llguidance import LLMatcher
             from llguidance.hf import from_tokenizer
         if self._tokenizer is None:
-            with boundary(EngineError, "guided sampling needs a tokenizer of the `tokenizers` library with an end token"):
+            with boundary(
+                EngineError, "guided sampling needs a tokenizer of the `tokenizers` library with an end token"
+            ):
                 self._tokenizer = from_tokenizer(self._source)
         readers: dict[str, Any] = {
             "json_schema": lambda text: LLMatcher.grammar_from_json_schema(json.loads(text)),
@@ -95,7 +99,9 @@ class GrammarCompiler:
         with boundary(EngineError, f"the {grammar.kind} {grammar.text[:100]!r} cannot be read"):
             matcher = LLMatcher(self._tokenizer, readers[grammar.kind](grammar.text), log_level=0)
         if matcher.is_error():
-            raise EngineError(f"the {grammar.kind} {grammar.text[:100]!r} is refused: {_first_line(matcher.get_error())}")
+            raise EngineError(
+                f"the {grammar.kind} {grammar.text[:100]!r} is refused: {_first_line(matcher.get_error())}"
+            )
         return matcher
 
 

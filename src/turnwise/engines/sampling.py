@@ -10,18 +10,22 @@ BLOCK = 128
 """Tokens per block of the two-level inverse CDF."""
 
 
-def sample_tokens(logits: torch.Tensor, params: list[SamplingParams], uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sample_tokens(
+    logits: torch.Tensor, params: list[SamplingParams], uniforms: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Inverse-CDF sampling.
 
     Args:
         logits: `[B, V]`.
-        params: B settings. Temperature 0 is greedy. Truncations apply after the temperature, in the order top-k, min-p, top-p, each
-            on what the one before left, renormalised; ties at the border of top-k are all kept. No truncation at temperature 0.
+        params: B settings. Temperature 0 is greedy. Truncations apply after the temperature, in the order top-k, min-p,
+        top-p, each
+            on what the one before left, renormalised; ties at the border of top-k are all kept. No truncation at
+            temperature 0.
         uniforms: `[B]` float64 in [0, 1). A row's token depends on its own row only.
 
     Returns:
-        `token_ids [B]` (int64) and `logprobs [B]` (float32) under the distribution sampled from. A greedy row's log-probability
-        is that of temperature 1: a point mass says nothing, and greedy completions are not trained on.
+        `token_ids [B]` (int64) and `logprobs [B]` (float32) under the distribution sampled from. A greedy row's
+        log-probability is that of temperature 1: a point mass says nothing, and greedy completions are not trained on.
     """
     device = logits.device
     temperatures = torch.tensor([p.temperature if p.temperature > 0 else 1.0 for p in params], device=device)
@@ -37,10 +41,11 @@ def sample_tokens(logits: torch.Tensor, params: list[SamplingParams], uniforms: 
 
 
 def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """The token at which the cumulative mass first exceeds `uniform * total`: first its block, then its place in the block.
+    """The token at which the cumulative mass first exceeds `uniform * total`: first its block, then its place in the
+    block.
 
-    Sums run in float64 over blocks of `BLOCK` tokens, so a row costs one pass over its probabilities and two short scans.
-    """
+    Sums run in float64 over blocks of `BLOCK` tokens, so a row costs one pass over its probabilities and two short
+    scans."""
     num_rows, size = probabilities.shape
     padded = torch.nn.functional.pad(probabilities, (0, -size % BLOCK)).view(num_rows, -1, BLOCK)
     masses = padded.sum(-1, dtype=torch.float64)
@@ -54,7 +59,8 @@ def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def _last_with_mass(cumulative: torch.Tensor) -> torch.Tensor:
-    """Index of the last entry that adds mass, `[B, 1]`: where rounding carries a threshold past the end, this is the end."""
+    """Index of the last entry that adds mass, `[B, 1]`: where rounding carries a threshold past the end, this is the
+    end."""
     return (cumulative < cumulative[:, -1:]).sum(-1, keepdim=True)
 
 

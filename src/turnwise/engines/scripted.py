@@ -11,7 +11,16 @@ import numpy as np
 
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Renderer
-from turnwise.core.types import Completion, FinishReason, IntArray, Message, SamplingParams, text_message, to_floats, to_ids
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    IntArray,
+    Message,
+    SamplingParams,
+    text_message,
+    to_floats,
+    to_ids,
+)
 
 Script = Sequence[Message | str] | Callable[[IntArray], Message | str]
 
@@ -19,10 +28,9 @@ Script = Sequence[Message | str] | Callable[[IntArray], Message | str]
 class ScriptedEngine:
     """Implements `core.protocols.Engine`. Every session plays the script from its start.
 
-    A script is a sequence of replies, or a function from the prompt's token ids to the next reply. A string is an assistant
-    message with that text (tags and tool calls written out in it are the renderer's to encode). Replies are certain:
-    log-probabilities are 0.
-    """
+    A script is a sequence of replies, or a function from the prompt's token ids to the next reply. A string is an
+    assistant message with that text (tags and tool calls written out in it are the renderer's to encode). Replies are
+    certain: log-probabilities are 0."""
 
     def __init__(self, renderer: Renderer, script: Script) -> None:
         self._renderer = renderer

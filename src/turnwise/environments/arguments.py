@@ -1,4 +1,5 @@
-"""Checks of a family's arguments, which come from a recipe: every refusal names the argument, its value and the remedy."""
+"""Checks of a family's arguments, which come from a recipe: every refusal names the argument, its value and the
+remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def check_number(name: str, value: Any, kind: type[int] | type[float], minimum: 
     allowed = int if kind is int else int | float
     if isinstance(value, bool) or not isinstance(value, allowed) or not minimum <= value <= maximum:
         raise ConfigError(
-            f"{name}={value!r} is out of range; give a {'whole ' if kind is int else ''}number from {minimum:g} to {maximum:g}"
+            f"{name}={value!r} is out of range; give a {'whole ' if kind is int else ''}number from {minimum:g} to "
+            f"{maximum:g}"
         )
 
 

@@ -1,8 +1,7 @@
 """The environment most families build on: typed Python functions are the tools, messages go in and out.
 
-A reply with calls gets their results; malformed calls get an observation that says so; a reply with neither ends the episode.
-It knows nothing about tokens, limits or retries.
-"""
+A reply with calls gets their results; malformed calls get an observation that says so; a reply with neither ends the
+episode. It knows nothing about tokens, limits or retries."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from turnwise.tools.tool import Tool, run_tool, to_tool
 
 
 class ToolEnvironment:
-    """Implements `core.protocols.Environment`. Override `setup` and `score`; `invalid_reply` and `teardown` where needed.
+    """Implements `core.protocols.Environment`. Override `setup` and `score`; `invalid_reply` and `teardown` where
+    needed.
 
     Single use: `EnvironmentFault` when it is reset twice, or stepped before `reset` or after the end.
     """
@@ -51,21 +51,28 @@ class ToolEnvironment:
     async def reset(self, task: Task, seed: int) -> Opening:
         """See `Environment.reset`. Raises ConfigError when a function cannot be a tool or two have one name."""
         if self._stage != "new":
-            raise EnvironmentFault(f"{type(self).__name__} was reset twice; environments are single use, build a new one")
+            raise EnvironmentFault(
+                f"{type(self).__name__} was reset twice; environments are single use, build a new one"
+            )
         self._stage = "over"  # until setup has succeeded there is nothing to step
         messages, functions = await self.setup(task, seed)
         for tool in map(to_tool, functions):
             if tool.spec.name in self._tools:
-                raise ConfigError(f"{type(self).__name__} has two tools named {tool.spec.name!r}; rename one of the functions")
+                raise ConfigError(
+                    f"{type(self).__name__} has two tools named {tool.spec.name!r}; rename one of the functions"
+                )
             self._tools[tool.spec.name] = tool
         self._stage = "open"
         return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
 
     async def step(self, message: Message) -> StepResult:
-        """See `Environment.step`. Calls run one after the other; raises ToolTimeout or EnvironmentFault as `run_tool` does."""
+        """See `Environment.step`. Calls run one after the other; raises ToolTimeout or EnvironmentFault as `run_tool`
+        does."""
         if self._stage != "open":
             when = "before reset" if self._stage == "new" else "after its episode ended"
-            raise EnvironmentFault(f"{type(self).__name__} was stepped {when}; build a new environment, reset it, step until done")
+            raise EnvironmentFault(
+                f"{type(self).__name__} was stepped {when}; build a new environment, reset it, step until done"
+            )
         if not message.tool_calls and not message.tool_errors:
             self._stage = "over"
             return StepResult(observations=(), done=True)
@@ -81,18 +88,21 @@ class ToolEnvironment:
     def copy_episode(self) -> Self:
         """A second environment in the state of this one, for the `fork` of a subclass whose attributes are that state.
 
-        The tools of the copy are its own. Attributes are shared: what an episode changes in place, besides `tool_records`, the subclass
-        must copy. Raises EnvironmentFault when no episode is open, or a tool belongs to another object, whose state would be shared.
-        """
+        The tools of the copy are its own. Attributes are shared: what an episode changes in place, besides
+        `tool_records`, the subclass must copy. Raises EnvironmentFault when no episode is open, or a tool belongs to
+        another object, whose state would be shared."""
         if self._stage != "open":
-            raise EnvironmentFault(f"{type(self).__name__} was forked outside an open episode; fork it after reset and before the end")
+            raise EnvironmentFault(
+                f"{type(self).__name__} was forked outside an open episode; fork it after reset and before the end"
+            )
         twin = copy.copy(self)
         twin.tool_records = list(self.tool_records)
         twin._tools = {}
         for name, tool in self._tools.items():
             if not isinstance(tool.function, MethodType) or tool.function.__self__ is not self:
                 raise EnvironmentFault(
-                    f"tool {name!r} of {type(self).__name__} is no method of it, so two episodes would share its state; "
+                    f"tool {name!r} of {type(self).__name__} is no method of it, so two episodes would share its "
+                    "state; "
                     "define fork without copy_episode"
                 )
             twin._tools[name] = replace(tool, function=MethodType(tool.function.__func__, twin))

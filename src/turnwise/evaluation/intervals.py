@@ -9,7 +9,8 @@ Z_95 = 1.959963984540054
 
 
 def compute_wilson_interval(successes: float, count: int, z: float = Z_95) -> tuple[float, float]:
-    """The Wilson score interval of a share (Wilson 1927), 95% by default; never leaves [0, 1], sane at 0 and at `count`.
+    """The Wilson score interval of a share (Wilson 1927), 95% by default; never leaves [0, 1], sane at 0 and at
+    `count`.
 
     `count` 0 gives (0.0, 1.0): nothing is known. Raises ValueError when successes are not between 0 and `count`.
     """

@@ -62,7 +62,8 @@ class Summary:
 
 
 def is_success(trajectory: Trajectory) -> bool:
-    """Whether a scored trajectory succeeded: its "success" part, or a total above 0.5 where the reward has no such part."""
+    """Whether a scored trajectory succeeded: its "success" part, or a total above 0.5 where the reward has no such
+    part."""
     reward = trajectory.reward
     if not isinstance(reward, Scored):
         return False

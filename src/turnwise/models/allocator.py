@@ -11,14 +11,17 @@ KEPT_BYTES = 32 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse freed blocks below `KEPT_BYTES` instead of handing them back and asking again. True when that is set.
+    """Let this process reuse freed blocks below `KEPT_BYTES` instead of handing them back and asking again. True when
+    that is set.
 
-    glibc returns the end of the heap whenever more than some MiB of it are free, which is after every layer's temporaries; each page then
-    costs a page fault and 4096 zeros when the next layer wants it again. The peak of memory stays what it is; what is free below it stays
-    with the process. Does nothing where the C library is another one, or where the environment (`MALLOC_MMAP_THRESHOLD_`,
-    `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_MAX_`, `GLIBC_TUNABLES`) already says what it should do.
-    """
-    chosen = [name for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_") if name in os.environ]
+    glibc returns the end of the heap whenever more than some MiB of it are free, which is after every layer's
+    temporaries; each page then costs a page fault and 4096 zeros when the next layer wants it again. The peak of memory
+    stays what it is; what is free below it stays with the process. Does nothing where the C library is another one, or
+    where the environment (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_MAX_`, `GLIBC_TUNABLES`)
+    already says what it should do."""
+    chosen = [
+        name for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_") if name in os.environ
+    ]
     if chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,9 +1,8 @@
 """The attention function Turnwise registers with transformers, and the plan for packed sequences.
 
-All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. Which token may see which is not a mask
-but a *plan* object passed as the keyword `attention_plan` through the model's own forward: `PackedAttention` here for
-training and scoring, `CachedAttention` in engines/local for sampling.
-"""
+All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. Which token may see which is not a
+mask but a *plan* object passed as the keyword `attention_plan` through the model's own forward: `PackedAttention` here
+for training and scoring, `CachedAttention` in engines/local for sampling."""
 
 from __future__ import annotations
 
@@ -22,8 +21,11 @@ ATTENTION_NAME = "turnwise"
 class AttentionPlan(Protocol):
     """Who may see whom in one forward pass."""
 
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """`query [T, heads, D]`, `key` and `value` `[T, kv_heads, D]` of the new tokens to their output `[T, heads, D]`."""
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """`query [T, heads, D]`, `key` and `value` `[T, kv_heads, D]` of the new tokens to their output `[T, heads,
+        D]`."""
         ...
 
 
@@ -40,12 +42,16 @@ def _attention_forward(
     attention_plan: AttentionPlan | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """`query [1, heads, T, D]` to output `[1, T, heads, D]` as transformers expects. Raises EngineError without a plan."""
+    """`query [1, heads, T, D]` to output `[1, T, heads, D]` as transformers expects. Raises EngineError without a
+    plan."""
     if attention_plan is None:
-        raise EngineError("this model runs with Turnwise's attention and needs an attention_plan; call models.forward functions")
+        raise EngineError(
+            "this model runs with Turnwise's attention and needs an attention_plan; call models.forward functions"
+        )
     if dropout or sliding_window is not None:
         raise EngineError(
-            f"attention dropout ({dropout}) and sliding windows ({sliding_window}) are not supported; disable them in model.config"
+            f"attention dropout ({dropout}) and sliding windows ({sliding_window}) are not supported; disable them "
+            "in model.config"
         )
     out = attention_plan.attend(
         int(module.layer_idx),  # type: ignore[arg-type]
@@ -63,7 +69,8 @@ def register_attention() -> None:
 
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the end."""
+    """Causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the
+    end."""
     num_query, num_key = query.shape[0], key.shape[0]
     mask = None
     if num_query != num_key:
@@ -81,19 +88,22 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 class PackedAttention:
-    """Runs of tokens laid end to end; each token sees the tokens on the path to its run, and those of its run up to itself.
+    """Runs of tokens laid end to end; each token sees the tokens on the path to its run, and those of its run up to
+    itself.
 
-    A run that sees only itself is a whole sequence. Otherwise runs are the branches of a prefix tree: keys and values of each path are
-    gathered, and every pair of tokens that sees each other is computed once.
-    """
+    A run that sees only itself is a whole sequence. Otherwise runs are the branches of a prefix tree: keys and values
+    of each path are gathered, and every pair of tokens that sees each other is computed once."""
 
     def __init__(self, lengths: list[int], seen: torch.Tensor | None = None, num_seen: list[int] | None = None) -> None:
-        """Tokens per run; the tokens each run attends to, its own last, run after run, and how many they are (see `MicroBatch`)."""
+        """Tokens per run; the tokens each run attends to, its own last, run after run, and how many they are (see
+        `MicroBatch`)."""
         self._lengths = lengths
         self._seen = seen
         self._num_seen = num_seen or lengths
 
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
         """See `AttentionPlan`."""
         return torch.cat([self._attend_run(q, k, v, scaling) for q, k, v in self._split(query, key, value)])
 

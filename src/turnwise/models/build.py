@@ -1,7 +1,7 @@
 """Building and loading causal language models for Turnwise.
 
-Writes no model definitions: from scratch means a transformers config class with the recipe's numbers and random weights.
-"""
+Writes no model definitions: from scratch means a transformers config class with the recipe's numbers and random
+weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device that `model.device` names on this machine: "cpu", "cuda", or "auto", which is "cuda" where torch sees a GPU.
+    """The device that `model.device` names on this machine: "cpu", "cuda", or "auto", which is "cuda" where torch sees
+    a GPU.
 
     Raises ConfigError for "cuda" where torch sees none, saying whether torch or the machine lacks it.
     """
@@ -76,7 +77,11 @@ def load_model(
         raise ConfigError(f"model.path={str(path)!r} holds no config.json; give a local Hugging Face model directory")
     with boundary(ConfigError, f"model.path={str(path)!r} cannot be loaded"):
         model = AutoModelForCausalLM.from_pretrained(
-            path, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype], trust_remote_code=trust_remote_code, local_files_only=True
+            path,
+            attn_implementation=ATTENTION_NAME,
+            dtype=DTYPES[dtype],
+            trust_remote_code=trust_remote_code,
+            local_files_only=True,
         )
     return _place(model, device)
 

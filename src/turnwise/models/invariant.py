@@ -1,11 +1,11 @@
 """Attention rows whose bits do not depend on their company: the plan for scoring exactly as the sampler sampled.
 
-On CPU, in float32 and with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: with few
-rows, and on some processors with any number, they take another path than with more, and the number of keys decides where a long sum is
-split. So MKL is asked for its strict reproducible mode, in which the number of rows does not matter; and every product of attention has at
-least `MIN_ROWS` rows and a number of keys that `padded_span` returns, masked where nothing is to be seen. An engine that attends with
-the same two functions gives a token the same bits whether it was decoded alone, prefilled in a chunk or scored in a packed batch.
-"""
+On CPU, in float32 and with one thread, matrix kernels sum a row in an order that depends on the shape of the whole
+product: with few rows, and on some processors with any number, they take another path than with more, and the number of
+keys decides where a long sum is split. So MKL is asked for its strict reproducible mode, in which the number of rows
+does not matter; and every product of attention has at least `MIN_ROWS` rows and a number of keys that `padded_span`
+returns, masked where nothing is to be seen. An engine that attends with the same two functions gives a token the same
+bits whether it was decoded alone, prefilled in a chunk or scored in a packed batch."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # MKL reads it at the first pr
 MIN_ROWS = 4
 """Fewest rows of an attention product."""
 MIN_BATCH_ROWS = 8
-"""Fewest tokens an engine runs at once. Matrix kernels may round a row differently when there are only one to three; above, a row's result
-does not depend on its neighbours, and so neither does what a request samples."""
+"""Fewest tokens an engine runs at once. Matrix kernels may round a row differently when there are only one to three;
+above, a row's result does not depend on its neighbours, and so neither does what a request samples."""
 TILE = 64
 """Query tokens computed together; bounds the memory of the mask."""
 
 
 def padded_span(num_keys: int) -> int:
-    """Keys to attend over so that `num_keys` real ones, and masked ones after them, sum in a fixed order: a multiple of 64.
+    """Keys to attend over so that `num_keys` real ones, and masked ones after them, sum in a fixed order: a multiple of
+    64.
 
-    Attention takes keys in blocks of 512, and matrix kernels split a block at places that depend on its size and on the processor (at 192,
-    in halves, or not at all up to 384). The first 192 keys are summed in one piece everywhere; with more, the block is filled up.
-    """
+    Attention takes keys in blocks of 512, and matrix kernels split a block at places that depend on its size and on the
+    processor (at 192, in halves, or not at all up to 384). The first 192 keys are summed in one piece everywhere; with
+    more, the block is filled up."""
     span = -(-num_keys // 64) * 64
     return span if span % 512 <= 192 else -(-span // 512) * 512
 
 
-def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float) -> torch.Tensor:
-    """`query [n, kv_heads, rows, D]` over `keys`, `values` `[n, kv_heads, span, D]` with additive `mask [n, 1, rows or 1, span]`.
+def attend_rows(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float
+) -> torch.Tensor:
+    """`query [n, kv_heads, rows, D]` over `keys`, `values` `[n, kv_heads, span, D]` with additive `mask [n, 1, rows or
+    1, span]`.
 
     Fewer than `MIN_ROWS` rows are filled up with zeros for the kernel and cut off again. Differentiable.
     """
@@ -53,14 +57,18 @@ def attend_rows(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
 
 
 class InvariantAttention(PackedAttention):
-    """Packed runs with invariant rows, also where they share a prefix; slower, and exact against an engine with the same rows.
+    """Packed runs with invariant rows, also where they share a prefix; slower, and exact against an engine with the
+    same rows.
 
     Raises EngineError for tensors that are not on the CPU: how other devices' kernels round nobody has shown.
     """
 
     def _attend_run(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         if query.device.type != "cpu":
-            raise EngineError(f"exact scoring is for the CPU, the model is on {query.device}; use model.device='cpu' or PackedAttention")
+            raise EngineError(
+                f"exact scoring is for the CPU, the model is on {query.device}; use model.device='cpu' or "
+                "PackedAttention"
+            )
         return _attend_invariant(query, key, value, scaling)
 
 
@@ -75,11 +83,15 @@ def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
         rows = query[start : start + TILE]
         seen = before + start + len(rows)
         span = padded_span(seen)
-        keys, values = (functional.pad(array[:seen].transpose(0, 1)[None], (0, 0, 0, span - seen)) for array in (key, value))
+        keys, values = (
+            functional.pad(array[:seen].transpose(0, 1)[None], (0, 0, 0, span - seen)) for array in (key, value)
+        )
         positions = torch.arange(before + start, seen, device=query.device).repeat_interleave(repeats)
         hidden = torch.arange(span, device=query.device) > positions[:, None]
         mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device).masked_fill_(hidden, float("-inf"))
-        grouped = rows.view(len(rows), kv_heads, repeats, dim).transpose(0, 1).reshape(1, kv_heads, len(rows) * repeats, dim)
+        grouped = (
+            rows.view(len(rows), kv_heads, repeats, dim).transpose(0, 1).reshape(1, kv_heads, len(rows) * repeats, dim)
+        )
         done = attend_rows(grouped, keys, values, mask[None, None], scaling)
         tiles.append(done.view(kv_heads, len(rows), repeats, dim).transpose(0, 1).reshape(len(rows), num_heads, dim))
     return torch.cat(tiles)

@@ -1,12 +1,13 @@
-"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and `</tool_call>`.
+"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and
+`</tool_call>`.
 
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
 
-A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that learn the format
-from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models have `rendering.chat`. Tags and
-tokens are `rendering.tags`' business; this module knows only what stands inside the block.
-"""
+A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that
+learn the format from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models
+have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this module knows only what stands inside the
+block."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ CALLS_FORMAT = TagFormat(
     observation="tool_response",
     gaps=("\n", "", "", "\n"),
     ends_unmarked=None,
-    no_action="no <tool_call> or <answer> found; write <tool_call> name argument = value </tool_call> or <answer> text </answer>",
+    no_action=(
+        "no <tool_call> or <answer> found; write <tool_call> name argument = value </tool_call> or <answer> "
+        "text </answer>"
+    ),
     unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
 )
 """The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls"; nobody else sees that."""
@@ -76,7 +80,8 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no object."""
+        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no
+        object."""
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
@@ -119,7 +124,9 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
         try:
             name, arguments = _parse_line(line.strip())
         except ValueError as cause:
-            errors.append(ToolCallError(kind="bad_call", raw=line, message=f"a call must be name argument = value ...: {cause}"))
+            errors.append(
+                ToolCallError(kind="bad_call", raw=line, message=f"a call must be name argument = value ...: {cause}")
+            )
         else:
             written = json.dumps(arguments, ensure_ascii=False)
             calls.append(ToolCall(id=f"{id_prefix}_{len(calls)}", name=name, arguments=written))

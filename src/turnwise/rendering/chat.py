@@ -1,8 +1,8 @@
 """Chat models' own formats through the `renderers` package, with text from outside kept apart from control tokens.
 
-The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added here:
-a special token written out in a message is plain text (the package would encode it as the token), and parsing is total.
-"""
+The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added
+here: a special token written out in a message is plain text (the package would encode it as the token), and parsing is
+total."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _MAX_KNOWN_TEXTS = 1024
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
 """What a model samples inside a reply besides text; written out in a reply's content, they are the tokens."""
 
-_ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {"invalid_json": "bad_json", "unclosed_block": "unclosed"}
+_ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {
+    "invalid_json": "bad_json",
+    "unclosed_block": "unclosed",
+}
 _ERROR_TEXTS = {
     "bad_json": "a tool call is not valid JSON",
     "bad_call": 'a tool call must be an object with "name" and "arguments"',
@@ -41,8 +44,11 @@ _ERROR_TEXTS = {
 class ChatRenderer:
     """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True) -> None:
-        """`name` is a renderer of the package ("qwen3", ...) or "auto", by the tokenizer's name; the tokenizer may be anyone's.
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True
+    ) -> None:
+        """`name` is a renderer of the package ("qwen3", ...) or "auto", by the tokenizer's name; the tokenizer may be
+        anyone's.
 
         `enable_thinking` False is passed to renderers that can switch thinking off.
         Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
@@ -52,7 +58,9 @@ class ChatRenderer:
         with boundary(ConfigError, f"renderer.name={name!r} cannot be built for this tokenizer"):
             from renderers import config_from_name, create_renderer
 
-            self._renderer: Any = create_renderer(_FencingTokenizer(tokenizer), config_from_name(name), chat_template_kwargs=switches)
+            self._renderer: Any = create_renderer(
+                _FencingTokenizer(tokenizer), config_from_name(name), chat_template_kwargs=switches
+            )
             self.stop_token_ids: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
         self.stop: tuple[str, ...] = ()
         self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
@@ -62,10 +70,13 @@ class ChatRenderer:
         return self.render_all(messages, tools)
 
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Token ids of a whole conversation rendered at once, generation prompt included. For checks only: rollouts append."""
+        """Token ids of a whole conversation rendered at once, generation prompt included. For checks only: rollouts
+        append."""
         return to_ids(self._render(messages, tools, add_generation_prompt=True))
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, add_generation_prompt: bool) -> list[int]:
+    def _render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, add_generation_prompt: bool
+    ) -> list[int]:
         with boundary(RenderError, "the chat template refused the conversation"):
             return list(
                 self._renderer.render_ids(
@@ -90,7 +101,8 @@ class ChatRenderer:
         if bridged is None or bridged.token_ids[: len(history)] != history:
             roles = ", ".join(message.role for message in observations)
             raise RenderError(
-                f"{type(self._renderer).__name__} cannot append messages of role {roles or 'none'} without rewriting the history; "
+                f"{type(self._renderer).__name__} cannot append messages of role {roles or 'none'} without "
+                "rewriting the history; "
                 "answer with tool messages, switch thinking off, or choose another renderer.name"
             )
         return to_ids(bridged.token_ids[len(history) :])
@@ -104,7 +116,9 @@ class ChatRenderer:
             with boundary(RenderError, "the reply cannot be parsed"):
                 parsed = self._renderer.parse_response(tokens, prompt_ids=prompt_ids.tolist())
             content, reasoning = str(parsed.content), parsed.reasoning_content or None
-            outcomes = [_read_call(attempt, f"call_{first_id + index}") for index, attempt in enumerate(parsed.tool_calls)]
+            outcomes = [
+                _read_call(attempt, f"call_{first_id + index}") for index, attempt in enumerate(parsed.tool_calls)
+            ]
             calls = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolCall))
             errors = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolCallError))
         except RenderError:
@@ -119,11 +133,12 @@ class ChatRenderer:
         )
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: the assistant message rendered after a probe, less the probe; ends with a stop token.
+        """See `Renderer.encode_reply`: the assistant message rendered after a probe, less the probe; ends with a stop
+        token.
 
         Without reasoning no empty thinking block is written: the model answers at once.
-        Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with thinking off).
-        """
+        Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with
+        thinking off)."""
         probe = Message(role="user", content=(TextPart(text="?"),))
         prompt = self._render([probe], (), add_generation_prompt=True)
         whole = self._render([probe, message], (), add_generation_prompt=False)
@@ -132,7 +147,8 @@ class ChatRenderer:
         if whole[: len(prompt)] != prompt or not ends:
             at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
             raise RenderError(
-                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a stop token "
+                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a "
+                "stop token "
                 f"(they part at token {at}); drop the message's reasoning or choose another renderer.name"
             )
         reply = reply[: ends[0] + 1]
@@ -158,9 +174,15 @@ class ChatRenderer:
         try:
             arguments = json.loads(call.arguments)
         except (ValueError, RecursionError):
-            raise RenderError(f"the arguments of the call {call.name}({call.arguments[:200]}) are not JSON; write a JSON object") from None
+            raise RenderError(
+                f"the arguments of the call {call.name}({call.arguments[:200]}) are not JSON; write a JSON object"
+            ) from None
         # Fencing the values (not the JSON text) lets a template write the object in its own way.
-        return {"id": call.id, "type": "function", "function": {"name": self._fence(call.name), "arguments": self._fence_all(arguments)}}
+        return {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": self._fence(call.name), "arguments": self._fence_all(arguments)},
+        }
 
     def _fence_all(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -174,7 +196,9 @@ class ChatRenderer:
     def _fence(self, text: str, keep: frozenset[str] = frozenset()) -> str:
         text = text.encode(errors="replace").decode().replace(_OPEN_FENCE, "\ufffd").replace(_CLOSE_FENCE, "\ufffd")
         pattern = added_tokens_pattern(self._tokenizer)
-        return pattern.sub(lambda match: match[0] if match[0] in keep else f"{_OPEN_FENCE}{match[0]}{_CLOSE_FENCE}", text)
+        return pattern.sub(
+            lambda match: match[0] if match[0] in keep else f"{_OPEN_FENCE}{match[0]}{_CLOSE_FENCE}", text
+        )
 
 
 class _FencingTokenizer:
@@ -191,7 +215,11 @@ class _FencingTokenizer:
     def _encode_once(self, text: str) -> tuple[int, ...]:
         ids: list[int] = []
         for index, part in enumerate(_FENCED.split(text)):
-            ids += encode_text(self._tokenizer, part) if index % 2 else self._tokenizer.encode(part, add_special_tokens=False)
+            ids += (
+                encode_text(self._tokenizer, part)
+                if index % 2
+                else self._tokenizer.encode(part, add_special_tokens=False)
+            )
         return tuple(ids)
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
@@ -199,7 +227,8 @@ class _FencingTokenizer:
         return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
 
     def __getattr__(self, name: str) -> Any:
-        # Without `__call__` the package does not ask for character offsets, which fences would move and nobody reads here.
+        # Without `__call__` the package does not ask for character offsets, which fences would move and nobody reads
+        # here.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._tokenizer, name)
@@ -207,7 +236,10 @@ class _FencingTokenizer:
 
 def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     return [
-        {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}}
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+        }
         for tool in tools
     ]
 

@@ -21,16 +21,19 @@ _PROBE = 'naïve  "quotes" \n\ttabs — 你好 🙂 '
 Decode = Callable[[Sequence[int]], str]
 
 
-def check_prefix_stable(renderer: Renderer, decode: Decode, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+def check_prefix_stable(
+    renderer: Renderer, decode: Decode, messages: Sequence[Message], tools: Sequence[ToolSpec]
+) -> None:
     """Play a probe conversation (opening, two calls with their answers, a final reply) and prove that
 
     - each reply, encoded and parsed, is the same reply, and encoding what was parsed gives the same tokens;
     - an answer that spells out the tokens a reply ends with appends no more of those tokens than a harmless answer;
-    - the tokens the turns added up to are those of the whole conversation rendered at once, where the renderer can do that:
+    - the tokens the turns added up to are those of the whole conversation rendered at once, where the renderer can do
+    that:
       a template that rewrites history is caught here instead of in training.
 
-    `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the remedy.
-    """
+    `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the
+    remedy."""
     name = tools[0].name if tools else "search"
     argument = next(iter(tools[0].parameters.get("properties", {})), "query") if tools else "query"
     history: list[Message] = list(messages)
@@ -42,11 +45,16 @@ def check_prefix_stable(renderer: Renderer, decode: Decode, messages: Sequence[M
         call = ToolCall(id=f"call_{number}", name=name, arguments=f'{{"{argument}": "probe {number} é"}}')
         reply = Message(role="assistant", content=(), reasoning=reasoning, tool_calls=(call,))
         reply_ids, call_id = _check_reply(renderer, decode, built, reply)
-        observation, harmless = (text_message("tool", text, tool_call_id=call_id, name=name) for text in (answer, "plain"))
-        appended, template = (renderer.extend(built, reply_ids, [message], tools) for message in (observation, harmless))
+        observation, harmless = (
+            text_message("tool", text, tool_call_id=call_id, name=name) for text in (answer, "plain")
+        )
+        appended, template = (
+            renderer.extend(built, reply_ids, [message], tools) for message in (observation, harmless)
+        )
         if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
             raise RenderError(
-                f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the tokens "
+                f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the "
+                "tokens "
                 f"{stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
             )
         built = to_ids(np.concatenate([built, reply_ids, appended]))
@@ -67,14 +75,17 @@ def _find_reasoning(renderer: Renderer) -> str | None:
 
 
 def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
-    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and parsing."""
+    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and
+    parsing."""
     ids = renderer.encode_reply(reply)
     parsed = renderer.parse(prompt, ids)
     meant, read = ([(call.name, call.arguments) for call in message.tool_calls] for message in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
         raise RenderError(
-            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} with errors "
-            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer does not fit this "
+            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} "
+            "with errors "
+            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer "
+            "does not fit this "
             "tokenizer or tool set, choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")

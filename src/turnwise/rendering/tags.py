@@ -7,9 +7,9 @@ One conversation as tokens, where the tokenizer has each tag as one token (a clo
     <information> The author ...</information>   observation, context
     <answer> Mira Tolen</answer>                 reply 2, sampled
 
-With any other tokenizer the tags are plain text, spelled and spaced as in the published format. As text, in messages, a tag
-always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a tool returns or is worth.
-"""
+With any other tokenizer the tags are plain text, spelled and spaced as in the published format. As text, in messages, a
+tag always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a tool returns or is
+worth."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class TagFormat:
     observation: str
     """Name of the tag around the tool's answer."""
     gaps: tuple[str, str, str, str]
-    """Where tags are plain text: what stands before and after the observation's opening tag, before and after its closing one."""
+    """Where tags are plain text: what stands before and after the observation's opening tag, before and after its
+    closing one."""
     ends_unmarked: str | None
     """Regular expression of a text that ends the episode without any tag; None where only `<answer>` does."""
     no_action: str
@@ -52,7 +53,9 @@ class TagFormat:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """Every tag, opening before closing."""
-        return tuple(f"<{slash}{name}>" for name in ("think", self.action, self.observation, "answer") for slash in ("", "/"))
+        return tuple(
+            f"<{slash}{name}>" for name in ("think", self.action, self.observation, "answer") for slash in ("", "/")
+        )
 
     @cached_property
     def ends(self) -> tuple[str, ...]:
@@ -78,7 +81,10 @@ FORMATS: Mapping[str, TagFormat] = {
         observation="information",
         gaps=("\n\n", "", "", "\n\n"),
         ends_unmarked=None,
-        no_action="no <search> or <answer> found; write <search> query </search> to search or <answer> answer </answer> to answer",
+        no_action=(
+            "no <search> or <answer> found; write <search> query </search> to search or <answer> answer "
+            "</answer> to answer"
+        ),
         unclosed="a tag was opened and not closed; end a search with </search> and an answer with </answer>",
     ),
     "retool": TagFormat(
@@ -88,7 +94,9 @@ FORMATS: Mapping[str, TagFormat] = {
         observation="interpreter",
         gaps=("\n", "\n", "\n", "\n\n"),
         ends_unmarked=r"(?s)\\boxed\s*\{.*\}",
-        no_action="no <code> and no answer found; write <code> program </code> to run a program or \\boxed{answer} to answer",
+        no_action=(
+            "no <code> and no answer found; write <code> program </code> to run a program or \\boxed{answer} to answer"
+        ),
         unclosed="a tag was opened and not closed; end a program with </code> and an answer with </answer>",
     ),
 }
@@ -102,23 +110,33 @@ class TagRenderer:
     """Implements `core.protocols.Renderer`. Tools other than the format's one cannot be called."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, tag_format: TagFormat = FORMATS["search_r1"], *, max_observation_tokens: int | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        tag_format: TagFormat = FORMATS["search_r1"],
+        *,
+        max_observation_tokens: int | None = None,
     ) -> None:
         """`max_observation_tokens` cuts what one observation appends, the closing tag always kept; None never cuts."""
         self._tokenizer = tokenizer
         self._format = tag_format
         self._max_observation_tokens = max_observation_tokens
         added = tokenizer.get_added_vocab()
-        self._tag_ids: dict[str, int] = {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
+        self._tag_ids: dict[str, int] = (
+            {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
+        )
         """Empty where tags are plain text."""
         self._tag_of = {token: tag for tag, token in self._tag_ids.items()}
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._eos: list[int] = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self.stop_token_ids: tuple[int, ...] = (*self._eos, *(self._tag_ids[tag] for tag in tag_format.ends if self._tag_ids))
+        self.stop_token_ids: tuple[int, ...] = (
+            *self._eos,
+            *(self._tag_ids[tag] for tag in tag_format.ends if self._tag_ids),
+        )
         self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """The texts of the messages, a blank line between two. Tags in them (the published instruction has some) are plain text.
+        """The texts of the messages, a blank line between two. Tags in them (the published instruction has some) are
+        plain text.
 
         `tools` are not rendered: the prompt explains the format. Raises RenderError when there is no text at all.
         """
@@ -130,7 +148,8 @@ class TagRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """A tool's answer inside the observation's tag; anything else as plain text. Text from outside never becomes a tag token."""
+        """A tool's answer inside the observation's tag; anything else as plain text. Text from outside never becomes a
+        tag token."""
         return to_ids([token for message in observations for token in self._observation(message)])
 
     def _observation(self, message: Message) -> list[int]:
@@ -143,19 +162,25 @@ class TagRenderer:
             ids = encode_text(self._tokenizer, f" {body}" if body else "")
         else:
             gaps = self._format.gaps if answers_call else ("\n", "", "", "\n")
-            head, tail = (encode_text(self._tokenizer, text) for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3]))
+            head, tail = (
+                encode_text(self._tokenizer, text)
+                for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3])
+            )
             # In text a tag is a tag whoever wrote it, so those in a tool's answer lose their brackets.
-            ids = encode_text(self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body)
+            ids = encode_text(
+                self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
+            )
         if self._max_observation_tokens is not None:
             ids = ids[: max(0, self._max_observation_tokens - len(head) - len(tail))]
         return [*head, *ids, *tail]
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and all.
+        """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and
+        all.
 
-        Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag counts where there is no
-        complete action or answer. A reply with none of these has one tool error, `unclosed` when a tag was left open, else `no_action`.
-        """
+        Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag counts where there
+        is no complete action or answer. A reply with none of these has one tool error, `unclosed` when a tag was left
+        open, else `no_action`."""
         pieces = self._split(completion_ids)
         raw = _join(pieces)
         thoughts: list[str] = []
@@ -185,7 +210,11 @@ class TagRenderer:
 
     def _split(self, completion_ids: IntArray) -> list[_Piece]:
         """Tags and the text between them. Other special tokens (the end of the sequence) are left out."""
-        tokens = [token for token in completion_ids.tolist() if token >= 0 and (token in self._tag_of or token not in self._special_ids)]
+        tokens = [
+            token
+            for token in completion_ids.tolist()
+            if token >= 0 and (token in self._tag_of or token not in self._special_ids)
+        ]
         if not self._tag_ids:
             text = self._decode(tokens)
             return self._split_text(text)
@@ -204,13 +233,16 @@ class TagRenderer:
         return pieces
 
     def _split_text(self, text: str) -> list[_Piece]:
-        return [(bool(self._format.pattern.fullmatch(piece)), piece) for piece in self._format.pattern.split(text) if piece]
+        return [
+            (bool(self._format.pattern.fullmatch(piece)), piece) for piece in self._format.pattern.split(text) if piece
+        ]
 
     def _decode(self, tokens: list[int]) -> str:
         return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: thinking, then content, then the call. Ends with a closing tag or the end of sequence.
+        """See `Renderer.encode_reply`: thinking, then content, then the call. Ends with a closing tag or the end of
+        sequence.
 
         Tags written out in the content are tags; in the thinking and in the call they are plain text.
         Raises RenderError for what the format cannot say: two calls, another tool, an argument that is not a string.
@@ -238,7 +270,9 @@ class TagRenderer:
 
     def _encode_plain(self, pieces: Sequence[_Piece]) -> list[int]:
         if any(self._format.pattern.search(text) for is_tag, text in pieces if not is_tag):
-            raise RenderError("a tag inside the thinking or the call cannot be written where tags are plain text; remove it")
+            raise RenderError(
+                "a tag inside the thinking or the call cannot be written where tags are plain text; remove it"
+            )
         return encode_text(self._tokenizer, _join(pieces))
 
 

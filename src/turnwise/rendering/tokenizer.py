@@ -42,11 +42,12 @@ TAG_SPECIAL_TOKENS = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer trained on `texts`; the first special token ends a sequence, `<|pad|>` or else the first pads.
+    """A byte-level BPE tokenizer trained on `texts`; the first special token ends a sequence, `<|pad|>` or else the
+    first pads.
 
-    Deterministic: special tokens have the first ids, in the order given; then the bytes, then the merges. A word takes the
-    space before it along (" Mira" is one token where it is frequent). The vocabulary is smaller than `vocab_size` when the
-    texts have fewer merges to offer. `save_pretrained` and `load_tokenizer` keep it.
+    Deterministic: special tokens have the first ids, in the order given; then the bytes, then the merges. A word takes
+    the space before it along (" Mira" is one token where it is frequent). The vocabulary is smaller than `vocab_size`
+    when the texts have fewer merges to offer. `save_pretrained` and `load_tokenizer` keep it.
 
     Raises ConfigError when there is no special token, or when `vocab_size` leaves no room for them and the 256 bytes.
     """
@@ -57,7 +58,9 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
         raise ConfigError("special_tokens is empty; a tokenizer needs at least a token that ends a sequence")
     needed = 256 + len(special_tokens)
     if vocab_size < needed:
-        raise ConfigError(f"tokenizer.vocab_size={vocab_size} is too small; all bytes and special tokens need at least {needed}")
+        raise ConfigError(
+            f"tokenizer.vocab_size={vocab_size} is too small; all bytes and special tokens need at least {needed}"
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -88,9 +91,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids of untrusted text. A special token written out in it becomes plain characters, never the token.
 
-    Holds for every added token, also those that a tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates,
-    which no tokenizer can encode, become "?".
-    """
+    Holds for every added token, also those that a tokenizer does not call special (Qwen3's `<tool_call>`). Lone
+    surrogates, which no tokenizer can encode, become "?"."""
     text = text.encode(errors="replace").decode()
     ids: list[int] = []
     start = 0
@@ -106,7 +108,8 @@ _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKey
 
 
 def added_tokens_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Matches each added token (special or not) of the tokenizer written out in text; never matches when there is none."""
+    """Matches each added token (special or not) of the tokenizer written out in text; never matches when there is
+    none."""
     pattern = _patterns.get(tokenizer)
     if pattern is None:
         literals = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)

@@ -31,7 +31,8 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
 
 
 def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
-    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag was there)."""
+    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag
+    was there)."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
     try:
@@ -39,7 +40,9 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolC
     except (ValueError, RecursionError) as cause:
         return ToolCallError(kind="bad_json", raw=raw, message=f"a tool call is not valid JSON: {str(cause)[:100]}")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
-        return ToolCallError(kind="bad_call", raw=raw, message='a tool call must be an object with "name" and "arguments"')
+        return ToolCallError(
+            kind="bad_call", raw=raw, message='a tool call must be an object with "name" and "arguments"'
+        )
     arguments = value.get("arguments", {})
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return ToolCall(id=call_id, name=value["name"], arguments=written)

@@ -1,4 +1,5 @@
-"""The outcome of an audit as a table and as lines. Reads the audit's plain data; knows nothing about how anything was checked."""
+"""The outcome of an audit as a table and as lines. Reads the audit's plain data; knows nothing about how anything was
+checked."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ def audit_table(report: Mapping[str, Any]) -> Table:
     table.add_column("verdict", no_wrap=True)
     for check in report["checks"]:
         breaches, skipped = len(check["breaches"]), sum(check["not_checked"].values())
-        verdict = f"[red]{breaches} breach{'es' if breaches > 1 else ''}[/]" if breaches else "[green]holds[/]" if check["checked"] else "-"
+        verdict = (
+            f"[red]{breaches} breach{'es' if breaches > 1 else ''}[/]"
+            if breaches
+            else "[green]holds[/]"
+            if check["checked"]
+            else "-"
+        )
         seen = f"{check['checked']:,} {check['unit']}"
         table.add_row(check["name"], check["proves"], seen, f"{skipped:,}" if skipped else "", verdict)
     return table
@@ -31,12 +38,15 @@ def audit_lines(report: Mapping[str, Any]) -> list[str]:
     """What stands below the table: what was not checked and why, the log-probabilities, every breach, the verdict."""
     lines = []
     for check in report["checks"]:
-        lines += [f"not checked ({check['name']}): {count:,} {reason}" for reason, count in check["not_checked"].items()]
+        lines += [
+            f"not checked ({check['name']}): {count:,} {reason}" for reason, count in check["not_checked"].items()
+        ]
     facts = report["facts"]
     if "logprob_gap_max" in facts:
         lines.append(
             f"log-probabilities: {facts['logprob_share_checked']:.0%} of sampled tokens scored again, mean difference "
-            f"{facts['logprob_gap_mean']:.2g}, largest {facts['logprob_gap_max']:.2g} nats (bounds {facts['logprob_bound_mean']:g} and "
+            f"{facts['logprob_gap_mean']:.2g}, largest {facts['logprob_gap_max']:.2g} nats (bounds "
+            f"{facts['logprob_bound_mean']:g} and "
             f"{facts['logprob_bound_max']:g})"
         )
     for check in report["checks"]:

@@ -29,7 +29,8 @@ class Series:
 
 
 def draw_chart(title: str, series: Sequence[Series], *, x_label: str, note: str = "") -> str:
-    """A figure with axes, grid, legend and each line's last value; "" when no series has a value. x counts steps: whole numbers."""
+    """A figure with axes, grid, legend and each line's last value; "" when no series has a value. x counts steps: whole
+    numbers."""
     shown = [s for s in series if s.values]
     if not shown:
         return ""
@@ -86,7 +87,8 @@ def _draw_line(line: Series, number: int, at: Callable[[float, float], tuple[flo
 
 
 def compute_ticks(low: float, high: float, count: int) -> list[float]:
-    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten apart) that reach from `low` or below to `high` or above."""
+    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten apart) that reach from `low` or below to `high`
+    or above."""
     if not high > low:
         high = low + (abs(low) or 1.0)
     rough = (high - low) / count

@@ -1,8 +1,7 @@
 """The live display: a progress line with the numbers that matter, or plain lines where there is no terminal.
 
-Everything about progress goes to standard error; standard output stays free for results. A display never fails a run: what
-cannot be shown is left out.
-"""
+Everything about progress goes to standard error; standard output stays free for results. A display never fails a run:
+what cannot be shown is left out."""
 
 from __future__ import annotations
 
@@ -42,7 +41,8 @@ class _LastingConsole(Console):
 
 
 class Display:
-    """Shows one run: `with Display(total_steps=60, title="demo") as show: show.phase("rollout"); show.update(1, values)`."""
+    """Shows one run: `with Display(total_steps=60, title="demo") as show: show.phase("rollout"); show.update(1,
+    values)`."""
 
     def __init__(
         self,
@@ -69,7 +69,11 @@ class Display:
         self._section_started = self._started
         self._section_first: int | None = None
         self._last_line = -math.inf
-        columns = [TextColumn("[bold]{task.description}", markup=True), BarColumn(bar_width=20), TextColumn("{task.fields[numbers]}")]
+        columns = [
+            TextColumn("[bold]{task.description}", markup=True),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[numbers]}"),
+        ]
         self._progress = Progress(*columns, console=self._console, transient=True)
         self._task = self._progress.add_task("", total=None, numbers="")
 
@@ -79,7 +83,9 @@ class Display:
                 self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live:
             with contextlib.suppress(OSError, ValueError):
                 self._progress.stop()
@@ -100,7 +106,8 @@ class Display:
         if self._section_first is None:
             self._section_first = step
         total = self._section_total or self._total_steps
-        # Steps before the first one seen here (a resumed run, an evaluation in between) took none of this section's time.
+        # Steps before the first one seen here (a resumed run, an evaluation in between) took none of this section's
+        # time.
         seconds_per_step = (now - self._section_started) / max(1, step - self._section_first + 1)
         left = format_seconds(seconds_per_step * max(0, total - step))
         words = [f"{self._section or 'step'} {step}/{total}", format_numbers(values), f"left {left}"]
@@ -149,7 +156,9 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
         rows = [row_of(summary, kind) for summary in summaries]
         cells: list[str] = []
         for row in rows:
-            cells += ["-", "-"] if row is None else [format_success(row).replace("[", "\\["), f"{row['tool_calls']:.2f}"]
+            cells += (
+                ["-", "-"] if row is None else [format_success(row).replace("[", "\\["), f"{row['tool_calls']:.2f}"]
+            )
         count = max((row["n"] for row in rows if row is not None), default=0)
         table.add_row(kind.replace("[", "\\["), str(count), *cells, style="bold" if kind == "all" else None)
     table.caption = "\n".join(text.replace("[", "\\[") for text in map(describe_behaviour, summaries) if text) or None

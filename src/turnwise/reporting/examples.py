@@ -1,7 +1,7 @@
 """The same held-out tasks before and after training, token by token.
 
-Works on the plain rows of `store.trajectories`; knows nothing about environments beyond messages, rewards and `payload["kind"]`.
-"""
+Works on the plain rows of `store.trajectories`; knows nothing about environments beyond messages, rewards and
+`payload["kind"]`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,16 @@ class Batch:
 def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> list[tuple[str, Row, Row]]:
     """Up to `count` tasks of both evaluations as `(verdict, before, after)`.
 
-    Mostly "wrong → right", those with most tool calls first; one each of "still wrong" and "right → wrong" where there is one; "right
-    both times" only when nothing else is left. A task that could not be scored is neither right nor wrong and is left out.
-    """
+    Mostly "wrong → right", those with most tool calls first; one each of "still wrong" and "right → wrong" where there
+    is one; "right both times" only when nothing else is left. A task that could not be scored is neither right nor
+    wrong and is left out."""
     first = {row["task"]["id"]: row for row in before if "scored" in row["reward"]}
-    found: dict[str, list[tuple[str, Row, Row]]] = {"wrong → right": [], "right → wrong": [], "still wrong": [], "right both times": []}
+    found: dict[str, list[tuple[str, Row, Row]]] = {
+        "wrong → right": [],
+        "right → wrong": [],
+        "still wrong": [],
+        "right both times": [],
+    }
     for row in after:
         if row["task"]["id"] in first and "scored" in row["reward"]:
             verdict = _verdict(succeeded(first[row["task"]["id"]]), succeeded(row))
@@ -82,7 +87,9 @@ def draw_example(verdict: str, before: tuple[Row, Batch], after: tuple[Row, Batc
     gold = ""
     if isinstance(answers, list):
         gold = f'<p class="gold">accepted answers: <b>{escape(", ".join(map(str, answers)) or "none")}</b></p>'
-    return f'<article>{head}{gold}<div class="pair">{_draw_trajectory(*before)}{_draw_trajectory(*after)}</div></article>'
+    return (
+        f'<article>{head}{gold}<div class="pair">{_draw_trajectory(*before)}{_draw_trajectory(*after)}</div></article>'
+    )
 
 
 def _draw_trajectory(row: Row, batch: Batch) -> str:
@@ -128,7 +135,9 @@ def _draw_completion(turn: Row, batch: Batch, credited: bool, limit: int) -> str
     advantages = batch.arrays["advantages"][start:end].tolist()
     spans = []
     for piece, logprob, advantage in list(zip(pieces, logprobs, advantages, strict=True))[:limit]:
-        hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}" + (f", advantage {advantage:+.2f}" if credited else "")
+        hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}" + (
+            f", advantage {advantage:+.2f}" if credited else ""
+        )
         spans.append(f'<i class="p{shade(logprob)}" title="{hint}">{escape(piece)}</i>')
     more = f'<span class="branch">{end - start - limit:,} more tokens</span>' if end - start > limit else ""
     return f'<span class="sampled">{"".join(spans)}</span>{more}'

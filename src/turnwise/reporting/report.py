@@ -29,9 +29,8 @@ NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
 def write_report(run: RunFolder) -> Path:
     """Write `report.html` into the run folder, atomically, and return its path.
 
-    A run that is not finished, or was not evaluated, gives a report that says so. Raises ConfigError or StoreError naming the
-    file when something in the folder is damaged.
-    """
+    A run that is not finished, or was not evaluated, gives a report that says so. Raises ConfigError or StoreError
+    naming the file when something in the folder is damaged."""
     config = load_resolved(run.path / "config.json")
     metrics = run.read_metrics()
     summaries = load_summaries(run.path)
@@ -56,7 +55,8 @@ def write_report(run: RunFolder) -> Path:
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{NO_NETWORK}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(config.run.name)} · Turnwise</title>'
-        f"<style>{STYLE}</style></head><body><main><header id=headline><h1>{escape(config.run.name)}</h1><p class=dim>{about}</p>"
+        f"<style>{STYLE}</style></head><body><main><header id=headline><h1>{escape(config.run.name)}</h1><p "
+        f"class=dim>{about}</p>"
         f"{draw_headline(summaries)}</header>{body}</main></body></html>\n"
     )
     path = run.path / REPORT
@@ -73,7 +73,9 @@ def _ends(summaries: Sequence[Summary]) -> list[Summary]:
 
 def _load_batch(run: Path, summary: Summary) -> Batch:
     folder = run / "evaluations"
-    return Batch(label=summary["label"], rows=load_rows(folder, summary["name"]), arrays=load_arrays(folder, summary["name"]))
+    return Batch(
+        label=summary["label"], rows=load_rows(folder, summary["name"]), arrays=load_arrays(folder, summary["name"])
+    )
 
 
 def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
@@ -84,7 +86,10 @@ def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
     chosen = choose_examples(before.rows, after.rows, config.report.examples)
     if not chosen:
         return '<p class="dim">No held-out task is in both evaluations (or report.examples is 0).</p>'
-    intro = "<p>The same held-out questions before and after, as the model saw and wrote them. Chosen for what changed: no fair sample.</p>"
+    intro = (
+        "<p>The same held-out questions before and after, as the model saw and wrote them. Chosen for what "
+        "changed: no fair sample.</p>"
+    )
     drawn = (draw_example(verdict, (old, before), (new, after)) for verdict, old, new in chosen)
     return intro + _draw_token_keys(config.loss.mask_observations) + "".join(drawn)
 

@@ -1,4 +1,5 @@
-"""The sections of report.html that speak in numbers: headline, comparison, curves, failures, time. Pure: data in, markup out."""
+"""The sections of report.html that speak in numbers: headline, comparison, curves, failures, time. Pure: data in,
+markup out."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def draw_headline(summaries: Sequence[Summary]) -> str:
 
 
 def _explain(before: Summary, after: Summary) -> str:
-    """Where the change came from: the kind of question that moved the total most, and what the policy does differently there."""
+    """Where the change came from: the kind of question that moved the total most, and what the policy does differently
+    there."""
     moves = []
     for kind in kinds_of([before, after]):
         old, new = row_of(before, kind), row_of(after, kind)
@@ -78,7 +80,9 @@ def _explain(before: Summary, after: Summary) -> str:
         return "<p>No kind of question changed its success.</p>"
     truncated = ""
     if old["truncated"] != new["truncated"]:
-        truncated = f", and trajectories cut off by a limit from {100 * old['truncated']:.1f}% to {100 * new['truncated']:.1f}%"
+        truncated = (
+            f", and trajectories cut off by a limit from {100 * old['truncated']:.1f}% to {100 * new['truncated']:.1f}%"
+        )
     return (
         f"<p>Why: the largest part of the change is on <b>{escape(kind)}</b> questions, where success went from "
         f"{100 * old['success']:.1f}% to {100 * new['success']:.1f}% while tool calls per question went from "
@@ -108,7 +112,8 @@ def draw_results(summaries: Sequence[Summary]) -> str:
     return (
         f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
         '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. Questions that could not be scored '
-        "are not part of n.</p>" + "".join(f"<p>{escape(text)}.</p>" for text in map(describe_behaviour, summaries) if text)
+        "are not part of n.</p>"
+        + "".join(f"<p>{escape(text)}.</p>" for text in map(describe_behaviour, summaries) if text)
     )
 
 
@@ -129,7 +134,9 @@ def draw_curves(metrics: Metrics) -> str:
             )
             for label, phase, name in lines
         ]
-        figures.append(draw_chart(title, series, x_label="warm-up step" if lines[0][1] == "sft" else "RL step", note=note))
+        figures.append(
+            draw_chart(title, series, x_label="warm-up step" if lines[0][1] == "sft" else "RL step", note=note)
+        )
     drawn = "".join(figures)
     return f'<div class="charts">{drawn}</div>' if drawn else '<p class="dim">No metrics were recorded yet.</p>'
 
@@ -142,7 +149,9 @@ def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], me
         counts = [(stop, [sum(row["stop"] == stop for row in rows) for _, rows in batches]) for stop in stops]
         counts.append(("reward invalid", [sum("invalid" in row["reward"] for row in rows) for _, rows in batches]))
         head = "".join(f"<th>{escape(label)}</th>" for label, _ in batches)
-        body = "".join(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{n}</td>' for n in numbers)}</tr>" for name, numbers in counts)
+        body = "".join(
+            f"<tr><td>{escape(name)}</td>{''.join(f'<td>{n}</td>' for n in numbers)}</tr>" for name, numbers in counts
+        )
         table = f"<thead><tr><th>how it ended</th>{head}</tr></thead><tbody>{body}</tbody>"
         parts.append(f'<div class="scroll"><table>{table}</table></div>')
     errors = Counter(row["error"] for _, rows in batches for row in rows if row["error"])
@@ -152,7 +161,10 @@ def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], me
     losses = [row["rollout/invalid"] for row in metrics if row.get("rollout/invalid") is not None]
     if losses:
         share = sum(losses) / len(losses)
-        parts.append(f"<p>In training {100 * share:.2f}% of trajectories had an invalid reward; they were left out of credit and loss.</p>")
+        parts.append(
+            f"<p>In training {100 * share:.2f}% of trajectories had an invalid reward; they were left out of credit "
+            "and loss.</p>"
+        )
     return "".join(parts) or '<p class="dim">Nothing was recorded.</p>'
 
 
@@ -162,7 +174,10 @@ def draw_time(metrics: Metrics) -> str:
     total = sum(value for _, value in seconds)
     if not total:
         return '<p class="dim">No timings were recorded yet.</p>'
-    spans = "".join(f'<span class="k{n}" style="width:{100 * value / total:.1f}%"></span>' for n, (_, value) in enumerate(seconds, start=1))
+    spans = "".join(
+        f'<span class="k{n}" style="width:{100 * value / total:.1f}%"></span>'
+        for n, (_, value) in enumerate(seconds, start=1)
+    )
     keys = "".join(
         f'<span class="key k{n}">{label} <b>{format_seconds(value)}</b> ({100 * value / total:.0f}%)</span>'
         for n, (label, value) in enumerate(seconds, start=1)

@@ -18,7 +18,8 @@ Row = Mapping[str, Any]
 
 
 def load_summaries(run: Path) -> list[dict[str, Any]]:
-    """The run's own evaluations by step, plain ones before controls. Later `turnwise evaluate` calls are not among them.
+    """The run's own evaluations by step, plain ones before controls. Later `turnwise evaluate` calls are not among
+    them.
 
     Raises StoreError naming the file that cannot be read.
     """
@@ -58,7 +59,9 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
     text = f"{summary['label']}: {row['response_tokens']:.1f} sampled tokens per question"
     if row["recovered"] is None:
         return f"{text}, no tool call failed"
-    return f"{text}, {100 * row['recovered']:.1f}% of the {row['errored']} trajectories with a failed tool call recovered"
+    return (
+        f"{text}, {100 * row['recovered']:.1f}% of the {row['errored']} trajectories with a failed tool call recovered"
+    )
 
 
 def format_success(row: Mapping[str, Any]) -> str:

@@ -60,7 +60,9 @@ def f1(prediction: str, golds: Sequence[str]) -> float:
 
     Two empty normal forms agree (1.0); one empty form gives 0.0.
     """
-    return max((_f1(normalize_answer(prediction).split(), normalize_answer(gold).split()) for gold in golds), default=0.0)
+    return max(
+        (_f1(normalize_answer(prediction).split(), normalize_answer(gold).split()) for gold in golds), default=0.0
+    )
 
 
 def _f1(prediction: list[str], gold: list[str]) -> float:
@@ -104,7 +106,12 @@ def is_well_formed(replies: Sequence[Message]) -> bool:
     if any(len(reply.tool_calls) != 1 or reply.text.strip() for reply in earlier):
         return False
     text = last.text.strip()
-    return not last.tool_calls and text.count("<answer>") == 1 and text.startswith("<answer>") and text.endswith("</answer>")
+    return (
+        not last.tool_calls
+        and text.count("<answer>") == 1
+        and text.startswith("<answer>")
+        and text.endswith("</answer>")
+    )
 
 
 def format_score(case: AnswerCase, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> float:
@@ -147,7 +154,10 @@ def _case(text: str, *golds: str, reasoning: str | None = "so", stop: StopReason
     return AnswerCase(replies=[text_message("assistant", text, reasoning=reasoning)], golds=golds, stop=stop)
 
 
-_RIGHT = (_case("<answer> Port Vessa </answer>", "Port Vessa"), _case("<answer>the port vessa.</answer>", "Orin Vale", "Port Vessa"))
+_RIGHT = (
+    _case("<answer> Port Vessa </answer>", "Port Vessa"),
+    _case("<answer>the port vessa.</answer>", "Orin Vale", "Port Vessa"),
+)
 _WRONG = (
     _case("<answer> Orin Vale </answer>", "Port Vessa"),
     _case("<answer>  </answer>", "Port Vessa"),

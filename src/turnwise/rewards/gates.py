@@ -1,4 +1,5 @@
-"""Gates around shaped rewards: shaping may rank right answers, it may not make wrong ones look better than each other."""
+"""Gates around shaped rewards: shaping may rank right answers, it may not make wrong ones look better than each
+other."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ def gate_group(
 ) -> list[float | None]:
     """The shaped rewards of a group, or `floor` for every member when none of them succeeded.
 
-    Length penalties, format parts and judge scores differ between wrong answers too. Normalised within a group in which all failed,
-    they would become the whole signal, at full size. Equal rewards give an advantage of exactly 0 under every group-relative estimator.
+    Length penalties, format parts and judge scores differ between wrong answers too. Normalised within a group in which
+    all failed, they would become the whole signal, at full size. Equal rewards give an advantage of exactly 0 under
+    every group-relative estimator.
 
     Args:
         rewards: shaped rewards; None where a member could not be scored, which stays None.

@@ -1,4 +1,5 @@
-"""Penalties for long replies: numbers to be added to a reward. Lengths are sampled tokens, over all turns of a trajectory."""
+"""Penalties for long replies: numbers to be added to a reward. Lengths are sampled tokens, over all turns of a
+trajectory."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ def compute_overlong_penalty(num_tokens: int, *, max_tokens: int, buffer: int) -
         (max_tokens - buffer - num_tokens) / buffer      in between
         -1                                       num_tokens >= max_tokens
 
-    The floor of -1 holds however long the trajectory is; multi-turn trajectories can pass `max_tokens`, and without the floor
-    the penalty would outweigh any answer. The paper uses max_tokens 20480, buffer 4096.
+    The floor of -1 holds however long the trajectory is; multi-turn trajectories can pass `max_tokens`, and without the
+    floor the penalty would outweigh any answer. The paper uses max_tokens 20480, buffer 4096.
 
     Raises:
         ValueError: not 0 < buffer <= max_tokens, or num_tokens is negative.
@@ -35,8 +36,8 @@ def compute_hard_length_penalty(num_tokens: int, *, max_tokens: int, penalty: fl
 def compute_soft_length_penalties(num_tokens: Sequence[int], correct: Sequence[bool]) -> list[float]:
     """Kimi k1.5's length reward (arXiv 2501.12599), relative to the group, in [-0.5, 0.5].
 
-    `lambda = 0.5 - (len - min) / (max - min)`; a correct member gets lambda, a wrong one min(0, lambda), so that no wrong answer is
-    paid for being short. A group of one, an empty group and a group of equal lengths give 0.
+    `lambda = 0.5 - (len - min) / (max - min)`; a correct member gets lambda, a wrong one min(0, lambda), so that no
+    wrong answer is paid for being short. A group of one, an empty group and a group of equal lengths give 0.
 
     Raises:
         ValueError: the lists differ in length.

@@ -1,8 +1,7 @@
 """Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
 
-`verify` blocks and may be called from any thread. It knows how to talk to `math_worker` and when to give up on it; what makes two
-answers equal is math-verify's business, or that of a reasoning-gym data set.
-"""
+`verify` blocks and may be called from any thread. It knows how to talk to `math_worker` and when to give up on it; what
+makes two answers equal is math-verify's business, or that of a reasoning-gym data set."""
 
 from __future__ import annotations
 
@@ -27,12 +26,19 @@ _MAX_CHARS = 2_000
 _MAX_REQUESTS = 5_000
 """A worker is replaced after so many: the libraries' caches only grow."""
 
-_CHECKS = ((r"\frac{1}{2}", "0.5", True), ("12", "13", False), ("(1,2)", "(1, 2)", True), ("x+1", "1+x", True), ("3", "", False))
+_CHECKS = (
+    (r"\frac{1}{2}", "0.5", True),
+    ("12", "13", False),
+    ("(1,2)", "(1, 2)", True),
+    ("x+1", "1+x", True),
+    ("3", "", False),
+)
 """(gold, answer, whether they agree): proof at start that the installed math-verify works."""
 
 
 class MathVerifier:
-    """Up to `num_workers` comparisons at a time, each at most `timeout_s` long. Workers start on first use and die with this object."""
+    """Up to `num_workers` comparisons at a time, each at most `timeout_s` long. Workers start on first use and die with
+    this object."""
 
     def __init__(self, *, num_workers: int = 2, timeout_s: float = 10.0, memory_bytes: int = 2 << 30) -> None:
         """`memory_bytes` is the address space of one worker."""
@@ -43,10 +49,11 @@ class MathVerifier:
             self._places.put(None)
 
     def verify(self, answer: str, golds: Sequence[str]) -> bool:
-        """Whether an answer equals one of the gold answers. Two plain whole numbers are compared here, all else by math-verify.
+        """Whether an answer equals one of the gold answers. Two plain whole numbers are compared here, all else by
+        math-verify.
 
-        Raises RewardError: the comparison took longer than `timeout_s`, ran out of memory, or a gold answer cannot be read.
-        """
+        Raises RewardError: the comparison took longer than `timeout_s`, ran out of memory, or a gold answer cannot be
+        read."""
         number = parse_integer(answer)
         numbers = [parse_integer(gold) for gold in golds]
         if number is not None and None not in numbers:
@@ -54,17 +61,22 @@ class MathVerifier:
         return 0 < len(answer) <= _MAX_CHARS and self._ask({"answer": answer, "golds": list(golds)})
 
     def score(self, answer: str, dataset: str, entry: Mapping[str, Any]) -> bool:
-        """Whether a reasoning-gym data set's own scorer gives the answer full marks. Raises RewardError as `verify` does."""
+        """Whether a reasoning-gym data set's own scorer gives the answer full marks. Raises RewardError as `verify`
+        does."""
         return self._ask({"answer": answer, "dataset": dataset, "entry": dict(entry)})
 
     def check(self) -> None:
-        """Compare a few answers whose outcome is known. Raises ConfigError without math-verify, RewardError when one comes out wrong."""
+        """Compare a few answers whose outcome is known. Raises ConfigError without math-verify, RewardError when one
+        comes out wrong."""
         if find_spec("math_verify") is None:
-            raise ConfigError('comparing answers of all kinds needs math-verify; install it with: pip install "turnwise[math]"')
+            raise ConfigError(
+                'comparing answers of all kinds needs math-verify; install it with: pip install "turnwise[math]"'
+            )
         for gold, answer, agree in _CHECKS:
             if self.verify(answer, [gold]) != agree:
                 raise RewardError(
-                    f"math-verify finds {answer!r} {'different from' if agree else 'equal to'} {gold!r}; install another version"
+                    f"math-verify finds {answer!r} {'different from' if agree else 'equal to'} {gold!r}; install "
+                    "another version"
                 )
 
     def _ask(self, request: Mapping[str, Any]) -> bool:
@@ -82,7 +94,9 @@ class MathVerifier:
             self._places.put(worker)
         if reply is None:
             shown = repr(request["answer"])[:200]
-            raise RewardError(f"comparing the answer {shown} took longer than {self._timeout_s:g} s or ended its process")
+            raise RewardError(
+                f"comparing the answer {shown} took longer than {self._timeout_s:g} s or ended its process"
+            )
         if "error" in reply:
             raise RewardError(str(reply["error"]))
         return bool(reply["correct"])

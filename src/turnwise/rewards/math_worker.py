@@ -1,7 +1,9 @@
-"""The process that compares mathematical answers: one JSON request a line on standard input, one JSON answer a line back.
+"""The process that compares mathematical answers: one JSON request a line on standard input, one JSON answer a line
+back.
 
-It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it when a request
-takes too long (an alarm nobody catches), whether or not its owner still lives. `math_verifier` starts it; nothing imports it.
+It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it
+when a request takes too long (an alarm nobody catches), whether or not its owner still lives. `math_verifier` starts
+it; nothing imports it.
 
     {"limits": {"memory_bytes": 2147483648, "timeout_s": 10}}                      first line
     {"answer": "0.5", "golds": ["\\\\frac{1}{2}"]}                                 equal to a gold answer by math-verify?

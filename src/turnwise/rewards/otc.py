@@ -1,7 +1,7 @@
 """Reward for right answers with few tool calls (OTC, arXiv 2504.14870).
 
-The formulas are known second-hand, the paper's constants (its overall factor, its smoothing) are not: 1 is ours for both.
-"""
+The formulas are known second-hand, the paper's constants (its overall factor, its smoothing) are not: 1 is ours for
+both."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def compute_call_factor(num_calls: int, *, smoothing: float = 1.0) -> float:
 
 
 def compute_group_call_factor(num_calls: int, minimal_calls: int, *, smoothing: float = 1.0) -> float:
-    """OTC-GRPO's factor: `sin(f pi / (2 n))` with `f = 2 n m / (m + n)`, n the fewest calls known to give a right answer; in [0, 1].
+    """OTC-GRPO's factor: `sin(f pi / (2 n))` with `f = 2 n m / (m + n)`, n the fewest calls known to give a right
+    answer; in [0, 1].
 
-    1 at m = n, falling towards 0 with more calls, 0 at m = 0 < n. With n = 0 it is `compute_call_factor`, which is 1 at m = 0.
+    1 at m = n, falling towards 0 with more calls, 0 at m = 0 < n. With n = 0 it is `compute_call_factor`, which is 1 at
+    m = 0.
 
     Raises:
         ValueError: a number of calls is negative, or smoothing not above 0.
@@ -49,10 +51,12 @@ def compute_otc_rewards(
 ) -> list[float]:
     """OTC-GRPO's reward of a group: each correctness reward times `compute_group_call_factor`.
 
-    The product (not a sum) keeps a wrong answer with no calls from beating a right one. A group without a correct member keeps its rewards.
+    The product (not a sum) keeps a wrong answer with no calls from beating a right one. A group without a correct
+    member keeps its rewards.
 
     Raises:
-        ValueError: lengths differ, a reward is negative (a factor would make it better) or not finite, or a number of calls is negative.
+        ValueError: lengths differ, a reward is negative (a factor would make it better) or not finite, or a number of
+        calls is negative.
     """
     for reward in rewards:
         if not (math.isfinite(reward) and reward >= 0):
@@ -72,4 +76,6 @@ def compute_tool_productivity(num_calls: Sequence[int], correct: Sequence[bool])
 
 def _check(num_calls: int, smoothing: float) -> None:
     if num_calls < 0 or not smoothing > 0:
-        raise ValueError(f"num_calls is {num_calls} and smoothing {smoothing}; calls are at least 0 and smoothing above 0")
+        raise ValueError(
+            f"num_calls is {num_calls} and smoothing {smoothing}; calls are at least 0 and smoothing above 0"
+        )

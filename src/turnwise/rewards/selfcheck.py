@@ -20,7 +20,10 @@ def check_reward(reward: AnswerReward) -> None:
     `MAX_FAILED` where it must fail. A reward without both kinds of cases proves nothing and raises too.
     """
     if not reward.must_pass or not reward.must_fail:
-        raise RewardError(f"reward {reward.name!r} ships no {'must_fail' if reward.must_pass else 'must_pass'} cases; add at least one")
+        raise RewardError(
+            f"reward {reward.name!r} ships no {'must_fail' if reward.must_pass else 'must_pass'} cases; add at "
+            "least one"
+        )
     for expected, cases in (("must_pass", reward.must_pass), ("must_fail", reward.must_fail)):
         for index, case in enumerate(cases):
             where = f"reward {reward.name!r}, {expected}[{index}] ({_describe(case)})"
@@ -40,7 +43,8 @@ def _describe(case: AnswerCase) -> str:
 
 
 def load_reward(name: str) -> AnswerReward:
-    """A built-in reward by name, or the `AnswerReward` at an import path "package.module:NAME", checked on its own cases.
+    """A built-in reward by name, or the `AnswerReward` at an import path "package.module:NAME", checked on its own
+    cases.
 
     Raises ConfigError when there is no such reward, RewardError when its cases fail.
     """
@@ -48,7 +52,9 @@ def load_reward(name: str) -> AnswerReward:
     if reward is None:
         module, colon, attribute = name.partition(":")
         if not colon:
-            raise ConfigError(f"reward={name!r} is unknown; use {', '.join(REWARDS)} or an import path 'package.module:NAME'")
+            raise ConfigError(
+                f"reward={name!r} is unknown; use {', '.join(REWARDS)} or an import path 'package.module:NAME'"
+            )
         with boundary(ConfigError, f"reward={name!r} cannot be imported"):
             reward = getattr(importlib.import_module(module), attribute)
     if not isinstance(reward, AnswerReward):

@@ -1,8 +1,7 @@
 """Progressive reward shaping (arXiv 2512.07478): later stages count only once the earlier ones pass.
 
-Known of the paper: format first, then answer quality; length-aware BLEU for short answers, a judge for long ones; gating. Not known,
-and ours here: the weights, the thresholds, and how BLEU minds the length.
-"""
+Known of the paper: format first, then answer quality; length-aware BLEU for short answers, a judge for long ones;
+gating. Not known, and ours here: the weights, the thresholds, and how BLEU minds the length."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ class RewardStage:
 
 
 def compute_staged_reward(stages: Sequence[RewardStage]) -> Scored:
-    """The weighted scores of all stages up to the first that does not pass, one part per stage (unweighted; 0 where not reached).
+    """The weighted scores of all stages up to the first that does not pass, one part per stage (unweighted; 0 where not
+    reached).
 
     Raises:
         ValueError: no stages, or a negative weight.
@@ -56,11 +56,11 @@ def compute_staged_reward(stages: Sequence[RewardStage]) -> Scored:
 def compute_length_aware_bleu(prediction: str, golds: Sequence[str], *, max_order: int = 4) -> float:
     """The best BLEU over gold answers on words in normal form, in [0, 1], made for answers of a few words.
 
-    `BP * exp(mean_n log p_n)` for n = 1..N: clipped n-gram precisions p_n (for n > 1 with one added to both counts, so that one broken
-    pair of words does not give 0) and brevity penalty `BP = exp(min(0, 1 - |gold| / |prediction|))`. The highest order N is `max_order`
-    or the shorter length, whichever is less: plain BLEU-4 gives 0 to every answer below four words. Words too many lower p_n, words
-    missing lower BP. Equal word sequences give 1; no shared word gives 0; two empty normal forms agree (1), one empty gives 0; no gold
-    answer gives 0.
+    `BP * exp(mean_n log p_n)` for n = 1..N: clipped n-gram precisions p_n (for n > 1 with one added to both counts, so
+    that one broken pair of words does not give 0) and brevity penalty `BP = exp(min(0, 1 - |gold| / |prediction|))`.
+    The highest order N is `max_order` or the shorter length, whichever is less: plain BLEU-4 gives 0 to every answer
+    below four words. Words too many lower p_n, words missing lower BP. Equal word sequences give 1; no shared word
+    gives 0; two empty normal forms agree (1), one empty gives 0; no gold answer gives 0.
 
     Raises:
         ValueError: max_order is below 1.
@@ -95,8 +95,8 @@ def score_answer(prediction: str, golds: Sequence[str], *, judge: Judge | None, 
         judge: asked only when every gold answer is long; None where no answer is.
 
     Raises:
-        RewardError: a long answer without a judge, or the judge raised or gave something that is not a number in [0, 1].
-        ValueError: no gold answers.
+        RewardError: a long answer without a judge, or the judge raised or gave something that is not a number in [0,
+        1]. ValueError: no gold answers.
     """
     if not golds:
         raise ValueError("no gold answers; an answer is scored against at least one")
@@ -104,7 +104,8 @@ def score_answer(prediction: str, golds: Sequence[str], *, judge: Judge | None, 
         return compute_length_aware_bleu(prediction, golds)
     if judge is None:
         raise RewardError(
-            f"every gold answer has more than {max_short_words} words and there is no judge; give one or raise max_short_words"
+            f"every gold answer has more than {max_short_words} words and there is no judge; give one or raise "
+            "max_short_words"
         )
     return _checked_score("judge", lambda: judge(prediction, golds))
 

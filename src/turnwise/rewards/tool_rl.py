@@ -1,8 +1,7 @@
 """ToolRL's reward for tool calls (arXiv 2504.13958): a format part in {0, 1} and a correctness part in [-3, 3].
 
-Calls are (name, arguments) pairs, already parsed; what a malformed reply is, its caller decides (None). Values are compared with
-Python's `==`, as in the released code: 1 equals 1.0 and also True.
-"""
+Calls are (name, arguments) pairs, already parsed; what a malformed reply is, its caller decides (None). Values are
+compared with Python's `==`, as in the released code: 1 equals 1.0 and also True."""
 
 from __future__ import annotations
 
@@ -17,13 +16,17 @@ Call = tuple[str, Mapping[str, Any]]
 """Tool name and arguments."""
 
 Granularity = Literal["fine", "refined", "intermediate", "coarse"]
-"""How partly right calls count: "fine" (the paper) by names, argument names and values; "refined" the same, but names and argument names
-must agree as a whole; "intermediate" by names and calls that are right as a whole; "coarse" only all or nothing."""
+"""How partly right calls count: "fine" (the paper) by names, argument names and values; "refined" the same, but names
+and argument names must agree as a whole; "intermediate" by names and calls that are right as a whole; "coarse" only all
+or nothing."""
 
 
 def compute_overlap(left: Iterable[str], right: Iterable[str]) -> float:
     """Multiset Jaccard `|intersection| / (|a| + |b| - |intersection|)`, in [0, 1]; two empty ones agree (1)."""
-    a, b = Counter(list(left)), Counter(list(right))  # of a mapping, the keys: Counter itself would take its values for counts
+    a, b = (
+        Counter(list(left)),
+        Counter(list(right)),
+    )  # of a mapping, the keys: Counter itself would take its values for counts
     shared = (a & b).total()
     union = a.total() + b.total() - shared
     return shared / union if union else 1.0
@@ -34,16 +37,17 @@ def compute_correctness(
 ) -> float:
     """`2 scale S / S_max - scale`, in [-scale, scale].
 
-    `S = J(names) + sum over matched gold calls of [J(argument names) + number of equal values]` and
-    `S_max = 1 + sum_g (1 + |arguments of g|)`. Gold calls in order take the best unused predicted call of the same name, if its score
-    is above 0.
+    `S = J(names) + sum over matched gold calls of [J(argument names) + number of equal values]` and `S_max = 1 + sum_g
+    (1 + |arguments of g|)`. Gold calls in order take the best unused predicted call of the same name, if its score is
+    above 0.
 
     Args:
         predicted: None for a reply whose calls could not be parsed or that has none where some were wanted: -scale.
         gold: an empty list gives 0 whatever was predicted (the format part judges that case).
-        granularity: with "refined" J is 1 for equal multisets and else 0 (the released code also asks for equal order); with
-            "intermediate" a matched call counts 1 of 1; with "coarse" the result is scale for calls equal up to order, else -scale
-            (the released code: equal in order too).
+        granularity: with "refined" J is 1 for equal multisets and else 0 (the released code also asks for equal order);
+        with
+            "intermediate" a matched call counts 1 of 1; with "coarse" the result is scale for calls equal up to order,
+            else -scale (the released code: equal in order too).
         scale: 3 is the paper's; 1 its CORRECTMAX1 variant. See `compute_linear_scale` and `compute_two_stage_scale`.
 
     Returns:
@@ -90,10 +94,10 @@ def _is_equal(left: Call, right: Call) -> bool:
 def compute_format_reward(text: str, *, wants_calls: bool, wants_response: bool) -> float:
     """1.0 when a reply has exactly the sections the gold answer has, else 0.0.
 
-    Sections in order: `<think>`, then `<tool_call>` (its content on lines of its own) and `<response>` as wanted, each tag once, a newline
-    between sections, nothing around them. A text in which neither is wanted is only a `<think>` section. Stricter than the released code,
-    which also passes a second `<think>` tag, a wrong section hidden inside the thinking, and a newline at the end.
-    """
+    Sections in order: `<think>`, then `<tool_call>` (its content on lines of its own) and `<response>` as wanted, each
+    tag once, a newline between sections, nothing around them. A text in which neither is wanted is only a `<think>`
+    section. Stricter than the released code, which also passes a second `<think>` tag, a wrong section hidden inside
+    the thinking, and a newline at the end."""
     sections = [r"<think>.*?</think>"]
     tags = ["think"]
     if wants_calls:
@@ -115,14 +119,16 @@ def compute_tool_rl_reward(
     granularity: Granularity = "fine",
     scale: float = 3.0,
 ) -> Scored:
-    """Format (1 when well formed, else 0) plus correctness, with both as parts "format" and "correctness"; in [-3, 4] by default."""
+    """Format (1 when well formed, else 0) plus correctness, with both as parts "format" and "correctness"; in [-3, 4]
+    by default."""
     correctness = compute_correctness(predicted, gold, granularity=granularity, scale=scale)
     parts = (RewardPart(name="format", value=float(well_formed)), RewardPart(name="correctness", value=correctness))
     return Scored(total=float(well_formed) + correctness, parts=parts)
 
 
 def compute_linear_scale(step: int, *, start: float = 2.0, end: float = 3.0, num_steps: int = 150) -> float:
-    """A scale that goes from start to end over the first `num_steps` steps and stays there. Raises ValueError: num_steps below 1."""
+    """A scale that goes from start to end over the first `num_steps` steps and stays there. Raises ValueError:
+    num_steps below 1."""
     if num_steps < 1:
         raise ValueError(f"num_steps is {num_steps}; it must be at least 1")
     return start + (end - start) * min(1.0, max(0, step) / num_steps)

@@ -1,9 +1,10 @@
 """Branched trajectories: one attempt with several futures, and how to look at each of them as a trajectory of its own.
 
-The turns of a branched trajectory form a tree (`Turn.parent`), so what branches share is recorded, and sampled, once. The first path,
-turns 0 to T - 1, is the attempt itself: the trajectory's stop reason and reward are its. Every other path ends in a turn that carries its
-own, as signals (`sign_leaf`). There are two kinds of them: leaves, which train, and value estimates, which were sampled only to see how an
-attempt would end from some state. Turns that never train (of estimates, and of paths that failed) come after all others.
+The turns of a branched trajectory form a tree (`Turn.parent`), so what branches share is recorded, and sampled, once.
+The first path, turns 0 to T - 1, is the attempt itself: the trajectory's stop reason and reward are its. Every other
+path ends in a turn that carries its own, as signals (`sign_leaf`). There are two kinds of them: leaves, which train,
+and value estimates, which were sampled only to see how an attempt would end from some state. Turns that never train (of
+estimates, and of paths that failed) come after all others.
 
     turns        0 1 2 3 | 1' 2' | 2'' 3''
     parents      - 0 1 2   0  1'   1   2''
@@ -16,7 +17,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from turnwise.core.types import Invalid, Reward, RewardPart, Scored, Signal, StopReason, Trajectory, TrajectoryGroup, Turn
+from turnwise.core.types import (
+    Invalid,
+    Reward,
+    RewardPart,
+    Scored,
+    Signal,
+    StopReason,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+)
 
 BRANCH_STOP = "branch/stop"
 """Why the path that ends in this turn ended: the position of its `StopReason` in the list of all."""
@@ -76,30 +87,43 @@ def split_paths(trajectory: Trajectory) -> list[Path]:
     paths: list[Path] = []
     for turns in trajectory.branches():
         alone = _cut(trajectory, turns)
-        signed = {signal.name: signal.value for signal in trajectory.turns[turns[-1]].signals if signal.name.startswith("branch/")}
+        signed = {
+            signal.name: signal.value
+            for signal in trajectory.turns[turns[-1]].signals
+            if signal.name.startswith("branch/")
+        }
         kind: Kind = "estimate" if BRANCH_ESTIMATE in signed else "leaf" if BRANCH_STOP in signed else "first"
         if kind != "first":
             stop = STOPS[int(signed[BRANCH_STOP])]
             reward = _read_reward(trajectory.turns[turns[-1]].signals, stop)
-            alone = replace(alone, stop=stop, reward=reward, error=reward.reason if isinstance(reward, Invalid) else None)
+            alone = replace(
+                alone, stop=stop, reward=reward, error=reward.reason if isinstance(reward, Invalid) else None
+            )
         paths.append(Path(kind=kind, turns=turns, num_shared=sum(index in seen for index in turns), trajectory=alone))
         seen.update(turns)
     return paths
 
 
 def unfold_groups(groups: Iterable[TrajectoryGroup], *, estimates: bool = False) -> list[TrajectoryGroup]:
-    """The groups with every path that trains as a member of its own, Invalid attempts included; with `estimates` those too.
+    """The groups with every path that trains as a member of its own, Invalid attempts included; with `estimates` those
+    too.
 
     Paths keep the member number of their trajectory.
     """
     return [
-        replace(group, trajectories=tuple(path.trajectory for t in group.trajectories for path in trained_paths(t, estimates=estimates)))
+        replace(
+            group,
+            trajectories=tuple(
+                path.trajectory for t in group.trajectories for path in trained_paths(t, estimates=estimates)
+            ),
+        )
         for group in groups
     ]
 
 
 def trained_paths(trajectory: Trajectory, *, estimates: bool = False) -> list[Path]:
-    """The first path, also when its reward is Invalid, and the others that were scored; value estimates only where asked for."""
+    """The first path, also when its reward is Invalid, and the others that were scored; value estimates only where
+    asked for."""
     return [
         path
         for path in split_paths(trajectory)
@@ -121,7 +145,8 @@ def first_path(trajectory: Trajectory) -> Trajectory:
 
 
 def compute_state_values(trajectory: Trajectory) -> list[float | None]:
-    """Per turn of the first path the mean reward of the continuations from the state before it; None where there are none."""
+    """Per turn of the first path the mean reward of the continuations from the state before it; None where there are
+    none."""
     paths = split_paths(trajectory)
     returns: list[list[float]] = [[] for _ in paths[0].turns]
     for path in paths:

@@ -1,8 +1,9 @@
 """Branched rollouts: one attempt, then further futures from states it passed through, in environments forked there.
 
-Three plans. Value estimates (VinePPO, arXiv 2410.01679): fresh continuations from the state before every reply of the attempt; they never
-train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn by chance get further leaves, in rounds. Entropy-guided (ARPO, arXiv 2507.19849):
-states after which the policy's first tokens were less certain than at the start. What the leaves are worth is credit's business.
+Three plans. Value estimates (VinePPO, arXiv 2410.01679): fresh continuations from the state before every reply of the
+attempt; they never train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn by chance get further leaves, in rounds.
+Entropy-guided (ARPO, arXiv 2507.19849): states after which the policy's first tokens were less certain than at the
+start. What the leaves are worth is credit's business.
 
 Prefixes are recorded once (`rollout.branches`): a branch's turns hang below the turn it forked from.
 """
@@ -33,7 +34,8 @@ class ValueEstimates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomTree:
-    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start where there are none)."""
+    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start where
+    there are none)."""
 
     num_branches: int
     num_rounds: int
@@ -41,11 +43,12 @@ class RandomTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyTree:
-    """Up to `num_branches` more leaves, where the policy became uncertain (`should_branch`); what is left over starts afresh.
+    """Up to `num_branches` more leaves, where the policy became uncertain (`should_branch`); what is left over starts
+    afresh.
 
-    Deviation from ARPO: the entropy of a position is estimated by -log p of the token that was sampled there (its expectation is the
-    entropy), because an engine reports no other probabilities; and it is looked at after the reply, which costs nothing more.
-    """
+    Deviation from ARPO: the entropy of a position is estimated by -log p of the token that was sampled there (its
+    expectation is the entropy), because an engine reports no other probabilities; and it is looked at after the reply,
+    which costs nothing more."""
 
     num_branches: int
     vocab_size: int
@@ -83,8 +86,9 @@ async def run_branched_trajectory(
 ) -> Trajectory:
     """Run one attempt, then its branches, as one branched trajectory. Never raises.
 
-    A branch that fails is kept as turns that never train. The whole is Invalid where the attempt itself is, where the environment cannot
-    be forked, and where every continuation from one state failed, as nothing is known about its value then.
+    A branch that fails is kept as turns that never train. The whole is Invalid where the attempt itself is, where the
+    environment cannot be forked, and where every continuation from one state failed, as nothing is known about its
+    value then.
 
     Args:
         gate: how many branches may be open at once, of all trajectories together.
@@ -92,12 +96,16 @@ async def run_branched_trajectory(
     tree = _Tree(attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate)
     found: list[_Snapshot] = []
     try:
-        first = await run_trajectory(attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(found))
+        first = await run_trajectory(
+            attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(found)
+        )
         if isinstance(first.reward, Invalid):
             return first
         tree.plant(first.turns, found)
         if isinstance(branching, ValueEstimates):
-            await tree.grow([state for state in tree.snapshots for _ in range(branching.num_continuations)], estimate=True)
+            await tree.grow(
+                [state for state in tree.snapshots for _ in range(branching.num_continuations)], estimate=True
+            )
         elif isinstance(branching, RandomTree):
             await _grow_at_random(tree, branching)
         else:
@@ -116,11 +124,14 @@ async def _grow_at_random(tree: _Tree, branching: RandomTree) -> None:
         states: list[State] = [state for state in tree.snapshots if state is not None] or [None]
         random = rng(tree.attempt.seed(tree.sampling.seed, "grow", number))
         whole, rest = divmod(branching.num_branches, len(states))
-        await tree.grow(sorted([*states * whole, *random.sample(states, rest)], key=lambda state: -1 if state is None else state))
+        await tree.grow(
+            sorted([*states * whole, *random.sample(states, rest)], key=lambda state: -1 if state is None else state)
+        )
 
 
 async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
-    """Paths are looked at in the order they were sampled; the turn a branch begins with stands at a state that was looked at already."""
+    """Paths are looked at in the order they were sampled; the turn a branch begins with stands at a state that was
+    looked at already."""
     paths = [list(range(len(tree.turns)))]
     while paths and tree.num_branches < branching.num_branches:
         uncertain = [state for path in paths for state in _find_uncertain(tree, path[1:], branching)]
@@ -136,7 +147,9 @@ def _find_uncertain(tree: _Tree, turns: Sequence[int], branching: EntropyTree) -
         while (parent := tree.turns[root].parent) is not None:
             root = parent
         now, initial = (
-            compute_sampled_entropy(tree.turns[i].completion.logprobs, vocab_size=branching.vocab_size, max_tokens=branching.num_tokens)
+            compute_sampled_entropy(
+                tree.turns[i].completion.logprobs, vocab_size=branching.vocab_size, max_tokens=branching.num_tokens
+            )
             for i in (index, root)
         )
         uniform = rng(tree.attempt.seed(tree.sampling.seed, "branch at", index)).random()
@@ -174,10 +187,14 @@ class _Tree:
             if position is known:
                 return
             if not isinstance(environment, ForkableEnvironment):
-                raise EnvironmentFault(f"{type(environment).__name__} has no fork(); choose a credit method that needs none")
+                raise EnvironmentFault(
+                    f"{type(environment).__name__} has no fork(); choose a credit method that needs none"
+                )
             twin = await self._fork(environment)
             if not isinstance(twin, ForkableEnvironment):
-                raise EnvironmentFault(f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()")
+                raise EnvironmentFault(
+                    f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()"
+                )
             snapshot = _Snapshot(position=position, environment=twin)
             self.opened.append(snapshot)
             found.append(snapshot)
@@ -190,7 +207,8 @@ class _Tree:
         self.snapshots = {index - 1 if index else None: snapshot for index, snapshot in enumerate(found)}
 
     async def grow(self, states: Sequence[State], *, estimate: bool = False) -> list[list[int]]:
-        """Sample one branch from each state, all at once; the turns of each that trains. Failed ones and estimates do not."""
+        """Sample one branch from each state, all at once; the turns of each that trains. Failed ones and estimates do
+        not."""
         numbers = range(self.num_branches + 1, self.num_branches + 1 + len(states))
         self.num_branches += len(states)
         found: list[list[_Snapshot]] = [[] for _ in states]
@@ -245,7 +263,9 @@ class _Tree:
             )
 
     async def _fork(self, environment: ForkableEnvironment) -> Environment:
-        with boundary(EnvironmentFault, f"fork of environment {self.attempt.task.environment!r} for task {self.attempt.task.id}"):
+        with boundary(
+            EnvironmentFault, f"fork of environment {self.attempt.task.environment!r} for task {self.attempt.task.id}"
+        ):
             return await environment.fork()
 
     def to_turns(self) -> tuple[Turn, ...]:

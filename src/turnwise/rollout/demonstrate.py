@@ -14,7 +14,8 @@ from turnwise.core.types import Completion, FinishReason, Message, StopReason, T
 async def run_demonstration(
     task: Task, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, *, seed: int, max_turns: int
 ) -> Trajectory:
-    """One episode of `policy`, with its replies encoded by the renderer. Log-probabilities are NaN: nobody sampled them.
+    """One episode of `policy`, with its replies encoded by the renderer. Log-probabilities are NaN: nobody sampled
+    them.
 
     Raises EnvironmentFault when the policy has not finished after `max_turns`.
     """
@@ -50,7 +51,12 @@ async def run_demonstration(
             if result.done:
                 reward = await environment.score(replies, StopReason.DONE)
                 return Trajectory(
-                    task_id=task.id, group_id=f"demonstration/{task.id}", member=0, turns=tuple(turns), stop=StopReason.DONE, reward=reward
+                    task_id=task.id,
+                    group_id=f"demonstration/{task.id}",
+                    member=0,
+                    turns=tuple(turns),
+                    stop=StopReason.DONE,
+                    reward=reward,
                 )
             messages += [reply, *result.observations]
             context_ids = renderer.extend(prompt_ids, token_ids, result.observations, opening.tools)
@@ -58,5 +64,6 @@ async def run_demonstration(
     finally:
         await environment.close()
     raise EnvironmentFault(
-        f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; raise rollout.max_turns"
+        f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; raise "
+        "rollout.max_turns"
     )

@@ -17,11 +17,13 @@ from turnwise.rollout.loop import Attempt, Sampling, run_trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy:
-    """A named value, not a habit: how often a member with a retryable Invalid reward runs again, and how many may stay Invalid."""
+    """A named value, not a habit: how often a member with a retryable Invalid reward runs again, and how many may stay
+    Invalid."""
 
     max_retries: int
     max_invalid_share: float
-    """Of a batch's trajectories, after retries. More stops the run: most of a batch failing is a broken tool, not bad luck."""
+    """Of a batch's trajectories, after retries. More stops the run: most of a batch failing is a broken tool, not bad
+    luck."""
 
     def check(self, groups: Sequence[TrajectoryGroup]) -> None:
         """Raise EnvironmentFault naming the most common cause when more than the allowed share is Invalid."""
@@ -51,7 +53,8 @@ class RolloutWorker:
     branching: Branching | None = None
     """Futures each trajectory gets besides its own; None for none."""
     on_retry: Callable[[Trajectory], None] | None = None
-    """Told of every attempt that is thrown away, before the next one at its member begins; None where nobody counts its tokens."""
+    """Told of every attempt that is thrown away, before the next one at its member begins; None where nobody counts its
+    tokens."""
 
     async def run_groups(self, tasks: Sequence[tuple[str, Task]], *, group_size: int) -> list[TrajectoryGroup]:
         """Run `group_size` trajectories of each `(group_id, task)`; groups and members come back in the order given."""
@@ -63,7 +66,8 @@ class RolloutWorker:
 
         async with asyncio.TaskGroup() as supervisor:
             pending = [
-                [supervisor.create_task(run_member(group_id, task, member)) for member in range(group_size)] for group_id, task in tasks
+                [supervisor.create_task(run_member(group_id, task, member)) for member in range(group_size)]
+                for group_id, task in tasks
             ]
         return [
             TrajectoryGroup(task=task, group_id=group_id, trajectories=tuple(member.result() for member in members))
@@ -85,5 +89,12 @@ class RolloutWorker:
         if self.branching is None:
             return await run_trajectory(attempt, environment, self.engine, self.renderer, self.limits, self.sampling)
         return await run_branched_trajectory(
-            attempt, environment, self.engine, self.renderer, self.limits, self.sampling, branching=self.branching, gate=branches
+            attempt,
+            environment,
+            self.engine,
+            self.renderer,
+            self.limits,
+            self.sampling,
+            branching=self.branching,
+            gate=branches,
         )

@@ -1,7 +1,7 @@
 """The life of one trajectory: open, then reply and observe until something stops it, score, close.
 
-The one place where tokens and text meet. It owns the limits and the stop reasons; retries belong to `group`, disks to the store.
-"""
+The one place where tokens and text meet. It owns the limits and the stop reasons; retries belong to `group`, disks to
+the store."""
 
 from __future__ import annotations
 
@@ -101,22 +101,36 @@ async def run_trajectory(
 ) -> Trajectory:
     """Run one attempt to its end and score it. Never raises: a failure is a trajectory with an Invalid reward.
 
-    A group shares its environment seed, so that its members face the same episode and differ by what they sample. With `fork` the turns
-    are those sampled after it, and the environment is not reset.
-    """
+    A group shares its environment seed, so that its members face the same episode and differ by what they sample. With
+    `fork` the turns are those sampled after it, and the environment is not reset."""
     turns: list[Turn] = []
     session = f"{attempt.group_id}/{attempt.member}/{attempt.number}" + (f".{fork.number}" if fork else "")
     play = _Play(
-        attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, session=session, fork=fork, visit=visit
+        attempt=attempt,
+        engine=engine,
+        renderer=renderer,
+        limits=limits,
+        sampling=sampling,
+        session=session,
+        fork=fork,
+        visit=visit,
     )
     error: str | None = None
     try:
         async with asyncio.timeout(limits.timeout_s):
             stop, reward = await play.run(environment, turns)
     except ToolTimeout as cause:
-        stop, reward, error = StopReason.TOOL_TIMEOUT, Invalid(reason=str(cause), retryable=True), f"ToolTimeout: {cause}"
+        stop, reward, error = (
+            StopReason.TOOL_TIMEOUT,
+            Invalid(reason=str(cause), retryable=True),
+            f"ToolTimeout: {cause}",
+        )
     except Exception as cause:  # noqa: BLE001 - the supervisor: a failed trajectory is data, the run goes on
-        detail = f"ran past rollout.trajectory_timeout_s={limits.timeout_s}" if isinstance(cause, TimeoutError) else str(cause)
+        detail = (
+            f"ran past rollout.trajectory_timeout_s={limits.timeout_s}"
+            if isinstance(cause, TimeoutError)
+            else str(cause)
+        )
         stop, error = StopReason.ERROR, f"{type(cause).__name__}: {detail}"
         reward = Invalid(reason=error, retryable=True)
     finally:
@@ -193,8 +207,10 @@ class _Play:
 
     def _too_long(self, position: Position) -> Invalid:
         reason = (
-            f"the opening of task {self.attempt.task.id} has {len(position.prompt_ids)} tokens and leaves no room for a reply in "
-            f"rollout.max_tokens={self.limits.max_tokens}; shorten the task, or raise rollout.max_tokens and engine.max_context"
+            f"the opening of task {self.attempt.task.id} has {len(position.prompt_ids)} tokens and leaves no room "
+            "for a reply in "
+            f"rollout.max_tokens={self.limits.max_tokens}; shorten the task, or raise rollout.max_tokens and "
+            "engine.max_context"
         )
         return Invalid(reason=reason, retryable=False)
 
@@ -250,7 +266,9 @@ def _state(environment: Environment, task: Task) -> str | None:
 
 def _extend(renderer: Renderer, prompt_ids: IntArray, turn: Turn, tools: Sequence[ToolSpec]) -> IntArray:
     if not turn.observations:
-        raise EnvironmentFault("the environment neither ended the episode nor observed anything; return observations or done=True")
+        raise EnvironmentFault(
+            "the environment neither ended the episode nor observed anything; return observations or done=True"
+        )
     return renderer.extend(prompt_ids, turn.completion.token_ids, turn.observations, tools)
 
 

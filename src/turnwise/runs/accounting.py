@@ -1,8 +1,7 @@
 """Keeps the token ledger of a run, and watches each step for signs that nothing is being learned.
 
-A learner hands over the samples of its optimizer steps before the first of them; they are reconciled with everything that was sampled
-for the step, and the account is on disk before a weight changes.
-"""
+A learner hands over the samples of its optimizer steps before the first of them; they are reconciled with everything
+that was sampled for the step, and the account is on disk before a weight changes."""
 
 from __future__ import annotations
 
@@ -16,9 +15,11 @@ from turnwise.rollout.branches import split_paths
 from turnwise.store.ledger import Drop, DropReason, Key, append_ledger, reconcile
 
 Account = Callable[[Sequence[Sequence[Sample]], Sequence[Drop]], None]
-"""Takes the samples of every optimizer step of one RL step, as they will train, and why scored trajectories are not among them.
+"""Takes the samples of every optimizer step of one RL step, as they will train, and why scored trajectories are not
+among them.
 
-Raises LedgerError, before anything is trained, when a sampled token would train twice, differently or not at all without a reason."""
+Raises LedgerError, before anything is trained, when a sampled token would train twice, differently or not at all
+without a reason."""
 
 
 def open_account(
@@ -34,9 +35,8 @@ def open_account(
 ) -> Account:
     """The account of one step: `groups` were sampled, `kept` of them may train, `version` is the weights that do.
 
-    Of the groups that are not kept, `over_budget` names those the step had no need of; `retried` are attempts that were thrown away.
-    The tokens of greedy attempts that only give a baseline are no rollouts and stand in no account.
-    """
+    Of the groups that are not kept, `over_budget` names those the step had no need of; `retried` are attempts that were
+    thrown away. The tokens of greedy attempts that only give a baseline are no rollouts and stand in no account."""
     kept_ids = {group.group_id for group in kept}
     filtered = [
         Drop(
@@ -70,7 +70,8 @@ def open_account(
 
 
 def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> set[Key]:
-    """Trajectories that a limit ended, where the recipe trains on none of them (`rollout.train_truncated`); else nothing."""
+    """Trajectories that a limit ended, where the recipe trains on none of them (`rollout.train_truncated`); else
+    nothing."""
     if config.rollout.train_truncated:
         return set()
     return {(group.group_id, t.member) for group in groups for t in group.trajectories if t.stop.is_truncated}
@@ -81,9 +82,8 @@ def list_drops(
 ) -> list[Drop]:
     """A drop for every scored trajectory of `kept` that the learner decided not to train on: all but the `chosen`.
 
-    The reason is `reason`, or for those in `truncated` that a limit ended them.
-    Branches that never train are dropped in any case, for their own reason. What was chosen and yet has no sample stays without a reason,
-    and is a breach.
+    The reason is `reason`, or for those in `truncated` that a limit ended them. Branches that never train are dropped
+    in any case, for their own reason. What was chosen and yet has no sample stays without a reason, and is a breach.
     """
     drops = []
     for group in kept:
@@ -92,7 +92,9 @@ def list_drops(
                 continue
             idle = list_idle_turns(trajectory)
             drops += [
-                Drop(group_id=group.group_id, member=trajectory.member, reason=why, turns=turns) for why, turns in idle.items() if turns
+                Drop(group_id=group.group_id, member=trajectory.member, reason=why, turns=turns)
+                for why, turns in idle.items()
+                if turns
             ]
             if (group.group_id, trajectory.member) not in chosen:
                 others = set(range(len(trajectory.turns))).difference(*idle.values())
@@ -112,15 +114,18 @@ def list_idle_turns(trajectory: Trajectory) -> dict[DropReason, tuple[int, ...]]
         elif isinstance(path.trajectory.reward, Scored):
             estimates.update(path.turns)
     rest = set(range(len(trajectory.turns))) - trains
-    return {DropReason.VALUE_ESTIMATE: tuple(sorted(rest & estimates)), DropReason.INVALID: tuple(sorted(rest - estimates))}
+    return {
+        DropReason.VALUE_ESTIMATE: tuple(sorted(rest & estimates)),
+        DropReason.INVALID: tuple(sorted(rest - estimates)),
+    }
 
 
 def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
-    """`rollout/identical_groups`: share of groups of two or more whose members all sampled the same tokens; absent without such groups.
+    """`rollout/identical_groups`: share of groups of two or more whose members all sampled the same tokens; absent
+    without such groups.
 
-    Only completions are compared. A policy that has become certain repeats itself too, but all groups at once at a temperature above 0
-    means that the members share their random numbers.
-    """
+    Only completions are compared. A policy that has become certain repeats itself too, but all groups at once at a
+    temperature above 0 means that the members share their random numbers."""
     shared = []
     for group in groups:
         if len(group.trajectories) > 1:
@@ -134,17 +139,20 @@ def describe_alarms(values: Mapping[str, float | None], config: RunConfig) -> li
     alarms = []
     if values.get("rollout/identical_groups") == 1 and config.rollout.temperature > 0:
         alarms.append(
-            "alarm: in every group all members sampled the same tokens although rollout.temperature is above 0; the engine ignores the "
+            "alarm: in every group all members sampled the same tokens although rollout.temperature is above 0; the "
+            "engine ignores the "
             "request's seed or the temperature, or the policy has collapsed"
         )
     if values.get("credit/no_signal_groups") == 1:
         alarms.append(
-            "alarm: no group had members with different rewards, so credit has nothing to compare; change the tasks or the reward"
+            "alarm: no group had members with different rewards, so credit has nothing to compare; change the tasks "
+            "or the reward"
         )
     stepped = (values.get("train/grad_norm") or 0) > 0 and (values.get("train/lr") or 0) > 0
     if values.get("train/changed_tensors") == 0 and stepped:
         alarms.append(
-            "alarm: the optimizer stepped and no weight changed; the learning rate is below the precision of the weights' dtype, or the "
+            "alarm: the optimizer stepped and no weight changed; the learning rate is below the precision of the "
+            "weights' dtype, or the "
             "optimizer holds other tensors than the model"
         )
     return alarms

@@ -1,4 +1,5 @@
-"""Coefficients that follow what a step measured: that of the divergence from the reference, and that of the entropy bonus."""
+"""Coefficients that follow what a step measured: that of the divergence from the reference, and that of the entropy
+bonus."""
 
 from __future__ import annotations
 
@@ -31,9 +32,8 @@ def set_coefficients(config: RunConfig, coefficients: Mapping[str, float]) -> Ru
 def adapt_coefficients(config: RunConfig, metrics: Mapping[str, Metric], *, num_samples: int) -> RunConfig:
     """The recipe for the next step; `config` itself where nothing moves.
 
-    The KL coefficient follows `train/kl_reference` (nats per trained token), the entropy coefficient `train/entropy`. Raises TrainingError
-    when a measurement is not finite.
-    """
+    The KL coefficient follows `train/kl_reference` (nats per trained token), the entropy coefficient `train/entropy`.
+    Raises TrainingError when a measurement is not finite."""
     loss = config.loss
     coefficients = read_coefficients(config)
     with boundary(TrainingError, "loss.kl.target and loss.entropy_target"):

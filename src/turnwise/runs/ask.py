@@ -15,8 +15,11 @@ from turnwise.runs.build import set_threads
 from turnwise.runs.evaluate import load_trained_system
 
 
-def run_ask(run: Path, *, question: str | None, index: int, show: Callable[[str], None], device: str | None = None) -> None:
-    """Answer a held-out task, or `question` put in that task's world, and show every turn. `device` None is the run's own.
+def run_ask(
+    run: Path, *, question: str | None, index: int, show: Callable[[str], None], device: str | None = None
+) -> None:
+    """Answer a held-out task, or `question` put in that task's world, and show every turn. `device` None is the run's
+    own.
 
     Raises DataError when there is no such task, CheckpointError when the run holds no usable checkpoint.
     """
@@ -26,7 +29,9 @@ def run_ask(run: Path, *, question: str | None, index: int, show: Callable[[str]
     worker = system.worker("evaluate")
     attempt = Attempt(task=task, group_id="ask", member=0)
     trajectory = asyncio.run(
-        run_trajectory(attempt, worker.build_environment(), worker.engine, worker.renderer, worker.limits, worker.sampling)
+        run_trajectory(
+            attempt, worker.build_environment(), worker.engine, worker.renderer, worker.limits, worker.sampling
+        )
     )
     show(f"checkpoint of step {step}")
     show("".join(m.text for m in task.prompt).strip())
@@ -49,5 +54,8 @@ def question_task(family: EnvironmentFamily, question: str | None, index: int) -
     if question is None:
         return task
     asked = str(task.payload.get("question", ""))
-    prompt = tuple(text_message(m.role, m.text.replace(asked, question) if asked and asked in m.text else question) for m in task.prompt)
+    prompt = tuple(
+        text_message(m.role, m.text.replace(asked, question) if asked and asked in m.text else question)
+        for m in task.prompt
+    )
     return replace(task, id="", prompt=prompt, payload={**task.payload, "question": question})

@@ -1,8 +1,7 @@
 """The audit of a run: re-reads what it stored and proves that what trained is what was sampled.
 
-Every finished step is checked; the last one of a running run may be in flight and is left alone. What a check could not look at it
-counts, with the reason: an audit that says nothing is wrong also says how much it saw.
-"""
+Every finished step is checked; the last one of a running run may be in flight and is left alone. What a check could not
+look at it counts, with the reason: an audit that says nothing is wrong also says how much it saw."""
 
 from __future__ import annotations
 
@@ -121,11 +120,11 @@ class AuditReport:
 
 
 def run_audit(run: Path, *, replay_tools: bool = False, device: str | None = None) -> AuditReport:
-    """Audit a finished or running run. `replay_tools` runs every recorded tool call again; `device` None scores on the run's own.
+    """Audit a finished or running run. `replay_tools` runs every recorded tool call again; `device` None scores on the
+    run's own.
 
-    Raises StoreError when the folder holds no run or its metrics cannot be read, ConfigError when the device is not to be had;
-    everything else that is wrong is a breach.
-    """
+    Raises StoreError when the folder holds no run or its metrics cannot be read, ConfigError when the device is not to
+    be had; everything else that is wrong is a breach."""
     folder, config = load_run(run, device=device)
     find_device(config)
     audit = _Audit(folder.path, config, replay_tools=replay_tools)
@@ -173,7 +172,10 @@ class _Audit:
             gaps = np.concatenate(self._gaps)
             facts |= {"logprob_gap_mean": float(gaps.mean()), "logprob_gap_max": float(gaps.max())}
             if facts["logprob_gap_mean"] > self._bound.mean:
-                text = f"the mean difference over {len(gaps)} tokens is {gaps.mean():.3g} nats, above the bound {self._bound.mean:g}"
+                text = (
+                    f"the mean difference over {len(gaps)} tokens is {gaps.mean():.3g} nats, above the bound "
+                    f"{self._bound.mean:g}"
+                )
                 self.breach("logprobs", 0, "", text)
         return AuditReport(run=self._run, steps=steps, tallies=self._tallies, facts=facts)
 
@@ -189,7 +191,12 @@ class _Audit:
             groups, advantages = load_groups(folder, name)
             self._take(check_groups(step, groups, rows, group_size=self._config.rollout.group_size))
         except (StoreError, KeyError, TypeError, ValueError) as cause:
-            self.breach("files", step, "", str(cause) if isinstance(cause, StoreError) else f"a stored row is damaged: {cause!r}")
+            self.breach(
+                "files",
+                step,
+                "",
+                str(cause) if isinstance(cause, StoreError) else f"a stored row is damaged: {cause!r}",
+            )
             return
         self._tallies["files"].checked += 1
         self._tallies["masks"].checked += len(arrays["token_ids"])
@@ -206,12 +213,16 @@ class _Audit:
         if len(sound) == len(trajectories):
             self._check_advantages(step, groups, advantages)
         else:
-            self._tallies["advantages"].not_checked["trajectories of a step in which a turn has no place"] += len(trajectories)
+            self._tallies["advantages"].not_checked["trajectories of a step in which a turn has no place"] += len(
+                trajectories
+            )
         sound += [(group, t) for group, t in thrown_away if has_order(t)]
         if self._system is not None:
             asyncio.run(self._replay(step, self._system, sound))
         else:
-            self._tallies["prompts"].not_checked["turns of a run without a checkpoint"] += sum(len(t.turns) for _, t in sound)
+            self._tallies["prompts"].not_checked["turns of a run without a checkpoint"] += sum(
+                len(t.turns) for _, t in sound
+            )
         self._check_logprobs(step, [trajectory for _, trajectory in sound])
 
     def _take(self, breaches: Sequence[Breach]) -> None:
@@ -250,7 +261,9 @@ class _Audit:
             self._tallies["ledger"].checked += ledger.sampled
             self._take(check_totals(ledger, metrics))
 
-    def _check_advantages(self, step: int, groups: Sequence[TrajectoryGroup], advantages: Mapping[tuple[str, int], TurnAdvantages]) -> None:
+    def _check_advantages(
+        self, step: int, groups: Sequence[TrajectoryGroup], advantages: Mapping[tuple[str, int], TurnAdvantages]
+    ) -> None:
         """Float32 rounding apart, the same numbers."""
         tally = self._tallies["advantages"]
         if (reason := why_not_recomputable(self._config)) is not None:
@@ -261,8 +274,14 @@ class _Audit:
         compared = [group for group in groups if group.group_id not in filtered]
         greedy = f"step_{step:06d}_greedy"
         try:
-            stored = load_groups(self._run / "trajectories", greedy)[0] if (self._run / "trajectories" / f"{greedy}.jsonl").exists() else []
-            seen = to_credit_trajectories(compared, shaping=self._config.credit.shaping, greedy_rewards=read_greedy_rewards(stored))
+            stored = (
+                load_groups(self._run / "trajectories", greedy)[0]
+                if (self._run / "trajectories" / f"{greedy}.jsonl").exists()
+                else []
+            )
+            seen = to_credit_trajectories(
+                compared, shaping=self._config.credit.shaping, greedy_rewards=read_greedy_rewards(stored)
+            )
             again = compute_advantages(build_credit_method(self._config), compared, seen)
         except (TrainingError, StoreError) as cause:
             self.breach("advantages", step, "", f"credit cannot be computed from the stored rewards: {cause}")
@@ -285,7 +304,12 @@ class _Audit:
                     break
                 if old is None or new.shape != old.shape or not np.allclose(new, old, rtol=1e-5, atol=1e-6):
                     on_record = "none" if old is None else f"{old[:1]}"
-                    self.breach("advantages", step, label, f"turn {number}: stored {on_record}, recomputed {new[:1]} (first token)")
+                    self.breach(
+                        "advantages",
+                        step,
+                        label,
+                        f"turn {number}: stored {on_record}, recomputed {new[:1]} (first token)",
+                    )
                     break
 
     async def _replay(self, step: int, system: System, sound: Sequence[tuple[TrajectoryGroup, Trajectory]]) -> None:
@@ -310,16 +334,24 @@ class _Audit:
             self._tallies["rewards"].checked += found.reward_checked
             self._tallies["tools"].checked += found.num_calls
             if not self._replay_tools and trajectory.num_tool_calls:
-                self._tallies["tools"].not_checked["calls, as --replay-tools was not given"] += trajectory.num_tool_calls
+                self._tallies["tools"].not_checked["calls, as --replay-tools was not given"] += (
+                    trajectory.num_tool_calls
+                )
             if self._replay_tools and isinstance(trajectory.reward, Invalid):
-                self._tallies["tools"].not_checked["calls of attempts that could not be scored"] += trajectory.num_tool_calls
+                self._tallies["tools"].not_checked["calls of attempts that could not be scored"] += (
+                    trajectory.num_tool_calls
+                )
             for check, reason in found.not_checked:
                 self._tallies[check].not_checked[reason] += num_turns if check == "prompts" else 1
             for check, text in found.breaches:
                 self.breach(check, step, name_of(trajectory), text)
 
         await asyncio.gather(
-            *(replay(group, path.trajectory, path.num_shared) for group, trajectory in sound for path in split_paths(trajectory))
+            *(
+                replay(group, path.trajectory, path.num_shared)
+                for group, trajectory in sound
+                for path in split_paths(trajectory)
+            )
         )
 
     def _check_logprobs(self, step: int, trajectories: Sequence[Trajectory]) -> None:
@@ -342,7 +374,10 @@ class _Audit:
             model = self._load(version)
             samples = [sample for sample, _ in parts]
             scores = score_logprobs(
-                model, samples, self._config.rollout.temperature, micro_batch_tokens=self._config.train.micro_batch_tokens
+                model,
+                samples,
+                self._config.rollout.temperature,
+                micro_batch_tokens=self._config.train.micro_batch_tokens,
             )
             for (sample, own), again in zip(parts, scores, strict=True):
                 recorded = sample.behavior_logprobs[sample.loss_mask]
@@ -352,7 +387,8 @@ class _Audit:
                 if not (gap <= self._bound.max).all():
                     worst = int(np.flatnonzero(own)[np.nanargmax(np.where(np.isfinite(gap), gap, np.inf))])
                     text = (
-                        f"sampled token {worst} of branch {sample.origin.branch} has log-probability {recorded[worst]:.6f} on record and "
+                        f"sampled token {worst} of branch {sample.origin.branch} has log-probability "
+                        f"{recorded[worst]:.6f} on record and "
                         f"{float(again[worst]):.6f} under weight version {version}; the bound is {self._bound.max:g}"
                     )
                     self.breach("logprobs", step, f"{sample.origin.group_id}/{sample.origin.member}", text)

@@ -54,7 +54,8 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
     module_name, _, class_name = target.partition(":")
     if not class_name:
         raise ConfigError(
-            f"environment.name={config.environment.name!r} is not built in ({', '.join(FAMILIES)}) nor a path 'package.module:Class'"
+            f"environment.name={config.environment.name!r} is not built in ({', '.join(FAMILIES)}) nor a path "
+            "'package.module:Class'"
         )
     with boundary(ConfigError, f"environment.name={config.environment.name!r} cannot be imported"):
         family_class = getattr(importlib.import_module(module_name), class_name)
@@ -68,7 +69,8 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
         family = family_class(**arguments)
     if not isinstance(family, EnvironmentFamily):
         raise ConfigError(
-            f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily)"
+            f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see "
+            "EnvironmentFamily)"
         )
     return family
 
@@ -78,7 +80,11 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedT
     path = config.tokenizer.path or config.model.path
     if path:
         return load_tokenizer(Path(path))
-    formats = {"tags": FORMATS[config.renderer.format].special_tokens, "calls": CALLS_FORMAT.special_tokens, "chat": QWEN3_SPECIAL_TOKENS}
+    formats = {
+        "tags": FORMATS[config.renderer.format].special_tokens,
+        "calls": CALLS_FORMAT.special_tokens,
+        "chat": QWEN3_SPECIAL_TOKENS,
+    }
     texts, specials = family.texts(config.tokenizer.num_texts), formats[config.renderer.kind]
     return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
 
@@ -86,7 +92,9 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedT
 def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
     """The recipe's renderer."""
     if config.renderer.kind == "tags":
-        return TagRenderer(tokenizer, FORMATS[config.renderer.format], max_observation_tokens=config.renderer.max_observation_tokens)
+        return TagRenderer(
+            tokenizer, FORMATS[config.renderer.format], max_observation_tokens=config.renderer.max_observation_tokens
+        )
     if config.renderer.kind == "calls":
         return CallsRenderer(tokenizer, max_observation_tokens=config.renderer.max_observation_tokens)
     from turnwise.rendering.chat import ChatRenderer
@@ -97,8 +105,8 @@ def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Ren
 def find_device(config: RunConfig) -> torch.device:
     """Where the recipe's models live on this machine.
 
-    Raises ConfigError when `model.device` is not to be had here, the engine has workers and it is not the CPU, or records graphs and it is.
-    """
+    Raises ConfigError when `model.device` is not to be had here, the engine has workers and it is not the CPU, or
+    records graphs and it is."""
     device = choose_device(config.model.device)
     found = f"model.device={config.model.device!r}, which is {device} on this machine"
     if config.engine.num_workers > 1 and device.type != "cpu":
@@ -139,7 +147,8 @@ class System:
     engine: LocalEngine | PagedEngine | WorkerEngine
 
     def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
-        """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's own."""
+        """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's
+        own."""
         config = self.config
         training = mode == "train"
         guided = (config.rollout if training else config.evaluate).grammar == "calls"
@@ -161,7 +170,9 @@ class System:
                 build_grammar=build_reply_grammar if guided else None,
                 seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
             ),
-            failure=FailurePolicy(max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share),
+            failure=FailurePolicy(
+                max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share
+            ),
             max_concurrency=config.engine.max_concurrency,
         )
 
@@ -169,7 +180,8 @@ class System:
 def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     """Build everything and prove at start that the renderer is prefix-stable for this tokenizer and tool set.
 
-    With `checkpoint`, tokenizer and model come from that Hugging Face directory. All that holds tensors is on `find_device(config)`.
+    With `checkpoint`, tokenizer and model come from that Hugging Face directory. All that holds tensors is on
+    `find_device(config)`.
     Raises ConfigError or RenderError naming what does not fit.
     """
     disable_progress_bar()
@@ -186,7 +198,9 @@ def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     return System(config=config, family=family, tokenizer=tokenizer, renderer=renderer, model=model, engine=engine)
 
 
-def build_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalEngine | PagedEngine | WorkerEngine:
+def build_engine(
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> LocalEngine | PagedEngine | WorkerEngine:
     """The recipe's engine, on the parameters of `model`. Workers of its own start when it is first asked to sample."""
     if config.engine.kind == "local":
         return LocalEngine(
@@ -217,10 +231,14 @@ def build_reply_grammar(tools: Sequence[ToolSpec]) -> Grammar:
     return build_call_grammar(tools, special_tokens=True, min_calls=0, max_calls=MAX_GUIDED_CALLS, reasoning=True)
 
 
-def check_grammar(tools: Sequence[ToolSpec], renderer: Renderer, tokenizer: PreTrainedTokenizerBase, *, vocab_size: int) -> None:
+def check_grammar(
+    tools: Sequence[ToolSpec], renderer: Renderer, tokenizer: PreTrainedTokenizerBase, *, vocab_size: int
+) -> None:
     """Raise ConfigError or EngineError, saying why, when replies with these tools cannot be held to their grammar."""
     if not tools:
-        raise ConfigError("rollout.grammar or evaluate.grammar is 'calls' and the environment offers no tool; use 'none'")
+        raise ConfigError(
+            "rollout.grammar or evaluate.grammar is 'calls' and the environment offers no tool; use 'none'"
+        )
     GrammarCompiler(tokenizer, vocab_size=vocab_size).start(build_reply_grammar(tools), renderer.stop_token_ids)
 
 

@@ -1,13 +1,13 @@
 """From trajectories to what credit methods see, and from there to advantages per sampled token.
 
-What an environment measures reaches a method by name: signals called `reward`, `state_value`, `process_score`, `answer_probability`,
-`progress` or `potential` fill the turn's field of that name, `state_hash` fills `state`, the parts of the reward fill `parts`, and
-`payload["role"]` of the task fills `role`. Several signals of one name on a turn add up.
+What an environment measures reaches a method by name: signals called `reward`, `state_value`, `process_score`,
+`answer_probability`, `progress` or `potential` fill the turn's field of that name, `state_hash` fills `state`, the
+parts of the reward fill `parts`, and `payload["role"]` of the task fills `role`. Several signals of one name on a turn
+add up.
 
-Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole. A turn that several
-of them share is one turn when it trains: it gets the sum of what they got for it, which weighs as training every copy would. State values
-are the mean rewards of the continuations from a state, where there are any.
-"""
+Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole.
+A turn that several of them share is one turn when it trains: it gets the sum of what they got for it, which weighs as
+training every copy would. State values are the mean rewards of the continuations from a state, where there are any."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def to_credit_trajectories(
     final_values: Mapping[Key, float] | None = None,
     greedy_rewards: Mapping[str, float] | None = None,
 ) -> list[CreditTrajectory]:
-    """Every path that trains, of every trajectory of the groups, in order (`trained_paths`); most trajectories are one path.
+    """Every path that trains, of every trajectory of the groups, in order (`trained_paths`); most trajectories are one
+    path.
 
     Args:
         shaping: changes rewards before credit; None leaves them.
@@ -60,10 +61,12 @@ def to_credit_trajectories(
         final_values: the critic's value after the last token.
         greedy_rewards: outcome of the greedy attempt by group id.
 
-    A reply that hit its token limit never reached the environment and has no signals. Where the batch has signals of a name, such a
-    reply gets 0 for `process_score` and `progress`, and for the others the number of the turn before it (0 for the first turn).
-    """
-    offered = {signal.name for group in groups for t in group.trajectories for turn in t.turns for signal in turn.signals}
+    A reply that hit its token limit never reached the environment and has no signals. Where the batch has signals of a
+    name, such a reply gets 0 for `process_score` and `progress`, and for the others the number of the turn before it (0
+    for the first turn)."""
+    offered = {
+        signal.name for group in groups for t in group.trajectories for turn in t.turns for signal in turn.signals
+    }
     found = []
     for group, unfolded in zip(groups, unfold_groups(groups), strict=True):
         role = str(group.task.payload.get("role", ""))
@@ -71,7 +74,11 @@ def to_credit_trajectories(
         for trajectory in group.trajectories:
             key = (group.group_id, trajectory.member)
             for path in trained_paths(trajectory):
-                tokens = {field: [by_key[key][index] for index in path.turns] for field, by_key in (scores or {}).items() if key in by_key}
+                tokens = {
+                    field: [by_key[key][index] for index in path.turns]
+                    for field, by_key in (scores or {}).items()
+                    if key in by_key
+                }
                 found.append(
                     CreditTrajectory(
                         group=group.group_id,
@@ -95,7 +102,9 @@ def _read_parts(trajectory: Trajectory) -> dict[str, float]:
     return parts if prior is None else parts | {PRIOR_PART: prior}
 
 
-def _to_turns(whole: Trajectory, path: Path, offered: set[str], tokens: Mapping[TokenField, TurnArrays]) -> tuple[CreditTurn, ...]:
+def _to_turns(
+    whole: Trajectory, path: Path, offered: set[str], tokens: Mapping[TokenField, TurnArrays]
+) -> tuple[CreditTurn, ...]:
     turns: list[CreditTurn] = []
     values = compute_state_values(whole) if path.kind == "first" else [None] * len(path.turns)
     for index, turn in enumerate(path.trajectory.turns):
@@ -140,7 +149,8 @@ def compute_shaped_rewards(group: TrajectoryGroup, shaping: ShapingSection | Non
         rewards = [
             None
             if reward is None
-            else reward + compute_overlong_penalty(t.num_sampled_tokens, max_tokens=shaping.max_tokens, buffer=shaping.buffer)
+            else reward
+            + compute_overlong_penalty(t.num_sampled_tokens, max_tokens=shaping.max_tokens, buffer=shaping.buffer)
             for reward, t in zip(rewards, group.trajectories, strict=True)
         ]
     return gate_group(rewards, read_metric(group, shaping.gate, "credit.shaping.gate")) if shaping.gate else rewards
@@ -160,7 +170,9 @@ def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | Non
         value = reward.total if name == "reward" else reward.part(name)
         if value is None:
             known = ", ".join(part.name for part in reward.parts) or "none"
-            raise ConfigError(f"{key}={name!r}: the reward of task {trajectory.task_id} has no such part; its parts: {known}")
+            raise ConfigError(
+                f"{key}={name!r}: the reward of task {trajectory.task_id} has no such part; its parts: {known}"
+            )
         values.append(value)
     return values
 
@@ -168,10 +180,11 @@ def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | Non
 def compute_advantages(
     credit: CheckedCredit, groups: Sequence[TrajectoryGroup], trajectories: Sequence[CreditTrajectory]
 ) -> dict[Key, TurnArrays]:
-    """Advantages per turn of every trajectory that trains: of the turns of `take_trained`, which comes before all others.
+    """Advantages per turn of every trajectory that trains: of the turns of `take_trained`, which comes before all
+    others.
 
-    `trajectories` as `to_credit_trajectories` gives them. Raises TrainingError naming trajectory, turn and what is missing or wrong.
-    """
+    `trajectories` as `to_credit_trajectories` gives them. Raises TrainingError naming trajectory, turn and what is
+    missing or wrong."""
     with boundary(TrainingError, f"credit.method={credit.method.name!r}"):
         advantages = credit(trajectories)
     found: dict[Key, TurnArrays] = {}
@@ -182,7 +195,8 @@ def compute_advantages(
         for index, values in zip(path.turns, credited, strict=True):
             if index > len(turns):
                 raise TrainingError(
-                    f"trajectory {key[0]}/{key[1]}: turn {len(turns)} never trains and yet comes before turn {index}, which does"
+                    f"trajectory {key[0]}/{key[1]}: turn {len(turns)} never trains and yet comes before turn "
+                    f"{index}, which does"
                 )
             if index == len(turns):
                 turns.append(values)
@@ -193,7 +207,9 @@ def compute_advantages(
 
 def list_paths(groups: Sequence[TrajectoryGroup]) -> list[tuple[Key, Path]]:
     """The paths that `to_credit_trajectories` makes trajectories of, with the trajectory each belongs to."""
-    return [((group.group_id, t.member), path) for group in groups for t in group.trajectories for path in trained_paths(t)]
+    return [
+        ((group.group_id, t.member), path) for group in groups for t in group.trajectories for path in trained_paths(t)
+    ]
 
 
 def pad_turns(arrays: TurnArrays, trajectory: Trajectory) -> list[NDArray[np.float64] | None]:
@@ -202,10 +218,11 @@ def pad_turns(arrays: TurnArrays, trajectory: Trajectory) -> list[NDArray[np.flo
 
 
 def add_kl_penalty(advantages: TurnArrays, trajectory: CreditTrajectory, coefficient: float) -> TurnArrays:
-    """Advantages plus the reward-to-go of the KL penalty, `-coefficient * k1` per sampled token, undiscounted and without a baseline.
+    """Advantages plus the reward-to-go of the KL penalty, `-coefficient * k1` per sampled token, undiscounted and
+    without a baseline.
 
-    Added after the comparison within the group, whose mean and deviation it would otherwise distort (`compute_kl_rewards`).
-    """
+    Added after the comparison within the group, whose mean and deviation it would otherwise distort
+    (`compute_kl_rewards`)."""
     joined = [
         compute_kl_rewards(turn.logprobs, turn.reference_logprobs, coefficient=coefficient)
         for turn in trajectory.turns

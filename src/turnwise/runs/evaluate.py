@@ -27,12 +27,21 @@ def heldout_tasks(family: EnvironmentFamily, count: int) -> list[tuple[str, Task
         except IndexError:
             break
     if not tasks:
-        raise DataError("the held-out split is empty; give environment.args.heldout_path a file with at least one question")
+        raise DataError(
+            "the held-out split is empty; give environment.args.heldout_path a file with at least one question"
+        )
     return tasks
 
 
 def evaluate_policy(
-    system: System, folder: RunFolder, *, name: str, label: str, step: int, num_tasks: int, changes: dict[str, Any] | None = None
+    system: System,
+    folder: RunFolder,
+    *,
+    name: str,
+    label: str,
+    step: int,
+    num_tasks: int,
+    changes: dict[str, Any] | None = None,
 ) -> Summary:
     """Evaluate on held-out tasks and write summary and trajectories under `evaluations/<name>`.
 
@@ -43,19 +52,24 @@ def evaluate_policy(
     set_threads(system.config.engine.num_threads)
     groups = asyncio.run(worker.run_groups(heldout_tasks(system.family, num_tasks), group_size=1))
     summary = summarise(groups, name=name, label=label, step=step)
-    save_group_batch(folder.path / "evaluations", name, groups, advantages=None, decode=system.tokenizer.decode, with_pieces=True)
+    save_group_batch(
+        folder.path / "evaluations", name, groups, advantages=None, decode=system.tokenizer.decode, with_pieces=True
+    )
     folder.write_json(f"evaluations/{name}.summary.json", summary.to_json())
     worker.failure.check(groups)
     return summary
 
 
 def load_run(run: Path, *, device: str | None = None) -> tuple[RunFolder, RunConfig]:
-    """A run folder and its resolved config; `device` stands in for the `model.device` it was made with, None keeps that."""
+    """A run folder and its resolved config; `device` stands in for the `model.device` it was made with, None keeps
+    that."""
     folder = RunFolder.open(run)
     return folder, load_resolved(folder.path / "config.json", [] if device is None else [f"model.device={device}"])
 
 
-def load_trained_system(run: Path, step: int | None = None, *, device: str | None = None) -> tuple[RunFolder, System, int]:
+def load_trained_system(
+    run: Path, step: int | None = None, *, device: str | None = None
+) -> tuple[RunFolder, System, int]:
     """A trained policy ready to answer: the checkpoint of `step`, or the latest one, on `device` (None: the run's own).
 
     Raises CheckpointError when there is none or it is damaged, ConfigError when the device is not to be had.
@@ -71,7 +85,9 @@ def load_trained_system(run: Path, step: int | None = None, *, device: str | Non
     return folder, build_system(config, checkpoint), int(checkpoint.name.rpartition("_")[2])
 
 
-def run_evaluate(run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None, device: str | None = None) -> Summary:
+def run_evaluate(
+    run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None, device: str | None = None
+) -> Summary:
     """Evaluate a finished run's checkpoint again, with more tasks, changed `environment.args`, or on another device."""
     folder, system, at = load_trained_system(run, step, device=device)
     suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))

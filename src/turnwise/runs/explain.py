@@ -1,8 +1,9 @@
-"""Why each turn of a trajectory was credited as it was: advantages of a finished run, beside those other methods would have given.
+"""Why each turn of a trajectory was credited as it was: advantages of a finished run, beside those other methods would
+have given.
 
-Recomputed from what the run stored: rewards, parts, signals, states, log-probabilities, greedy attempts. What a model said before the
-step (a critic's values, a reference's scores) is not stored, so a method that needs it can only be shown for the run that used it.
-"""
+Recomputed from what the run stored: rewards, parts, signals, states, log-probabilities, greedy attempts. What a model
+said before the step (a critic's values, a reference's scores) is not stored, so a method that needs it can only be
+shown for the run that used it."""
 
 from __future__ import annotations
 
@@ -48,11 +49,13 @@ class ExplainedTurn:
     """Of the turn, besides the outcome."""
     state: str | None
     twins: int
-    """Turns of other members of the group that were taken from the same state; 0 where the environment gives no state."""
+    """Turns of other members of the group that were taken from the same state; 0 where the environment gives no
+    state."""
     parent: int | None
     """The turn it follows; None at the start. Not the one before it where a branch begins."""
     ends: str
-    """What kind of path ends here and with which reward, such as "leaf 1" or "estimate 0"; empty elsewhere and in a linear trajectory."""
+    """What kind of path ends here and with which reward, such as "leaf 1" or "estimate 0"; empty elsewhere and in a
+    linear trajectory."""
     credit: Mapping[str, TurnCredit | None]
     """By column; None where the method gave the trajectory none."""
 
@@ -73,12 +76,11 @@ class Explanation:
 def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanation:
     """The trajectory `name` (GROUP/MEMBER, such as "step12/task3/0") of a finished run under `methods`.
 
-    The run's own method stands for what it stored; other methods are computed anew with their default options and the run's reward
-    shaping, over the groups the run learned from. A method with a memory is fed the earlier steps first.
+    The run's own method stands for what it stored; other methods are computed anew with their default options and the
+    run's reward shaping, over the groups the run learned from. A method with a memory is fed the earlier steps first.
 
-    Raises DataError when there is no such trajectory, ConfigError for an unknown method, TrainingError where a method needs what the
-    run did not store.
-    """
+    Raises DataError when there is no such trajectory, ConfigError for an unknown method, TrainingError where a method
+    needs what the run did not store."""
     folder, config = load_run(run)
     match = re.fullmatch(r"(step(\d+)/.+)/(\d+)", name)
     if match is None:
@@ -116,7 +118,9 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
                 twins=_count_twins(group, member, turn.state),
                 parent=turn.parent,
                 ends=ends.get(index, ""),
-                credit={column: _summarise(None if turns is None else turns[index]) for column, turns in columns.items()},
+                credit={
+                    column: _summarise(None if turns is None else turns[index]) for column, turns in columns.items()
+                },
             )
             for index, turn in enumerate(attempt.turns)
         ),
@@ -128,7 +132,8 @@ def _batch(step: int) -> str:
 
 
 def _recompute(folder: Path, config: RunConfig, method: str, step: int) -> dict[Key, list[NDArray[np.float64]]]:
-    """Advantages of all trajectories of a step under `method` with its defaults, or the run's options where it is the run's own."""
+    """Advantages of all trajectories of a step under `method` with its defaults, or the run's options where it is the
+    run's own."""
     with boundary(ConfigError, "--method"):
         credit = build_credit_method(config) if method == config.credit.method else build_credit(method)
     remembers = isinstance(credit.function, StatefulCredit)
@@ -136,8 +141,14 @@ def _recompute(folder: Path, config: RunConfig, method: str, step: int) -> dict[
     for number in range(1 if remembers else step, step + 1):
         groups, stored = load_groups(folder, _batch(number))
         learned = [g for g in groups if any((g.group_id, t.member) in stored for t in g.trajectories)] or groups
-        greedy = load_groups(folder, f"{_batch(number)}_greedy")[0] if (folder / f"{_batch(number)}_greedy.jsonl").exists() else []
-        seen = to_credit_trajectories(learned, shaping=config.credit.shaping, greedy_rewards=read_greedy_rewards(greedy))
+        greedy = (
+            load_groups(folder, f"{_batch(number)}_greedy")[0]
+            if (folder / f"{_batch(number)}_greedy.jsonl").exists()
+            else []
+        )
+        seen = to_credit_trajectories(
+            learned, shaping=config.credit.shaping, greedy_rewards=read_greedy_rewards(greedy)
+        )
         advantages = compute_advantages(credit, learned, seen)
     return advantages
 

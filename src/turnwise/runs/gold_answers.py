@@ -1,8 +1,8 @@
-"""How likely the policy finds the right answer before and after every turn (IGPO): teacher-forced, under the weights that sampled.
+"""How likely the policy finds the right answer before and after every turn (IGPO): teacher-forced, under the weights
+that sampled.
 
-A family that says what the right answer is and how a reply gives it is all this needs. What is found stays on the turns as signals, so
-that it is stored and an audit can compute advantages again.
-"""
+A family that says what the right answer is and how a reply gives it is all this needs. What is found stays on the turns
+as signals, so that it is stored and an audit can compute advantages again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,24 @@ from transformers import PreTrainedModel
 from turnwise.algorithms.turns.igpo import PRIOR_PART
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Renderer
-from turnwise.core.types import IntArray, Message, Origin, Sample, Signal, Task, Trajectory, TrajectoryGroup, to_floats, to_ids, to_mask
+from turnwise.core.types import (
+    IntArray,
+    Message,
+    Origin,
+    Sample,
+    Signal,
+    Task,
+    Trajectory,
+    TrajectoryGroup,
+    to_floats,
+    to_ids,
+    to_mask,
+)
 from turnwise.training.forward import score_logprobs
 
 ANSWER_PROBABILITY = "answer_probability"
-"""Name of the signal: after the observations of this turn. That of the state before the first turn is called `PRIOR_PART`."""
+"""Name of the signal: after the observations of this turn. That of the state before the first turn is called
+`PRIOR_PART`."""
 
 
 @runtime_checkable
@@ -47,20 +60,26 @@ def add_answer_probabilities(
 ) -> list[TrajectoryGroup]:
     """The groups with signals `answer_probability` on every turn, and that of the start on the first.
 
-    The probability of the answer's tokens, in place of the next reply, as a geometric mean per token, at `temperature`. Only the tokens
-    in which the reply differs from one with an empty place count: not the tags around the answer. After the last reply there is no next
-    one; it keeps the number before it (IGPO judges it by the outcome). Turns must be linear.
+    The probability of the answer's tokens, in place of the next reply, as a geometric mean per token, at `temperature`.
+    Only the tokens in which the reply differs from one with an empty place count: not the tags around the answer. After
+    the last reply there is no next one; it keeps the number before it (IGPO judges it by the outcome). Turns must be
+    linear.
 
     Raises ConfigError when an answer has no tokens of its own.
     """
     answers = {group.group_id: encode_answer(family, renderer, group.task) for group in groups}
-    samples = [sample for group in groups for t in group.trajectories for sample in _to_samples(t, *answers[group.group_id])]
+    samples = [
+        sample for group in groups for t in group.trajectories for sample in _to_samples(t, *answers[group.group_id])
+    ]
     scores = iter(score_logprobs(model, samples, temperature, micro_batch_tokens=micro_batch_tokens))
 
     def mark(trajectory: Trajectory) -> Trajectory:
         before = [float(np.exp(next(scores).astype(np.float64).mean())) for _ in trajectory.turns]
         turns = [
-            replace(turn, signals=(*turn.signals, Signal(name=ANSWER_PROBABILITY, value=before[min(index + 1, len(before) - 1)])))
+            replace(
+                turn,
+                signals=(*turn.signals, Signal(name=ANSWER_PROBABILITY, value=before[min(index + 1, len(before) - 1)])),
+            )
             for index, turn in enumerate(trajectory.turns)
         ]
         if turns:
@@ -71,7 +90,8 @@ def add_answer_probabilities(
 
 
 def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[IntArray, slice]:
-    """Token ids of the reply that gives the right answer, and which of them are the answer's own. Raises ConfigError: there are none."""
+    """Token ids of the reply that gives the right answer, and which of them are the answer's own. Raises ConfigError:
+    there are none."""
     answer = family.gold_answer(task)
     full = renderer.encode_reply(family.answer_reply(answer))
     empty = renderer.encode_reply(family.answer_reply(""))
@@ -79,7 +99,9 @@ def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[
     start = next((i for i in range(shortest) if full[i] != empty[i]), shortest)
     tail = next((i for i in range(shortest - start) if full[-1 - i] != empty[-1 - i]), shortest - start)
     if start >= len(full) - tail:
-        raise ConfigError(f"the right answer {answer!r} of task {task.id} has no token of its own in the reply that gives it")
+        raise ConfigError(
+            f"the right answer {answer!r} of task {task.id} has no token of its own in the reply that gives it"
+        )
     return full, slice(start, len(full) - tail)
 
 

@@ -1,4 +1,5 @@
-"""Credit methods and policy losses of a recipe, by name or import path; every combination is checked before anything else is built."""
+"""Credit methods and policy losses of a recipe, by name or import path; every combination is checked before anything
+else is built."""
 
 from __future__ import annotations
 
@@ -43,23 +44,27 @@ def needs_fork(config: RunConfig) -> bool:
 
 
 def check_environment(config: RunConfig) -> None:
-    """Raise ConfigError when credit asks for what the environment cannot do, or for what several futures of one past do not have."""
+    """Raise ConfigError when credit asks for what the environment cannot do, or for what several futures of one past do
+    not have."""
     method = config.credit.method
     if needs_fork(config):
         environment = build_family(config).build_environment()
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(
                 f"credit.method={method!r} samples several futures from one state, and {type(environment).__name__} of "
-                f"environment.name={config.environment.name!r} cannot fork; give it `async def fork(self)`, or choose another method"
+                f"environment.name={config.environment.name!r} cannot fork; give it `async def fork(self)`, or "
+                "choose another method"
             )
         if method != "vine" and penalises_tokens(config):
             raise ConfigError(
-                f"credit.method={method!r} with loss.kl.place='reward': a turn above a fork has several futures, and so no one sum of "
+                f"credit.method={method!r} with loss.kl.place='reward': a turn above a fork has several futures, "
+                "and so no one sum of "
                 "penalties to come; use loss.kl.place='loss'"
             )
     if "answer_probability" in needs_of(method) and not isinstance(build_family(config), GoldAnswers):
         raise ConfigError(
-            f"credit.method={method!r} scores the right answer after every turn, and environment.name={config.environment.name!r} does "
+            f"credit.method={method!r} scores the right answer after every turn, and "
+            f"environment.name={config.environment.name!r} does "
             "not say which it is; give its family `gold_answer` and `answer_reply`, or choose another method"
         )
 
@@ -72,9 +77,8 @@ def needs_of(method: str) -> tuple[str, ...]:
 def build_credit_method(config: RunConfig) -> CheckedCredit:
     """The recipe's credit method, with checks around it.
 
-    A KL penalty in the reward goes to the method itself where it lays rewards out over tokens. Raises ConfigError when the name, an
-    option or an import path is wrong, or the method and the critic do not fit.
-    """
+    A KL penalty in the reward goes to the method itself where it lays rewards out over tokens. Raises ConfigError when
+    the name, an option or an import path is wrong, or the method and the critic do not fit."""
     section = config.credit
     options: dict[str, Any] = dict(section.options)
     if ":" in section.method:
@@ -97,10 +101,13 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
             credit = build_credit(section.method, options)
     needs_critic, critic = "values" in credit.method.needs, config.critic.kind
     if needs_critic and critic == "none":
-        raise ConfigError(f"credit.method={section.method!r} reads the values of a critic; set critic.kind to 'head' or 'separate'")
+        raise ConfigError(
+            f"credit.method={section.method!r} reads the values of a critic; set critic.kind to 'head' or 'separate'"
+        )
     if not needs_critic and critic != "none":
         raise ConfigError(
-            f"critic.kind={critic!r}, but credit.method={section.method!r} reads no values; use 'gae', 'turn_gae' or 'bilevel_gae', "
+            f"critic.kind={critic!r}, but credit.method={section.method!r} reads no values; use 'gae', 'turn_gae' "
+            "or 'bilevel_gae', "
             "or set critic.kind to 'none'"
         )
     return credit
@@ -117,7 +124,8 @@ def takes_token_penalty(method: str) -> bool:
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:
-    """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is wrong."""
+    """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is
+    wrong."""
     loss, correction = config.loss, config.loss.correction
     corrected, old_is_behavior = correction.mode != "none", not loss.recompute_old
     options: dict[str, Any] = dict(loss.options)
@@ -125,7 +133,10 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
         function: LossFunction = partial(import_function("loss.method", loss.method), **options)
         aggregation, batch_rule = "token_mean", False
         if corrected and old_is_behavior:
-            raise ConfigError("loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior is 1)")
+            raise ConfigError(
+                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior "
+                "is 1)"
+            )
     else:
         with boundary(ConfigError, "loss.method and loss.options"):
             function = build_loss(loss.method, options, corrected=corrected, old_is_behavior=old_is_behavior)
@@ -166,7 +177,8 @@ def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor,
 
 
 def import_function(key: str, path: str) -> Callable[..., Any]:
-    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something else."""
+    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something
+    else."""
     module_name, _, name = path.partition(":")
     with boundary(ConfigError, f"{key}={path!r} cannot be imported"):
         found = getattr(importlib.import_module(module_name), name)

@@ -1,8 +1,8 @@
-"""The parity gate: sampler and trainer score the same fresh tokens before training starts, and again every so many steps.
+"""The parity gate: sampler and trainer score the same fresh tokens before training starts, and again every so many
+steps.
 
-The tokens come from short real rollouts of the first training tasks, with seeds of their own, so a run with gates samples and trains
-exactly what it would without. They never train.
-"""
+The tokens come from short real rollouts of the first training tasks, with seeds of their own, so a run with gates
+samples and trains exactly what it would without. They never train."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ NUM_TASKS = 4
 
 
 def run_parity_gate(system: System, *, step: int) -> Parity:
-    """Measure, and refuse when sampler and trainer are further apart than their dtype explains. The trainer computes as its steps do.
+    """Measure, and refuse when sampler and trainer are further apart than their dtype explains. The trainer computes as
+    its steps do.
 
-    Raises TrainingError naming the measured difference, the bound and the cause found; or that no trajectory could be sampled at all.
-    """
+    Raises TrainingError naming the measured difference, the bound and the cause found; or that no trajectory could be
+    sampled at all."""
     config = system.config
     worker = system.worker("train")
     worker = replace(worker, sampling=replace(worker.sampling, seed=derive_seed(config.run.seed, "parity", step)))
@@ -51,15 +52,18 @@ def run_parity_gate(system: System, *, step: int) -> Parity:
     if not parity.within(bound):
         diagnosis = diagnose(replace(evidence, alternatives=_score_alternatives(system, samples)), bound)
         raise TrainingError(
-            f"parity gate before step {step + 1}: sampler and trainer score the same {parity.num_tokens} tokens {parity.mean:.3g} nats "
-            f"apart on average and {parity.max:.3g} at most; {config.model.dtype} explains {bound.mean:g} and {bound.max:g}. "
+            f"parity gate before step {step + 1}: sampler and trainer score the same {parity.num_tokens} tokens "
+            f"{parity.mean:.3g} nats "
+            f"apart on average and {parity.max:.3g} at most; {config.model.dtype} explains {bound.mean:g} and "
+            f"{bound.max:g}. "
             f"Cause found: {diagnosis.cause}: {diagnosis.text}"
         )
     return parity
 
 
 def _score_alternatives(system: System, samples: Sequence[Sample]) -> dict[Cause, Floats]:
-    """Scores under the random weights the warm-up started with: what an engine that never adopted anything samples from."""
+    """Scores under the random weights the warm-up started with: what an engine that never adopted anything samples
+    from."""
     config = system.config
     if config.model.path:
         return {}

@@ -1,4 +1,5 @@
-"""What every kind of training shares: the policy that learns, its optimizer and schedule, and what one step of learning gives."""
+"""What every kind of training shares: the policy that learns, its optimizer and schedule, and what one step of learning
+gives."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Learned:
 
     metrics: dict[str, Metric]
     advantages: Mapping[Key, Sequence[FloatArray | None]] | None
-    """Per turn of every trajectory that had credit, None for turns that never train; None where the algorithm computes none."""
+    """Per turn of every trajectory that had credit, None for turns that never train; None where the algorithm computes
+    none."""
 
 
 def get_packing(config: RunConfig) -> Packing:
@@ -39,7 +41,9 @@ class Learner(Protocol):
     companions: Mapping[str, Companion]
     """Models trained beside the policy, by the name of their checkpoint file."""
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
+    def learn(
+        self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account
+    ) -> Learned:
         """Change the policy by the groups of RL step `step`. Raises TrainingError with the weights as they were.
 
         `account` is called once, before the policy's first optimizer step, with the samples of all of them.
@@ -62,15 +66,23 @@ class TrainedPolicy:
         train = system.config.train
         self.config: RunConfig = system.config
         self.model: PreTrainedModel = system.model
-        self.optimizer = build_optimizer(system.model, lr=train.lr, betas=(train.beta1, train.beta2), weight_decay=train.weight_decay)
+        self.optimizer = build_optimizer(
+            system.model, lr=train.lr, betas=(train.beta1, train.beta2), weight_decay=train.weight_decay
+        )
         self.optimizer_steps = 0
 
     def next_lr(self) -> float:
         """The learning rate of the next optimizer step, which is counted as taken."""
         train, config = self.config.train, self.config
-        per_step = {"policy_gradient": config.loss.updates_per_step, "rejection": config.rejection.passes}.get(train.algorithm, 1)
+        per_step = {"policy_gradient": config.loss.updates_per_step, "rejection": config.rejection.passes}.get(
+            train.algorithm, 1
+        )
         lr = compute_lr(
-            self.optimizer_steps, base=train.lr, warmup_steps=train.warmup_steps, total_steps=train.steps * per_step, decay=train.decay
+            self.optimizer_steps,
+            base=train.lr,
+            warmup_steps=train.warmup_steps,
+            total_steps=train.steps * per_step,
+            decay=train.decay,
         )
         self.optimizer_steps += 1
         return lr

@@ -26,7 +26,15 @@ from turnwise.rollout.branches import take_trained, unfold_groups
 from turnwise.runs.accounting import Account, list_drops, list_truncated
 from turnwise.runs.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
 from turnwise.runs.build import load_placed, set_threads
-from turnwise.runs.credit import Key, TurnArrays, add_kl_penalty, compute_advantages, list_paths, pad_turns, to_credit_trajectories
+from turnwise.runs.credit import (
+    Key,
+    TurnArrays,
+    add_kl_penalty,
+    compute_advantages,
+    list_paths,
+    pad_turns,
+    to_credit_trajectories,
+)
 from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
 from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
 from turnwise.runs.squared_mass import score_squared_mass
@@ -42,7 +50,12 @@ from turnwise.training.critic import (
     score_values,
 )
 from turnwise.training.forward import score_logprobs
-from turnwise.training.implicit_reward import ImplicitReward, build_implicit_reward, run_implicit_reward_step, score_implicit_rewards
+from turnwise.training.implicit_reward import (
+    ImplicitReward,
+    build_implicit_reward,
+    run_implicit_reward_step,
+    score_implicit_rewards,
+)
 from turnwise.training.policy_step import run_policy_step
 from turnwise.training.state import Companion
 
@@ -63,7 +76,9 @@ class PolicyGradient:
         self.credit = build_credit_method(config)
         self.loss = build_policy_loss(config)
         self.critic = _build_critic(config, policy.model)
-        self.implicit = _build_implicit(config, policy.model) if "implicit_rewards" in self.credit.method.needs else None
+        self.implicit = (
+            _build_implicit(config, policy.model) if "implicit_rewards" in self.credit.method.needs else None
+        )
         beside = {"critic": self.critic, "implicit": self.implicit}
         self.companions: Mapping[str, Companion] = {name: model for name, model in beside.items() if model is not None}
         self.teacher = load_teacher(config, policy.model)
@@ -98,16 +113,23 @@ class PolicyGradient:
         if penalises_tokens(config) and takes_token_penalty(config.credit.method):
             self.credit = build_credit_method(config)
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
+    def learn(
+        self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account
+    ) -> Learned:
         """See `Learner.learn`."""
         config = self.config
         set_threads(config.train.num_threads)
         attempts: dict[Key, Trajectory] = {
-            (group.group_id, t.member): take_trained(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored)
+            (group.group_id, t.member): take_trained(t)
+            for group in groups
+            for t in group.trajectories
+            if isinstance(t.reward, Scored)
         }
         started = time.perf_counter()
         outcomes = [group.rewards() for group in unfold_groups(groups, estimates=True)]
-        metrics: dict[str, Metric] = {"credit/no_signal_groups": Mean.of(float(not has_signal(rewards)) for rewards in outcomes)}
+        metrics: dict[str, Metric] = {
+            "credit/no_signal_groups": Mean.of(float(not has_signal(rewards)) for rewards in outcomes)
+        }
         scores, finals = self._score(attempts, metrics)
         if scores:
             metrics["train/scoring_seconds"] = Sum(time.perf_counter() - started)
@@ -128,7 +150,9 @@ class PolicyGradient:
         if not config.loss.mask_observations:
             samples = unmask_observations(samples)
         if returns:
-            metrics["train/value_explained_variance"] = Mean(compute_explained_variance(columns["old_values"], columns["returns"]))
+            metrics["train/value_explained_variance"] = Mean(
+                compute_explained_variance(columns["old_values"], columns["returns"])
+            )
         # A batch in which limits ended everything leaves the policy as it is.
         num_updates = config.loss.updates_per_step
         updates = split_updates(len(samples), num_updates, config.run.seed, step) if samples or not truncated else []
@@ -149,11 +173,14 @@ class PolicyGradient:
         }
         return Learned(metrics=metrics, advantages=stored)
 
-    def _score(self, attempts: Attempts, metrics: dict[str, Metric]) -> tuple[dict[str, dict[Key, TurnArrays]], dict[Key, float]]:
-        """What the models say about sampled tokens before the step, per turn, where needed; and the value after the last token.
+    def _score(
+        self, attempts: Attempts, metrics: dict[str, Metric]
+    ) -> tuple[dict[str, dict[Key, TurnArrays]], dict[Key, float]]:
+        """What the models say about sampled tokens before the step, per turn, where needed; and the value after the
+        last token.
 
-        `values`, `old`, `reference`, `teacher`, and `implicit` of a reward model that has just learned from this batch (PRIME's order).
-        """
+        `values`, `old`, `reference`, `teacher`, and `implicit` of a reward model that has just learned from this batch
+        (PRIME's order)."""
         config = self.config
         owners = [(key, sample) for key, attempt in attempts.items() for sample in to_samples(attempt)]
         samples = [sample for _, sample in owners]
@@ -177,7 +204,9 @@ class PolicyGradient:
             outcomes = [attempts[key].reward.total for key, _ in owners]  # type: ignore[union-attr]
             learn = partial(run_implicit_reward_step, temperature=temperature, max_grad_norm=config.train.max_grad_norm)
             metrics |= learn(self.implicit, samples, outcomes, found["reference"], **packing)
-            found["implicit"] = score_implicit_rewards(self.implicit, samples, found["reference"], temperature=temperature, **packing)
+            found["implicit"] = score_implicit_rewards(
+                self.implicit, samples, found["reference"], temperature=temperature, **packing
+            )
         by_key: dict[str, dict[Key, TurnArrays]] = {}
         for name, arrays in found.items():
             grouped: dict[Key, list[Any]] = {key: [] for key in attempts}
@@ -211,7 +240,11 @@ class PolicyGradient:
             groups, shaping=config.credit.shaping, scores=fields, final_values=finals, greedy_rewards=greedy_rewards
         )
         advantages = compute_advantages(self.credit, groups, trajectories)
-        seen = {key: found for (key, path), found in zip(list_paths(groups), trajectories, strict=True) if path.kind == "first"}
+        seen = {
+            key: found
+            for (key, path), found in zip(list_paths(groups), trajectories, strict=True)
+            if path.kind == "first"
+        }
         returns: dict[Key, TurnArrays] = {}
         if self.critic is not None:
             options = {**self.credit.method.defaults, **config.credit.options}
@@ -221,19 +254,26 @@ class PolicyGradient:
         if penalises_tokens(config):
             metrics["train/kl_reference"] = _mean_gap(attempts, scores["reference"])
             if not takes_token_penalty(config.credit.method):
-                advantages = {key: add_kl_penalty(credit, seen[key], config.loss.kl.coefficient) for key, credit in advantages.items()}
+                advantages = {
+                    key: add_kl_penalty(credit, seen[key], config.loss.kl.coefficient)
+                    for key, credit in advantages.items()
+                }
         if self.teacher is not None and config.loss.teacher.replace_credit:
             advantages = {key: [np.zeros_like(array) for array in credit] for key, credit in advantages.items()}
         if "teacher" in scores:
             metrics["train/teacher_gap"] = _mean_gap(attempts, scores["teacher"])
-            advantages = {key: self._add_teacher(credit, attempts[key], scores["teacher"][key]) for key, credit in advantages.items()}
+            advantages = {
+                key: self._add_teacher(credit, attempts[key], scores["teacher"][key])
+                for key, credit in advantages.items()
+            }
         return advantages, returns
 
     def _add_teacher(self, credit: TurnArrays, attempt: Trajectory, teacher: TurnArrays) -> TurnArrays:
         coefficient = self.config.loss.teacher.coefficient
         with boundary(TrainingError, "loss.teacher"):
             return [
-                array + compute_distillation_advantages(training_logprobs(turn.completion), scored, coefficient=coefficient)
+                array
+                + compute_distillation_advantages(training_logprobs(turn.completion), scored, coefficient=coefficient)
                 for array, turn, scored in zip(credit, attempt.turns, teacher, strict=True)
             ]
 
@@ -259,16 +299,25 @@ class PolicyGradient:
         )
         if update:
             # Only the first update sees the weights that sampled; later gaps are learning, not mismatch.
-            metrics = {name: metric for name, metric in metrics.items() if not name.startswith(("train/logprob_", "train/effective_share"))}
+            metrics = {
+                name: metric
+                for name, metric in metrics.items()
+                if not name.startswith(("train/logprob_", "train/effective_share"))
+            }
         return metrics
 
-    def _update_critic(self, critic: Critic, samples: Sequence[Sample], columns: Mapping[str, Column]) -> dict[str, Metric]:
+    def _update_critic(
+        self, critic: Critic, samples: Sequence[Sample], columns: Mapping[str, Column]
+    ) -> dict[str, Metric]:
         known = compute_value_columns(columns.get("old_values", []), columns.get("returns", []))
-        return run_critic_step(critic, samples, known, max_grad_norm=self.config.train.max_grad_norm, **get_packing(self.config))
+        return run_critic_step(
+            critic, samples, known, max_grad_norm=self.config.train.max_grad_norm, **get_packing(self.config)
+        )
 
 
 def split_updates(count: int, updates: int, seed: int, step: int) -> list[list[int]]:
-    """`range(count)` in `updates` parts of nearly equal size, shuffled when there are several. Every index is in exactly one part."""
+    """`range(count)` in `updates` parts of nearly equal size, shuffled when there are several. Every index is in
+    exactly one part."""
     order = list(range(count))
     if updates == 1:
         return [order]
@@ -277,14 +326,16 @@ def split_updates(count: int, updates: int, seed: int, step: int) -> list[list[i
 
 
 def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel | None:
-    """The teacher of `loss.teacher`, frozen; None where there is none. Raises ConfigError when its vocabulary has another size."""
+    """The teacher of `loss.teacher`, frozen; None where there is none. Raises ConfigError when its vocabulary has
+    another size."""
     if not config.loss.teacher.path:
         return None
     teacher = load_placed(config, Path(config.loss.teacher.path))
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
     if sizes[0] != sizes[1]:
         raise ConfigError(
-            f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one of {sizes[0]}; "
+            f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one "
+            f"of {sizes[0]}; "
             "a teacher must share the student's tokenizer"
         )
     return teacher.requires_grad_(False)
@@ -308,7 +359,9 @@ def _build_critic(config: RunConfig, model: PreTrainedModel) -> Critic | None:
 def _build_implicit(config: RunConfig, model: PreTrainedModel) -> ImplicitReward:
     train, implicit = config.train, config.credit.implicit
     betas = (train.beta1, train.beta2)
-    return build_implicit_reward(model, lr=implicit.lr, beta=implicit.beta, betas=betas, weight_decay=train.weight_decay)
+    return build_implicit_reward(
+        model, lr=implicit.lr, beta=implicit.beta, betas=betas, weight_decay=train.weight_decay
+    )
 
 
 def _mean_gap(attempts: Attempts, scores: Mapping[Key, TurnArrays]) -> Mean:

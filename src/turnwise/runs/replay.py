@@ -1,8 +1,9 @@
-"""A stored trajectory against the things it was made with: its text against the renderer, its rewards and tools against the environment.
+"""A stored trajectory against the things it was made with: its text against the renderer, its rewards and tools against
+the environment.
 
-Compares and reports; what is stored stays as it is. A difference counts only where the second time can be trusted: a tool that answers
-two replays differently is not repeatable, and neither is a call slow enough that a deadline may have decided it.
-"""
+Compares and reports; what is stored stays as it is. A difference counts only where the second time can be trusted: a
+tool that answers two replays differently is not repeatable, and neither is a call slow enough that a deadline may have
+decided it."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ TOLERANCE = 1e-9
 class RecordScored(Protocol):
     """An environment whose `score` is a function of task, replies, stop reason and `tool_records` alone.
 
-    It says so by `scores_from_records = True`; its rewards can then be recomputed from the store without running a tool.
-    """
+    It says so by `scores_from_records = True`; its rewards can then be recomputed from the store without running a
+    tool."""
 
     scores_from_records: bool
     tool_records: list[ToolRecord]
@@ -59,13 +60,17 @@ def path_to(trajectory: Trajectory, index: int) -> list[int]:
 def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer) -> list[str]:
     """Problems between stored text and stored token ids; empty when all of this holds.
 
-    The prompt is what the renderer makes of the opening; the prompt of every later turn is its parent's prompt, the parent's completion
-    and what the renderer makes of the observations between; every reply parses to the stored message. Parents must precede their turns.
-    """
+    The prompt is what the renderer makes of the opening; the prompt of every later turn is its parent's prompt, the
+    parent's completion and what the renderer makes of the observations between; every reply parses to the stored
+    message. Parents must precede their turns."""
     problems = []
     for index, turn in enumerate(trajectory.turns):
         before = path_to(trajectory, index)[:-1]
-        history = [array for i in before for array in (trajectory.turns[i].context_ids, trajectory.turns[i].completion.token_ids)]
+        history = [
+            array
+            for i in before
+            for array in (trajectory.turns[i].context_ids, trajectory.turns[i].completion.token_ids)
+        ]
         try:
             if turn.parent is None:
                 expected = renderer.open(opening.messages, opening.tools)
@@ -79,8 +84,10 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
         if (at := _first_difference(expected, turn.context_ids)) is not None:
             source = "the task's prompt" if turn.parent is None else f"the observations after turn {turn.parent}"
             problems.append(
-                f"the context of turn {index} does not extend what came before: token {at} is {_token(turn.context_ids, at)}, "
-                f"{source} give {_token(expected, at)} ({len(turn.context_ids)} tokens stored, {len(expected)} rendered)"
+                f"the context of turn {index} does not extend what came before: token {at} is "
+                f"{_token(turn.context_ids, at)}, "
+                f"{source} give {_token(expected, at)} ({len(turn.context_ids)} tokens stored, {len(expected)} "
+                "rendered)"
             )
         full_prompt = to_ids(np.concatenate([*history, turn.context_ids]))
         if renderer.parse(full_prompt, turn.completion.token_ids) != turn.message:
@@ -98,11 +105,11 @@ async def replay_trajectory(
     run_tools: bool,
     timeout_s: float,
 ) -> Replayed:
-    """Open the environment again, compare prompts, and score: from the stored records, or after playing the stored replies again.
+    """Open the environment again, compare prompts, and score: from the stored records, or after playing the stored
+    replies again.
 
-    `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; a difference is looked at
-    twice. Whatever the environment raises is a reason for not checking, never an error of the audit.
-    """
+    `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; a difference
+    is looked at twice. Whatever the environment raises is a reason for not checking, never an error of the audit."""
     found = Replayed()
     linear = all(turn.parent == (index - 1 if index else None) for index, turn in enumerate(trajectory.turns))
     try:
@@ -146,7 +153,8 @@ async def _score_from_records(trajectory: Trajectory, environment: Environment, 
 
 
 async def _play(trajectory: Trajectory, environment: Environment, found: Replayed) -> dict[int, str]:
-    """Step every reply the environment saw, then score. Returns what was different, by turn; the reward only where nothing was."""
+    """Step every reply the environment saw, then score. Returns what was different, by turn; the reward only where
+    nothing was."""
     differences: dict[int, str] = {}
     for index, turn in enumerate(trajectory.turns):
         if turn.completion.finish_reason is FinishReason.LENGTH:
@@ -166,7 +174,12 @@ async def _play(trajectory: Trajectory, environment: Environment, found: Replaye
 
 
 async def _look_again(
-    trajectory: Trajectory, task: Task, family: EnvironmentFamily, seed: int, differences: dict[int, str], found: Replayed
+    trajectory: Trajectory,
+    task: Task,
+    family: EnvironmentFamily,
+    seed: int,
+    differences: dict[int, str],
+    found: Replayed,
 ) -> None:
     """A second replay: the same difference again is a breach, another one is a tool that cannot be repeated.
 
@@ -202,14 +215,22 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
 
 def _reward_problems(stored: Reward, again: Reward) -> list[str]:
     if isinstance(stored, Invalid) or isinstance(again, Invalid):
-        return [f"scoring again gives {again}, on record is {stored}"] if isinstance(stored, Invalid) != isinstance(again, Invalid) else []
+        return (
+            [f"scoring again gives {again}, on record is {stored}"]
+            if isinstance(stored, Invalid) != isinstance(again, Invalid)
+            else []
+        )
     names = {part.name for part in (*stored.parts, *again.parts)}
     problems = []
     if not math.isclose(stored.total, again.total, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
         problems.append(f"the stored reward is {stored.total:g}, scoring again gives {again.total:g}")
     for name in sorted(names):
         values = stored.part(name), again.part(name)
-        if values[0] is None or values[1] is None or not math.isclose(values[0], values[1], rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+        if (
+            values[0] is None
+            or values[1] is None
+            or not math.isclose(values[0], values[1], rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        ):
             problems.append(f"the stored part {name!r} of the reward is {values[0]}, scoring again gives {values[1]}")
     return problems
 

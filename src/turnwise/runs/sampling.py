@@ -1,4 +1,5 @@
-"""The groups of one RL step: rollouts, further ones where groups teach nothing, greedy attempts where credit asks for them."""
+"""The groups of one RL step: rollouts, further ones where groups teach nothing, greedy attempts where credit asks for
+them."""
 
 from __future__ import annotations
 
@@ -58,10 +59,11 @@ def read_greedy_rewards(greedy: Sequence[TrajectoryGroup]) -> dict[str, float]:
 
 
 def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bool) -> Sampled:
-    """Roll out `rollout.tasks_per_step` groups from training task `first_task` on, refilled by `rollout.dynamic_sampling`.
+    """Roll out `rollout.tasks_per_step` groups from training task `first_task` on, refilled by
+    `rollout.dynamic_sampling`.
 
-    Raises EnvironmentFault when too many trajectories are Invalid, ConfigError when the metric of dynamic sampling does not exist.
-    """
+    Raises EnvironmentFault when too many trajectories are Invalid, ConfigError when the metric of dynamic sampling does
+    not exist."""
     config = system.config
     dynamic_sampling, wanted = config.rollout.dynamic_sampling, config.rollout.tasks_per_step
     set_threads(config.engine.num_threads)
@@ -86,7 +88,9 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
                 is_informative(read_metric(group, dynamic_sampling.metric, "rollout.dynamic_sampling.metric"))
                 for group in unfold_groups(groups)
             ]
-            refill = plan_refill(informative, num_wanted=wanted, batch_size=wanted, max_batches=dynamic_sampling.max_batches)
+            refill = plan_refill(
+                informative, num_wanted=wanted, batch_size=wanted, max_batches=dynamic_sampling.max_batches
+            )
             if refill.state != "draw":
                 kept = [groups[i] for i in refill.kept]
                 surplus = {i for i, teaches in enumerate(informative) if teaches} - set(refill.kept)
@@ -94,7 +98,9 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
                 break
             seed = derive_seed(config.run.seed, "refill", step, len(groups))
             tasks = (
-                draw_by_value(groups, refill.num_prompts, dynamic_sampling.max_reward, seed) if dynamic_sampling.refill == "value" else []
+                draw_by_value(groups, refill.num_prompts, dynamic_sampling.max_reward, seed)
+                if dynamic_sampling.refill == "value"
+                else []
             )
             if not tasks:
                 tasks = draw_new(refill.num_prompts)
@@ -103,7 +109,9 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
     greedy: list[TrajectoryGroup] = []
     if with_greedy:
         arg_max = replace(worker, branching=None, on_retry=None, sampling=replace(worker.sampling, temperature=0.0))
-        greedy = asyncio.run(arg_max.run_groups([(f"{group.group_id}/greedy", group.task) for group in kept], group_size=1))
+        greedy = asyncio.run(
+            arg_max.run_groups([(f"{group.group_id}/greedy", group.task) for group in kept], group_size=1)
+        )
         worker.failure.check(greedy)
         # Without its greedy attempt a group has nothing to compare with.
         scored = read_greedy_rewards(greedy)
@@ -132,10 +140,13 @@ def _sort_retried(groups: Sequence[TrajectoryGroup], thrown_away: Sequence[Traje
 
 
 def _score_answers(system: System, groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """The groups with the probability of the right answer on every turn. Raises ConfigError where the family does not know it."""
+    """The groups with the probability of the right answer on every turn. Raises ConfigError where the family does not
+    know it."""
     config, family = system.config, system.family
     if not isinstance(family, GoldAnswers):
-        raise ConfigError(f"credit.method={config.credit.method!r} needs a family with gold_answer, {type(family).__name__} has none")
+        raise ConfigError(
+            f"credit.method={config.credit.method!r} needs a family with gold_answer, {type(family).__name__} has none"
+        )
     set_threads(config.train.num_threads)
     return add_answer_probabilities(
         groups,
@@ -166,7 +177,9 @@ def build_branching(system: System) -> Branching | None:
     )
 
 
-def _roll_out(worker: RolloutWorker, tasks: Sequence[Task], step: int, first: int, group_size: int) -> list[TrajectoryGroup]:
+def _roll_out(
+    worker: RolloutWorker, tasks: Sequence[Task], step: int, first: int, group_size: int
+) -> list[TrajectoryGroup]:
     named = [(f"step{step}/task{first + i}", task) for i, task in enumerate(tasks)]
     groups = asyncio.run(worker.run_groups(named, group_size=group_size))
     worker.failure.check(groups)
@@ -174,23 +187,26 @@ def _roll_out(worker: RolloutWorker, tasks: Sequence[Task], step: int, first: in
 
 
 def draw_by_value(groups: Sequence[TrajectoryGroup], count: int, max_reward: float, seed: int) -> list[Task]:
-    """`count` tasks of these groups, drawn by VSPO's task value over all their trajectories; none where every value is 0.
+    """`count` tasks of these groups, drawn by VSPO's task value over all their trajectories; none where every value is
+    0.
 
-    Deviation from VSPO: the tasks are sampled afresh, so their advantages need no decay. Raises ConfigError for a reward above
-    `max_reward`.
-    """
+    Deviation from VSPO: the tasks are sampled afresh, so their advantages need no decay. Raises ConfigError for a
+    reward above `max_reward`."""
     tasks: dict[str, Task] = {}
     rewards: dict[str, list[float | None]] = {}
     for group in groups:
         tasks[group.task.id] = group.task
         rewards.setdefault(group.task.id, []).extend(group.rewards())
     with boundary(ConfigError, "rollout.dynamic_sampling.max_reward"):
-        values: Mapping[str, float] = {name: compute_task_value(found, max_reward=max_reward) for name, found in rewards.items()}
+        values: Mapping[str, float] = {
+            name: compute_task_value(found, max_reward=max_reward) for name, found in rewards.items()
+        }
     return [tasks[name] for name in draw_refill(values, num_slots=count, seed=seed)]
 
 
 def compute_rollout_metrics(sampled: Sampled) -> dict[str, Metric]:
-    """What a rollout phase says, over all groups rolled out. Branches and attempts that were thrown away count in tokens only."""
+    """What a rollout phase says, over all groups rolled out. Branches and attempts that were thrown away count in
+    tokens only."""
     whole = [t for group in sampled.groups for t in group.trajectories]
     trajectories = [first_path(t) for t in whole]
     scored = [t for t in trajectories if isinstance(t.reward, Scored)]
@@ -207,7 +223,9 @@ def compute_rollout_metrics(sampled: Sampled) -> dict[str, Metric]:
         "rollout/tokens_per_s": Rate(num_sampled, sampled.seconds),
         "rollout/truncated": Mean.of(float(t.stop.is_truncated) for t in trajectories),
         "rollout/invalid": Mean.of(float(not isinstance(t.reward, Scored)) for t in trajectories),
-        "rollout/parse_errors": Mean.of(float(sum(len(turn.message.tool_errors) for turn in t.turns)) for t in trajectories),
+        "rollout/parse_errors": Mean.of(
+            float(sum(len(turn.message.tool_errors) for turn in t.turns)) for t in trajectories
+        ),
         "rollout/groups": Sum(len(sampled.groups)),
         "rollout/kept_groups": Sum(len(sampled.kept)),
         "rollout/seconds": Sum(sampled.seconds),

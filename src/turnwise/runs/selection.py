@@ -1,4 +1,5 @@
-"""Learning from the best of what was sampled: rejection sampling, and preference pairs of whole attempts or single steps."""
+"""Learning from the best of what was sampled: rejection sampling, and preference pairs of whole attempts or single
+steps."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from turnwise.training.state import Companion
 
 
 class RejectionSampling:
-    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST). Implements `Learner`."""
+    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST). Implements
+    `Learner`."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
         self.policy = policy
@@ -37,7 +39,9 @@ class RejectionSampling:
             first=rejection.first_threshold, last=rejection.last_threshold, num_steps=rejection.passes
         )
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
+    def learn(
+        self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account
+    ) -> Learned:
         """See `Learner.learn`: one supervised step per bar; a bar that nothing passes changes nothing."""
         config = self.policy.config
         set_threads(config.train.num_threads)
@@ -87,7 +91,9 @@ class PreferenceOptimization:
         self._get_reference = reference
         self._reference: PreTrainedModel | None = None
 
-    def learn(self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account) -> Learned:
+    def learn(
+        self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account
+    ) -> Learned:
         """See `Learner.learn`: one optimizer step on all pairs; a batch without a pair changes nothing."""
         config = self.policy.config
         set_threads(config.train.num_threads)
@@ -121,8 +127,12 @@ class PreferenceOptimization:
             policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
         ) -> PairOutput:
             if self.by_step:
-                return compute_step_dpo_loss(policy, reference, sequence, in_step, num_pairs=num_pairs, beta=preference.beta)
-            loss = partial(compute_dpo_loss, beta=preference.beta, kind=preference.kind, label_smoothing=preference.label_smoothing)
+                return compute_step_dpo_loss(
+                    policy, reference, sequence, in_step, num_pairs=num_pairs, beta=preference.beta
+                )
+            loss = partial(
+                compute_dpo_loss, beta=preference.beta, kind=preference.kind, label_smoothing=preference.label_smoothing
+            )
             return loss(policy, reference, sequence, num_pairs=num_pairs)
 
         return compute
@@ -143,7 +153,9 @@ class PreferenceOptimization:
             else:
                 pairs += [
                     SamplePair(chosen=to_side(attempts[pair.chosen]), rejected=to_side(attempts[pair.rejected]))
-                    for pair in mine_outcome_pairs(group.rewards(), min_margin=preference.min_margin, max_pairs=preference.max_pairs)
+                    for pair in mine_outcome_pairs(
+                        group.rewards(), min_margin=preference.min_margin, max_pairs=preference.max_pairs
+                    )
                 ]
         return [pair for pair in pairs if pair.chosen.samples and pair.rejected.samples]
 
@@ -158,9 +170,12 @@ class PreferenceOptimization:
 def to_side(trajectory: Trajectory, turn: int | None = None) -> PairSide:
     """A trajectory as one side of a pair; `turn` is the step that is judged, None judges all of it."""
     marks = [
-        np.full(len(t.completion.token_ids), turn is None or index == turn, dtype=np.float64) for index, t in enumerate(trajectory.turns)
+        np.full(len(t.completion.token_ids), turn is None or index == turn, dtype=np.float64)
+        for index, t in enumerate(trajectory.turns)
     ]
-    return PairSide(samples=tuple(to_samples(trajectory)), in_step=tuple(mark > 0 for mark in from_turns(trajectory, marks)))
+    return PairSide(
+        samples=tuple(to_samples(trajectory)), in_step=tuple(mark > 0 for mark in from_turns(trajectory, marks))
+    )
 
 
 def _share_without_signal(groups: Sequence[TrajectoryGroup]) -> Mean:

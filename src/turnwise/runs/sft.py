@@ -41,7 +41,8 @@ def demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[S
 
 
 def batches(samples: Sequence[Sample], size: int, count: int, seed: int) -> Iterator[list[Sample]]:
-    """`count` batches: one pass over the samples after another, each in its own order, a pass's last batch filled from the next."""
+    """`count` batches: one pass over the samples after another, each in its own order, a pass's last batch filled from
+    the next."""
     queue: list[Sample] = []
     epoch = 0
     for _ in range(count):
@@ -66,7 +67,13 @@ def run_warmup(system: System, report: Callable[[int, dict[str, Metric]], None])
             system.model,
             optimizer,
             batch,
-            lr=compute_lr(step, base=config.sft.lr, warmup_steps=config.sft.warmup_steps, total_steps=config.sft.steps, decay="cosine"),
+            lr=compute_lr(
+                step,
+                base=config.sft.lr,
+                warmup_steps=config.sft.warmup_steps,
+                total_steps=config.sft.steps,
+                decay="cosine",
+            ),
             max_grad_norm=config.train.max_grad_norm,
             **get_packing(config),
         )
@@ -82,4 +89,6 @@ def run_sft(config: RunConfig, *, display: bool) -> Path:
     """Only the warm-up, as a run of its own: trains, evaluates, leaves a checkpoint `train` can start from."""
     from turnwise.runs.train import run_train
 
-    return run_train(config.model_copy(update={"train": config.train.model_copy(update={"steps": 0})}), resume=None, display=display)
+    return run_train(
+        config.model_copy(update={"train": config.train.model_copy(update={"steps": 0})}), resume=None, display=display
+    )

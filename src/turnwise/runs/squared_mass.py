@@ -1,4 +1,5 @@
-"""How concentrated the policy's distribution is at sampled tokens: what the optimal token baseline reads. No gradient."""
+"""How concentrated the policy's distribution is at sampled tokens: what the optimal token baseline reads. No
+gradient."""
 
 from __future__ import annotations
 
@@ -16,11 +17,19 @@ from turnwise.training.forward import compute_distribution
 
 @torch.no_grad()
 def score_squared_mass(
-    model: PreTrainedModel, samples: Sequence[Sample], temperature: float, *, micro_batch_tokens: int, shared_prefix: bool = False
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    temperature: float,
+    *,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> list[NDArray[np.generic]]:
-    """Sum of squared probabilities over the vocabulary at every trained token, one float32 array `[K_i]` per sample, each in (0, 1]."""
+    """Sum of squared probabilities over the vocabulary at every trained token, one float32 array `[K_i]` per sample,
+    each in (0, 1]."""
     scores: dict[int, NDArray[np.generic]] = {}
-    for indices, batch in iterate_micro_batches(samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix):
+    for indices, batch in iterate_micro_batches(
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
         distribution, _ = compute_distribution(model, batch, temperature)
         mass = (2 * distribution).exp().sum(-1)[batch.row]
         counts = [int(samples[i].loss_mask.sum()) for i in indices]

@@ -18,4 +18,8 @@ def iterate_tasks(config: RunConfig, split: Split, count: int) -> Iterator[dict[
             task = family.task(split, index)
         except IndexError:
             return
-        yield {"id": task.id, "prompt": [{"role": m.role, "content": m.text} for m in task.prompt], "payload": dict(task.payload)}
+        yield {
+            "id": task.id,
+            "prompt": [{"role": m.role, "content": m.text} for m in task.prompt],
+            "payload": dict(task.payload),
+        }

@@ -1,4 +1,5 @@
-"""The whole path: warm-up, evaluation, RL steps, evaluation, report. Synchronous: rollout, credit, train, next version."""
+"""The whole path: warm-up, evaluation, RL steps, evaluation, report. Synchronous: rollout, credit, train, next
+version."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ from turnwise.training.state import Counters, load_training_state, save_training
 
 
 def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, device: str | None = None) -> Path:
-    """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device`; None: its own). Returns the run folder.
+    """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device`; None: its own). Returns
+    the run folder.
 
     On CPU a continued run writes the same metrics, bit for bit and timings apart, as one that was never stopped.
     Raises TurnwiseError for everything a user can mend; what was written before stays.
@@ -93,7 +95,9 @@ class Run:
         else:
             verify_checkpoint(checkpoint)
             self.learner = self._build_learner()
-            self.counters = load_training_state(checkpoint, self.system.model, self.policy.optimizer, self.learner.companions)
+            self.counters = load_training_state(
+                checkpoint, self.system.model, self.policy.optimizer, self.learner.companions
+            )
             self.policy.optimizer_steps = self.counters.optimizer_steps
             self.learner.load_state_dict(self.counters.credit)
             self.folder.truncate(after_step=self.counters.step)
@@ -147,10 +151,14 @@ class Run:
         if self.counters.step:
             start = self.folder.path / "checkpoints" / "step_000000"
             verify_checkpoint(start)
-            load_training_state(start, reference, build_optimizer(reference, lr=0.0, betas=(0.9, 0.999), weight_decay=0.0))
+            load_training_state(
+                start, reference, build_optimizer(reference, lr=0.0, betas=(0.9, 0.999), weight_decay=0.0)
+            )
         return reference.requires_grad_(False)
 
-    def _evaluate(self, label: str, step: int, control: str | None = None, changes: dict[str, Any] | None = None) -> None:
+    def _evaluate(
+        self, label: str, step: int, control: str | None = None, changes: dict[str, Any] | None = None
+    ) -> None:
         name = f"heldout_{step:06d}" + (f"_{control}" if control else "")
         # The metrics row is written last: where it stands, the evaluation is whole.
         done = any(row["phase"] == "evaluate" and row["step"] == step for row in self.folder.read_metrics())
@@ -160,7 +168,13 @@ class Run:
             return
         self.show.phase("evaluate")
         summary: Summary = evaluate_policy(
-            self.system, self.folder, name=name, label=label, step=step, num_tasks=self.config.evaluate.tasks, changes=changes
+            self.system,
+            self.folder,
+            name=name,
+            label=label,
+            step=step,
+            num_tasks=self.config.evaluate.tasks,
+            changes=changes,
         )
         row = summary.row("all")
         if control is None:
@@ -169,11 +183,13 @@ class Run:
         self.show.note(f"held-out success {label}: {row.success:.3f} [{row.low:.3f}, {row.high:.3f}] on {row.n} tasks")
 
     def _check_parity(self, step: int) -> None:
-        """Sampler and trainer score the same fresh tokens after step `step`; raises TrainingError when they are too far apart."""
+        """Sampler and trainer score the same fresh tokens after step `step`; raises TrainingError when they are too far
+        apart."""
         self.show.phase("rollout")
         parity = run_parity_gate(self.system, step=step)
         text = (
-            f"parity before step {step + 1}: {parity.num_tokens} tokens, mean {parity.mean:.2g}, largest {parity.max:.2g} nats, "
+            f"parity before step {step + 1}: {parity.num_tokens} tokens, mean {parity.mean:.2g}, largest "
+            f"{parity.max:.2g} nats, "
             f"k3 {parity.k3:.2g}, effective share {parity.effective_share:.6f}"
         )
         self.folder.append_event("parity", text)
@@ -231,11 +247,19 @@ class Run:
 
     def _needs_greedy(self) -> bool:
         """Whether credit compares with a greedy attempt."""
-        return self.config.train.algorithm == "policy_gradient" and "greedy_reward" in build_credit_method(self.config).method.needs
+        return (
+            self.config.train.algorithm == "policy_gradient"
+            and "greedy_reward" in build_credit_method(self.config).method.needs
+        )
 
     def _checkpoint(self) -> None:
         with checkpoint_writer(self.folder.path, self.counters.step) as temporary:
             save_training_state(
-                temporary, self.system.model, self.system.tokenizer, self.policy.optimizer, self.counters, self.learner.companions
+                temporary,
+                self.system.model,
+                self.system.tokenizer,
+                self.policy.optimizer,
+                self.counters,
+                self.learner.companions,
             )
         prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})

@@ -1,1 +1,2 @@
-"""The run folder: config, metrics, trajectories, evaluations, checkpoints; written atomically, read back without torch."""
+"""The run folder: config, metrics, trajectories, evaluations, checkpoints; written atomically, read back without
+torch."""

@@ -27,13 +27,15 @@ MANIFEST = "manifest.json"
 def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
     """A temporary folder to fill; on success it becomes `checkpoints/step_<step>` with a manifest, in one rename.
 
-    On any failure, Ctrl-C included, the temporary folder is removed and what was there before stays. An error of the disk or of
-    a library that writes becomes StoreError; Turnwise's own errors pass unchanged.
-    """
+    On any failure, Ctrl-C included, the temporary folder is removed and what was there before stays. An error of the
+    disk or of a library that writes becomes StoreError; Turnwise's own errors pass unchanged."""
     target = _path(run, step)
     temporary = _aside(target, "tmp")
     try:
-        with boundary(StoreError, f"cannot write checkpoint {target} (if the disk is full, free some, then continue with --resume)"):
+        with boundary(
+            StoreError,
+            f"cannot write checkpoint {target} (if the disk is full, free some, then continue with --resume)",
+        ):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             yield temporary
@@ -44,7 +46,8 @@ def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
 
 
 def verify_checkpoint(path: Path) -> None:
-    """Raise CheckpointError naming the first file of the manifest that is missing, truncated or changed, and the remedy."""
+    """Raise CheckpointError naming the first file of the manifest that is missing, truncated or changed, and the
+    remedy."""
     if not path.is_dir():
         steps = ", ".join(str(step) for step, _ in _checkpoints(path.parent.parent)) or "none"
         raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints of steps: {steps}")
@@ -53,24 +56,31 @@ def verify_checkpoint(path: Path) -> None:
         manifest = json.loads((path / MANIFEST).read_bytes())
         expectations = [(str(name), int(entry["size"]), str(entry["sha256"])) for name, entry in manifest.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise CheckpointError(f"checkpoint {path} has no readable {MANIFEST} ({type(cause).__name__}: {cause}); {remedy}") from cause
+        raise CheckpointError(
+            f"checkpoint {path} has no readable {MANIFEST} ({type(cause).__name__}: {cause}); {remedy}"
+        ) from cause
     for name, size, sha256 in expectations:
         file = path / name
         if not file.is_file():
             raise CheckpointError(f"checkpoint {path} lacks {name}; {remedy}")
         found = file.stat().st_size
         if found != size:
-            raise CheckpointError(f"checkpoint {path}: {name} has {found} bytes instead of {size} (truncated?); {remedy}")
+            raise CheckpointError(
+                f"checkpoint {path}: {name} has {found} bytes instead of {size} (truncated?); {remedy}"
+            )
         try:
             same = _sha256(file) == sha256
         except OSError as cause:
-            raise CheckpointError(f"checkpoint {path}: {name} cannot be read ({cause.strerror or cause}); {remedy}") from cause
+            raise CheckpointError(
+                f"checkpoint {path}: {name} cannot be read ({cause.strerror or cause}); {remedy}"
+            ) from cause
         if not same:
             raise CheckpointError(f"checkpoint {path}: {name} is not what was written (changed?); {remedy}")
 
 
 def latest_checkpoint(run: Path) -> Path | None:
-    """The checkpoint of the highest step, or None. Unfinished ones do not count; whether it is intact is `verify_checkpoint`'s."""
+    """The checkpoint of the highest step, or None. Unfinished ones do not count; whether it is intact is
+    `verify_checkpoint`'s."""
     found = _checkpoints(run)
     return found[-1][1] if found else None
 
@@ -94,7 +104,8 @@ def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
 
 
 def sweep(run: Path) -> None:
-    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside. Raises StoreError."""
+    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside. Raises
+    StoreError."""
     checkpoints = run / "checkpoints"
     for old in checkpoints.glob(".step_*.old"):
         target = checkpoints / old.name[1:].removesuffix(".old")
@@ -122,14 +133,18 @@ def _aside(target: Path, suffix: str) -> Path:
 
 def _checkpoints(run: Path) -> list[tuple[int, Path]]:
     """Step and path of every checkpoint, by step."""
-    paths = [path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)]
+    paths = [
+        path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)
+    ]
     return sorted((int(path.name.removeprefix("step_")), path) for path in paths)
 
 
 def _seal(folder: Path) -> None:
     """Write the manifest and wait until everything is on disk."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    manifest = {file.relative_to(folder).as_posix(): {"size": file.stat().st_size, "sha256": _sha256(file)} for file in files}
+    manifest = {
+        file.relative_to(folder).as_posix(): {"size": file.stat().st_size, "sha256": _sha256(file)} for file in files
+    }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for path in (*files, folder / MANIFEST, *(p for p in folder.rglob("*") if p.is_dir()), folder):
         sync(path)

@@ -1,8 +1,8 @@
-"""What a stored batch must satisfy by itself: spans, masks, turn order, tool records, group membership, and its ledger line.
+"""What a stored batch must satisfy by itself: spans, masks, turn order, tool records, group membership, and its ledger
+line.
 
-Pure functions from loaded data to breaches; an empty list is a proof of what the function's docstring states. They need no model,
-no tokenizer and no environment, so they hold for runs of any engine.
-"""
+Pure functions from loaded data to breaches; an empty list is a proof of what the function's docstring states. They need
+no model, no tokenizer and no environment, so they hold for runs of any engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from turnwise.store.trajectories import TurnAdvantages
 LEAVES_OPEN = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.TOOL_TIMEOUT, StopReason.ERROR)
 """Stop reasons that may leave an observation unanswered."""
 GRAMMAR_TOLERANCE = 0.05
-"""Nats by which rounding in half precision may turn the order of a log-probability with the grammar and without it around."""
+"""Nats by which rounding in half precision may turn the order of a log-probability with the grammar and without it
+around."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +30,19 @@ class Breach:
     """One thing that is not as it must be."""
 
     check: str
-    """Name of the check: "files", "masks", "turns", "groups", "ledger", "prompts", "logprobs", "rewards", "advantages", "tools"."""
+    """Name of the check: "files", "masks", "turns", "groups", "ledger", "prompts", "logprobs", "rewards", "advantages",
+    "tools"."""
     step: int
     trajectory: str
     """`group_id/member`; empty where the whole step is meant."""
     text: str
 
     def __str__(self) -> str:
-        return f"[{self.check}] step {self.step}" + (f", trajectory {self.trajectory}" if self.trajectory else "") + f": {self.text}"
+        return (
+            f"[{self.check}] step {self.step}"
+            + (f", trajectory {self.trajectory}" if self.trajectory else "")
+            + f": {self.text}"
+        )
 
 
 def name_of(trajectory: Trajectory) -> str:
@@ -45,13 +51,12 @@ def name_of(trajectory: Trajectory) -> str:
 
 
 def check_masks(step: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]) -> list[Breach]:
-    """Every token of the arrays belongs to exactly one turn, and the stored mask, turn numbers and zeros follow from that.
+    """Every token of the arrays belongs to exactly one turn, and the stored mask, turn numbers and zeros follow from
+    that.
 
-    The mask is True exactly on the completions (provenance: who wrote the token), context has log-probability and advantage 0 and
-    no weight version.
-    `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give them. Raises KeyError, TypeError or ValueError when a
-    row is not one.
-    """
+    The mask is True exactly on the completions (provenance: who wrote the token), context has log-probability and
+    advantage 0 and no weight version. `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give
+    them. Raises KeyError, TypeError or ValueError when a row is not one."""
     sizes = {name: len(array) for name, array in arrays.items()}
     if len(set(sizes.values())) != 1:
         return [Breach(check="files", step=step, trajectory="", text=f"token arrays have different lengths {sizes}")]
@@ -68,15 +73,27 @@ def check_masks(step: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[st
         for number, turn in enumerate(row["turns"]):
             (start, middle), (again, end) = turn["context"], turn["completion"]
             if (start, middle) != (at, again) or not start <= middle < end <= total:
-                text = f"turn {number} claims tokens {start}..{middle}..{end}, the turn before it ends at {at} of {total}"
-                return [Breach(check="files", step=step, trajectory=name, text=text + "; a turn or a trajectory is missing or moved")]
+                text = (
+                    f"turn {number} claims tokens {start}..{middle}..{end}, the turn before it ends at {at} of {total}"
+                )
+                return [
+                    Breach(
+                        check="files",
+                        step=step,
+                        trajectory=name,
+                        text=text + "; a turn or a trajectory is missing or moved",
+                    )
+                ]
             sampled[middle:end] = True
             turn_index[start:end] = number
             guided[middle:end] = turn.get("guided", False)
             whole[middle:end] = turn["version_first"] == turn["version_last"]
             at = end
     if at != total:
-        text = f"the trajectories cover {at} of {total} stored tokens; the file is cut off, or a turn or a trajectory is missing"
+        text = (
+            f"the trajectories cover {at} of {total} stored tokens; the file is cut off, or a turn or a "
+            "trajectory is missing"
+        )
         return [Breach(check="files", step=step, trajectory="", text=text)]
     found: list[Breach] = []
     facts = [
@@ -97,7 +114,10 @@ def check_masks(step: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[st
         for owner, first in zip(*np.unique(owners, return_index=True), strict=True):
             position = int(positions[first])
             kind = "sampled" if sampled[position] else "context"
-            text = f"{what.replace('_', ' ')} at stored token {position} is {arrays[what][position]}, which does not fit a {kind} token"
+            text = (
+                f"{what.replace('_', ' ')} at stored token {position} is {arrays[what][position]}, which does "
+                f"not fit a {kind} token"
+            )
             found.append(Breach(check="masks", step=step, trajectory=names[owner], text=text))
     return found
 
@@ -108,12 +128,16 @@ def has_order(trajectory: Trajectory) -> bool:
 
 
 def check_turns(step: int, trajectory: Trajectory) -> list[Breach]:
-    """The turns of one trajectory form a tree in order of time, every observation was answered, and the end fits the stop reason.
+    """The turns of one trajectory form a tree in order of time, every observation was answered, and the end fits the
+    stop reason.
 
-    A turn extends its parent (linear), or names an earlier one (a branch on record). Log-probabilities are finite and at most 0,
-    versions do not run backwards, and a tool record says what the model was shown and what it had asked for.
+    A turn extends its parent (linear), or names an earlier one (a branch on record). Log-probabilities are finite and
+    at most 0, versions do not run backwards, and a tool record says what the model was shown and what it had asked for.
     """
-    return [Breach(check="turns", step=step, trajectory=name_of(trajectory), text=text) for text in _turn_problems(trajectory)]
+    return [
+        Breach(check="turns", step=step, trajectory=name_of(trajectory), text=text)
+        for text in _turn_problems(trajectory)
+    ]
 
 
 def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
@@ -131,11 +155,17 @@ def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
         yield from _record_problems(index, turn)
         if index in continued:
             if not turn.observations:
-                yield f"turn {index} is followed by another although nothing was observed after it; a turn is missing or out of order"
+                yield (
+                    f"turn {index} is followed by another although nothing was observed after it; a turn is "
+                    "missing or out of order"
+                )
             if turn.completion.finish_reason is FinishReason.LENGTH:
                 yield f"turn {index} was cut off by a token limit and yet another follows it"
         elif turn.observations and stop not in LEAVES_OPEN:
-            yield f"what was observed after turn {index} is never answered, and the stop reason is {stop.value}; a turn is missing"
+            yield (
+                f"what was observed after turn {index} is never answered, and the stop reason is {stop.value}; a "
+                "turn is missing"
+            )
     if turns and stop is StopReason.MAX_TURN_TOKENS and turns[-1].completion.finish_reason is not FinishReason.LENGTH:
         yield "the stop reason is max_turn_tokens and the last reply was not cut off"
     if turns and stop is StopReason.DONE and turns[-1].completion.finish_reason is FinishReason.LENGTH:
@@ -149,15 +179,23 @@ def _completion_problems(index: int, turn: Turn) -> Iterator[str]:
         wrong = np.flatnonzero(~np.isfinite(logprobs) | (logprobs > 1e-6))
         if len(wrong):
             value = logprobs[wrong[0]]
-            yield f"log-probability of sampled token {wrong[0]} of turn {index} is {value}; it must be finite and at most 0"
+            yield (
+                f"log-probability of sampled token {wrong[0]} of turn {index} is {value}; it must be finite and "
+                "at most 0"
+            )
     above = np.flatnonzero((completion.logprobs if full is None else full) > completion.logprobs + GRAMMAR_TOLERANCE)
     if len(above):
-        yield f"sampled token {above[0]} of turn {index} is likelier without the grammar than with it, which only takes others away"
+        yield (
+            f"sampled token {above[0]} of turn {index} is likelier without the grammar than with it, which only "
+            "takes others away"
+        )
     first, last, versions = completion.version_first, completion.version_last, completion.versions
     if not 0 <= first <= last or (versions is not None and (np.diff(versions) < 0).any()):
         yield f"turn {index} was sampled by weight versions {first}..{last}, which run backwards"
     elif versions is not None and (versions[0], versions[-1]) != (first, last):
-        yield f"turn {index} was sampled by weight versions {first}..{last}, its tokens by {versions[0]}..{versions[-1]}"
+        yield (
+            f"turn {index} was sampled by weight versions {first}..{last}, its tokens by {versions[0]}..{versions[-1]}"
+        )
 
 
 def _record_problems(index: int, turn: Turn) -> Iterator[str]:
@@ -170,8 +208,11 @@ def _record_problems(index: int, turn: Turn) -> Iterator[str]:
             yield f"the record of tool call {record.call.id!r} of turn {index} is not a call of that reply"
 
 
-def check_groups(step: int, groups: Sequence[TrajectoryGroup], rows: Sequence[Mapping[str, Any]], *, group_size: int) -> list[Breach]:
-    """Every group has members 0 .. `group_size` - 1 once, all of one task under one name, and no name is used by two groups."""
+def check_groups(
+    step: int, groups: Sequence[TrajectoryGroup], rows: Sequence[Mapping[str, Any]], *, group_size: int
+) -> list[Breach]:
+    """Every group has members 0 .. `group_size` - 1 once, all of one task under one name, and no name is used by two
+    groups."""
     found: list[Breach] = []
 
     def breach(trajectory: str, text: str) -> None:
@@ -187,13 +228,18 @@ def check_groups(step: int, groups: Sequence[TrajectoryGroup], rows: Sequence[Ma
             breach("", f"group {group.group_id!r} has members {members}, expected 0 to {group_size - 1} once each")
         for trajectory in group.trajectories:
             if trajectory.group_id != group.group_id or trajectory.task_id != group.task.id:
-                own, other = f"{trajectory.group_id!r} of task {trajectory.task_id}", f"{group.group_id!r} of task {group.task.id}"
+                own, other = (
+                    f"{trajectory.group_id!r} of task {trajectory.task_id}",
+                    f"{group.group_id!r} of task {group.task.id}",
+                )
                 text = f"it belongs to group {own}, and is stored in {other}"
                 breach(name_of(trajectory), text)
     tasks: dict[str, Any] = {}
     for row in rows:
         if tasks.setdefault(row["group_id"], row["task"]) != row["task"]:
-            breach(f"{row['group_id']}/{row['member']}", "its stored task is not that of the other members of its group")
+            breach(
+                f"{row['group_id']}/{row['member']}", "its stored task is not that of the other members of its group"
+            )
     return found
 
 
@@ -204,13 +250,20 @@ def check_ledger(
     advantages: Mapping[tuple[str, int], TurnAdvantages],
     retried: Sequence[TrajectoryGroup] = (),
 ) -> list[Breach]:
-    """The stored trajectories are those of the ledger line, token by token: counts, digests of tokens and advantages, versions.
+    """The stored trajectories are those of the ledger line, token by token: counts, digests of tokens and advantages,
+    versions.
 
-    `advantages` as `store.trajectories.load_groups` gives them; empty where the step's algorithm has none. `retried` are the attempts that
-    were thrown away. A missing line is a breach.
-    """
+    `advantages` as `store.trajectories.load_groups` gives them; empty where the step's algorithm has none. `retried`
+    are the attempts that were thrown away. A missing line is a breach."""
     if ledger is None:
-        return [Breach(check="ledger", step=step, trajectory="", text="the step has no line in ledger.jsonl although it is finished")]
+        return [
+            Breach(
+                check="ledger",
+                step=step,
+                trajectory="",
+                text="the step has no line in ledger.jsonl although it is finished",
+            )
+        ]
     found: list[Breach] = []
     counted = [entry for entry in ledger.entries if DropReason.RETRIED not in entry.dropped]
     accounts = {(entry.group_id, entry.member): entry for entry in counted}
@@ -220,7 +273,9 @@ def check_ledger(
         found.append(Breach(check="ledger", step=step, trajectory=f"{key[0]}/{key[1]}", text=text))
 
     if len(accounts) != len(counted):
-        found.append(Breach(check="ledger", step=step, trajectory="", text="the ledger line accounts for a trajectory twice"))
+        found.append(
+            Breach(check="ledger", step=step, trajectory="", text="the ledger line accounts for a trajectory twice")
+        )
     for key in accounts.keys() - stored.keys():
         breach(key, "the ledger accounts for it, the store does not hold it")
     for key, trajectory in stored.items():
@@ -235,7 +290,11 @@ def check_ledger(
                 f"the ledger attempt {entry.attempt} with {entry.sampled}",
             )
         elif digest_tokens(trajectory) != entry.tokens_digest:
-            breach(key, "its stored token ids, log-probabilities, versions or turns are not those that were reconciled before training")
+            breach(
+                key,
+                "its stored token ids, log-probabilities, versions or turns are not those that were reconciled "
+                "before training",
+            )
         if entry.trained and advantages and digest_advantages(advantages.get(key)) != entry.advantages_digest:
             breach(key, "its stored advantages are not those that trained")
         if entry.trained and isinstance(trajectory.reward, Invalid):
@@ -244,19 +303,35 @@ def check_ledger(
             first, last = turn.completion.version_first, turn.completion.version_last
             if entry.trained and not ledger.version - ledger.max_staleness <= first <= last <= ledger.version:
                 versions = f"{ledger.version - ledger.max_staleness} to {ledger.version}"
-                breach(key, f"turn {number} was sampled by weight version {first}..{last}, the step trained on versions {versions}")
-    thrown = {(e.group_id, e.member, e.attempt): e.tokens_digest for e in ledger.entries if DropReason.RETRIED in e.dropped}
-    kept = {(t.group_id, t.member, t.attempt): digest_tokens(t) for g in retried for t in g.trajectories if t.num_sampled_tokens}
+                breach(
+                    key,
+                    f"turn {number} was sampled by weight version {first}..{last}, the step trained on versions "
+                    f"{versions}",
+                )
+    thrown = {
+        (e.group_id, e.member, e.attempt): e.tokens_digest for e in ledger.entries if DropReason.RETRIED in e.dropped
+    }
+    kept = {
+        (t.group_id, t.member, t.attempt): digest_tokens(t)
+        for g in retried
+        for t in g.trajectories
+        if t.num_sampled_tokens
+    }
     for group_id, member, attempt in sorted(thrown.keys() | kept.keys()):
         if thrown.get((group_id, member, attempt)) != kept.get((group_id, member, attempt)):
-            breach((group_id, member), f"attempt {attempt}, which was retried, is not in the store as it is in the ledger")
+            breach(
+                (group_id, member), f"attempt {attempt}, which was retried, is not in the store as it is in the ledger"
+            )
     return found
 
 
 def check_totals(ledger: StepLedger, metrics: Mapping[str, Any]) -> list[Breach]:
     """The step's published metrics say what its ledger line says. Metrics that were not recorded are not compared."""
     found = []
-    expected = {"rollout/sampled_tokens": ledger.sampled, "train/trained_tokens": ledger.trained + ledger.context_trained}
+    expected = {
+        "rollout/sampled_tokens": ledger.sampled,
+        "train/trained_tokens": ledger.trained + ledger.context_trained,
+    }
     for name, value in expected.items():
         published = metrics.get(name)
         if isinstance(published, (int, float)) and not math.isclose(published, value):

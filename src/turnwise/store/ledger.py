@@ -1,11 +1,12 @@
-"""The token ledger: what was sampled is trained once or dropped for a stated reason, proven before every optimizer step.
+"""The token ledger: what was sampled is trained once or dropped for a stated reason, proven before every optimizer
+step.
 
 For each step, per trajectory and in total:
 
     sampled = trained + dropped        dropped by reason: invalid, filtered group, too stale, truncated, over budget, ...
 
-`reconcile` walks every sample that is about to train back to the turn it was cut from and compares token ids, log-probabilities,
-mask and versions. What it proves is one line of `ledger.jsonl`, appended before the weights change:
+`reconcile` walks every sample that is about to train back to the turn it was cut from and compares token ids,
+log-probabilities, mask and versions. What it proves is one line of `ledger.jsonl`, appended before the weights change:
 
     {"step": 3, "version": 2, "sampled": 640, "trained": 600, "dropped": {"invalid": 40}, "trajectories": [...], ...}
 
@@ -158,7 +159,9 @@ def reconcile(
         for trajectory in group.trajectories:
             key = (trajectory.group_id, trajectory.member)
             if key in accounts or trajectory.group_id != group.group_id:
-                raise _breach(step, key, "two trajectories of this step have this name; group ids and members must be unique")
+                raise _breach(
+                    step, key, "two trajectories of this step have this name; group ids and members must be unique"
+                )
             accounts[key] = _Account(step, trajectory)
     context_trained = 0
     for sample in (sample for update in updates for sample in update):
@@ -190,7 +193,9 @@ def _list_retried(step: int, retried: Sequence[Trajectory], accounts: Mapping[Ke
         if key not in accounts:
             raise _breach(step, key, f"attempt {trajectory.attempt} was retried, and no attempt of this member is left")
         if name in entries or trajectory.attempt >= accounts[key].attempt:
-            raise _breach(step, key, f"attempt {trajectory.attempt} is accounted for twice, or is not before the one that counts")
+            raise _breach(
+                step, key, f"attempt {trajectory.attempt} is accounted for twice, or is not before the one that counts"
+            )
         if not (sampled := trajectory.num_sampled_tokens):
             continue
         entries[name] = Entry(
@@ -225,10 +230,13 @@ class _Account:
         if not 0 <= branch < len(self._branches):
             raise self._error(f"a sample trains branch {branch}, the trajectory has {len(self._branches)}")
         length = sum(
-            len(self._trajectory.turns[i].context_ids) + len(self._trajectory.turns[i].completion.token_ids) for i in self._branches[branch]
+            len(self._trajectory.turns[i].context_ids) + len(self._trajectory.turns[i].completion.token_ids)
+            for i in self._branches[branch]
         )
         if length != len(sample.token_ids):
-            raise self._error(f"a sample of branch {branch} has {len(sample.token_ids)} tokens, its turns have {length}")
+            raise self._error(
+                f"a sample of branch {branch} has {len(sample.token_ids)} tokens, its turns have {length}"
+            )
         at = context_trained = 0
         for index in self._branches[branch]:
             turn = self._trajectory.turns[index]
@@ -251,7 +259,9 @@ class _Account:
                 raise self._error(f"{drop.reason.value!r} drops turn {index}, the trajectory has {len(self._times)}")
             earlier = self._reasons.setdefault(index, drop.reason.value)
             if earlier != drop.reason.value:
-                raise self._error(f"turn {index} is dropped as {earlier!r} and as {drop.reason.value!r}; give one reason")
+                raise self._error(
+                    f"turn {index} is dropped as {earlier!r} and as {drop.reason.value!r}; give one reason"
+                )
 
     def close(self, max_times: int | None) -> Entry:
         """The account, balanced."""
@@ -265,13 +275,20 @@ class _Account:
                 raise self._error(f"turn {index} trains although the reward is Invalid; leave Invalid trajectories out")
             if max_times is not None and times.max(initial=0) > max_times:
                 token = int(times.argmax())
-                raise self._error(f"sampled token {token} of turn {index} trains {times[token]} times, at most {max_times} is allowed")
+                raise self._error(
+                    f"sampled token {token} of turn {index} trains {times[token]} times, at most {max_times} is allowed"
+                )
             reason = DropReason.INVALID.value if invalid else self._reasons.get(index)
             if once and reason is not None:
-                raise self._error(f"turn {index} is dropped as {reason!r} and yet {once} of its {len(times)} tokens train")
+                raise self._error(
+                    f"turn {index} is dropped as {reason!r} and yet {once} of its {len(times)} tokens train"
+                )
             if once < len(times):
                 if reason is None:
-                    raise self._error(f"{len(times) - once} of {len(times)} sampled tokens of turn {index} neither train nor are dropped")
+                    raise self._error(
+                        f"{len(times) - once} of {len(times)} sampled tokens of turn {index} neither train nor are "
+                        "dropped"
+                    )
                 dropped[reason] += len(times)
         trajectory = self._trajectory
         return Entry(
@@ -294,10 +311,17 @@ class _Account:
     def _check_context(self, index: int, sample: Sample, span: slice, observations_train: bool) -> int:
         """How many context tokens of this turn train; a breach unless they may."""
         trained = sample.loss_mask[span]
-        allowed = sample.context_mask[span] if observations_train and len(sample.context_mask) else np.zeros(len(trained), np.bool_)
+        allowed = (
+            sample.context_mask[span]
+            if observations_train and len(sample.context_mask)
+            else np.zeros(len(trained), np.bool_)
+        )
         wrong = np.flatnonzero(trained & ~allowed)
         if len(wrong):
-            raise self._error(f"context token {wrong[0]} of turn {index} trains; nobody sampled it (the loss mask is shifted or wrong)")
+            raise self._error(
+                f"context token {wrong[0]} of turn {index} trains; nobody sampled it (the loss mask is shifted or "
+                "wrong)"
+            )
         return int(trained.sum())
 
     def _check_version(self, index: int, version: int, max_staleness: int) -> None:
@@ -309,7 +333,8 @@ class _Account:
         if not version - max_staleness <= first <= last <= version:
             found = f"{first}..{last}"
             raise self._error(
-                f"turn {index} was sampled by weight version {found}, version {version} trains with max_staleness {max_staleness}; "
+                f"turn {index} was sampled by weight version {found}, version {version} trains with max_staleness "
+                f"{max_staleness}; "
                 "the engine did not adopt the new weights, or the batch is stale"
             )
 
@@ -317,14 +342,17 @@ class _Account:
         different = np.flatnonzero(expected != found)
         if len(different):
             at = int(different[0])
-            raise self._error(f"{what} {at} of turn {index} is {found[at]} in the sample, {expected[at]} was recorded at sampling")
+            raise self._error(
+                f"{what} {at} of turn {index} is {found[at]} in the sample, {expected[at]} was recorded at sampling"
+            )
 
     def _error(self, text: str) -> LedgerError:
         return _breach(self._step, self._key, text)
 
 
 def append_ledger(run: Path, ledger: StepLedger) -> None:
-    """Append one line to `run/ledger.jsonl` and wait for the disk; readable at once. Raises StoreError when the disk refuses."""
+    """Append one line to `run/ledger.jsonl` and wait for the disk; readable at once. Raises StoreError when the disk
+    refuses."""
     row: dict[str, Any] = {
         "step": ledger.step,
         "version": ledger.version,
@@ -335,7 +363,16 @@ def append_ledger(run: Path, ledger: StepLedger) -> None:
         "dropped": ledger.dropped,
         "context_trained": ledger.context_trained,
         "trajectories": [
-            [e.group_id, e.member, e.attempt, e.sampled, e.trained, dict(e.dropped), e.tokens_digest, e.advantages_digest]
+            [
+                e.group_id,
+                e.member,
+                e.attempt,
+                e.sampled,
+                e.trained,
+                dict(e.dropped),
+                e.tokens_digest,
+                e.advantages_digest,
+            ]
             for e in ledger.entries
         ],
     }
@@ -343,7 +380,8 @@ def append_ledger(run: Path, ledger: StepLedger) -> None:
 
 
 def load_ledgers(run: Path) -> dict[int, StepLedger]:
-    """Every step's account; empty where the run kept none. Raises StoreError naming file and step of a line that does not add up."""
+    """Every step's account; empty where the run kept none. Raises StoreError naming file and step of a line that does
+    not add up."""
     ledgers: dict[int, StepLedger] = {}
     for row in read_lines(run / LEDGER):
         step = row.get("step")
@@ -371,9 +409,17 @@ def load_ledgers(run: Path) -> dict[int, StepLedger]:
             )
             balanced = all(e.sampled == e.trained + sum(e.dropped.values()) for e in entries)
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
-            raise StoreError(f"{run / LEDGER}, step {step} is not a ledger line ({type(cause).__name__}: {cause})") from cause
-        if not balanced or (ledger.sampled, ledger.trained, ledger.dropped) != (row["sampled"], row["trained"], row["dropped"]):
-            raise StoreError(f"{run / LEDGER}, step {step}: the totals are not the sums of the trajectories; the line was changed")
+            raise StoreError(
+                f"{run / LEDGER}, step {step} is not a ledger line ({type(cause).__name__}: {cause})"
+            ) from cause
+        if not balanced or (ledger.sampled, ledger.trained, ledger.dropped) != (
+            row["sampled"],
+            row["trained"],
+            row["dropped"],
+        ):
+            raise StoreError(
+                f"{run / LEDGER}, step {step}: the totals are not the sums of the trajectories; the line was changed"
+            )
         if ledger.step in ledgers:
             raise StoreError(f"{run / LEDGER} accounts for step {step} twice; the file was changed")
         ledgers[ledger.step] = ledger
@@ -382,5 +428,7 @@ def load_ledgers(run: Path) -> dict[int, StepLedger]:
 
 def _breach(step: int, key: Key, text: str) -> LedgerError:
     group_id, member = key
-    message = f"token ledger, step {step}, trajectory {group_id}/{member}: {text}. The weights were not changed by this step"
+    message = (
+        f"token ledger, step {step}, trajectory {group_id}/{member}: {text}. The weights were not changed by this step"
+    )
     return LedgerError(message, group_id=group_id, member=member)

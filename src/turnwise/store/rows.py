@@ -1,4 +1,5 @@
-"""Trajectories as plain JSON data and back, token data left out: `trajectories` keeps those in arrays and adds the spans."""
+"""Trajectories as plain JSON data and back, token data left out: `trajectories` keeps those in arrays and adds the
+spans."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Trajectory:
-    """The inverse of `trajectory_to_json`, with the spans of each turn taken from the flat arrays `[T]` (see `trajectories`).
+    """The inverse of `trajectory_to_json`, with the spans of each turn taken from the flat arrays `[T]` (see
+    `trajectories`).
 
     Raises KeyError, TypeError or ValueError when the row is not one.
     """
@@ -86,7 +88,9 @@ def message_to_json(message: Message) -> dict[str, Any]:
         "content": [{"text": part.text} for part in message.content],
         "reasoning": message.reasoning,
         "tool_calls": [_call_to_json(call) for call in message.tool_calls],
-        "tool_errors": [{"kind": error.kind, "raw": error.raw, "message": error.message} for error in message.tool_errors],
+        "tool_errors": [
+            {"kind": error.kind, "raw": error.raw, "message": error.message} for error in message.tool_errors
+        ],
         "tool_call_id": message.tool_call_id,
         "name": message.name,
     }
@@ -142,7 +146,9 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         ),
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),
-        tool_records=tuple(ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]),
+        tool_records=tuple(
+            ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]
+        ),
         signals=tuple(Signal(**signal) for signal in row["signals"]),
         state=row.get("state"),
         engine_s=row["engine_s"],
@@ -167,7 +173,9 @@ def _record_to_json(record: ToolRecord) -> dict[str, Any]:
 def _reward_to_json(reward: Reward) -> dict[str, Any]:
     if isinstance(reward, Invalid):
         return {"invalid": {"reason": reward.reason, "retryable": reward.retryable}}
-    return {"scored": {"total": reward.total, "parts": [{"name": part.name, "value": part.value} for part in reward.parts]}}
+    return {
+        "scored": {"total": reward.total, "parts": [{"name": part.name, "value": part.value} for part in reward.parts]}
+    }
 
 
 def _reward_from_json(row: Mapping[str, Any]) -> Reward:

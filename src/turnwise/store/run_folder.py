@@ -46,7 +46,10 @@ class RunFolder:
 
         Raises StoreError when the folder holds anything already, or cannot be made.
         """
-        taken = f"{path} already holds a run or other files; continue it with --resume {path}, or change run.name or run.output"
+        taken = (
+            f"{path} already holds a run or other files; continue it with --resume {path}, or change run.name "
+            "or run.output"
+        )
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
@@ -63,7 +66,8 @@ class RunFolder:
         return folder
 
     def discard(self) -> None:
-        """Remove the folder of a run that was refused before anything happened. What else lies there stays, and the folder with it."""
+        """Remove the folder of a run that was refused before anything happened. What else lies there stays, and the
+        folder with it."""
         with contextlib.suppress(OSError):
             for name in (CONFIG, EVENTS):
                 (self.path / name).unlink(missing_ok=True)
@@ -73,7 +77,9 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """An existing run. Raises StoreError when the folder holds no run."""
         if not (path / CONFIG).is_file():
-            raise StoreError(f"{path} is not a run folder: it holds no {CONFIG}; name a folder that `turnwise train` made")
+            raise StoreError(
+                f"{path} is not a run folder: it holds no {CONFIG}; name a folder that `turnwise train` made"
+            )
         return cls(path)
 
     def write_json(self, name: str, value: Any) -> None:
@@ -90,7 +96,8 @@ class RunFolder:
         append_line(self.path / METRICS, row)
 
     def append_event(self, kind: str, text: str = "") -> None:
-        """Append one line to the log of the run: "created", "resumed", whatever `kind` names. Raises StoreError as above."""
+        """Append one line to the log of the run: "created", "resumed", whatever `kind` names. Raises StoreError as
+        above."""
         append_line(self.path / EVENTS, {"time": round(time.time(), 3), "kind": kind, "text": text})
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -101,12 +108,17 @@ class RunFolder:
         return list(read_lines(self.path / METRICS))
 
     def truncate(self, *, after_step: int) -> None:
-        """Forget metrics, ledger, trajectories and evaluations of RL steps after `after_step`, before they are run again.
+        """Forget metrics, ledger, trajectories and evaluations of RL steps after `after_step`, before they are run
+        again.
 
         The supervised warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is
         negative; -1 forgets everything but config, events and checkpoints. Raises StoreError.
         """
-        kept = [row for row in self.read_metrics() if after_step >= 0 and (row["phase"] == "sft" or row["step"] <= after_step)]
+        kept = [
+            row
+            for row in self.read_metrics()
+            if after_step >= 0 and (row["phase"] == "sft" or row["step"] <= after_step)
+        ]
         write_bytes_atomic(self.path / METRICS, b"".join(_line(row) for row in kept))
         if (self.path / LEDGER).exists():
             accounts = [row for row in read_lines(self.path / LEDGER) if row["step"] <= after_step]
@@ -124,7 +136,8 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` or leave it as it was; makes missing folders. Raises StoreError naming path, cause and remedy."""
+    """Replace `path` by `data` or leave it as it was; makes missing folders. Raises StoreError naming path, cause and
+    remedy."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +156,8 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
 
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
-    """Append `row` as one JSON line and wait for the disk. What a crash left of an unfinished last line is cut off first.
+    """Append `row` as one JSON line and wait for the disk. What a crash left of an unfinished last line is cut off
+    first.
 
     Raises StoreError when the disk refuses; nothing of the row stays then.
     """
@@ -175,7 +189,10 @@ def sync(path: Path) -> None:
 
 def disk_error(verb: str, path: Path, cause: OSError) -> StoreError:
     """The StoreError for an operation the disk refused."""
-    return StoreError(f"cannot {verb} {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with --resume")
+    return StoreError(
+        f"cannot {verb} {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with "
+        "--resume"
+    )
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
@@ -197,7 +214,8 @@ def _end_of_lines(path: Path, handle: int) -> int:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file, none where it does not exist; a last one without its line break was never finished and is left out.
+    """The whole lines of a file, none where it does not exist; a last one without its line break was never finished and
+    is left out.
 
     Raises StoreError naming file and line for what is not a JSON object.
     """

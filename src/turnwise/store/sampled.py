@@ -1,4 +1,5 @@
-"""What was sampled, as the ledger, training and the audit read it: log-probabilities that train, versions per token, digests.
+"""What was sampled, as the ledger, training and the audit read it: log-probabilities that train, versions per token,
+digests.
 
 Pure functions of completions and trajectories.
 """
@@ -14,7 +15,8 @@ from turnwise.core.types import Completion, FloatArray, IntArray, Trajectory, to
 
 
 def training_logprobs(completion: Completion) -> FloatArray:
-    """`[N]` log-probabilities under the policy that trains: those of the whole distribution where a grammar cut the sampler's."""
+    """`[N]` log-probabilities under the policy that trains: those of the whole distribution where a grammar cut the
+    sampler's."""
     return completion.logprobs if completion.full_logprobs is None else completion.full_logprobs
 
 
@@ -36,14 +38,18 @@ def spell_versions(completion: Completion) -> IntArray | None:
 
 
 def digest_tokens(trajectory: Trajectory) -> str:
-    """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of every turn.
+    """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of
+    every turn.
 
     Log-probabilities of the whole distribution count where there are any, and versions one by one where they differ.
     """
     digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.attempt}".encode())
     for turn in trajectory.turns:
         completion = turn.completion
-        sizes = f"{turn.parent} {len(turn.context_ids)} {len(completion.token_ids)} {completion.version_first} {completion.version_last}"
+        sizes = (
+            f"{turn.parent} {len(turn.context_ids)} {len(completion.token_ids)} {completion.version_first} "
+            f"{completion.version_last}"
+        )
         digest.update(sizes.encode())
         for array in (turn.context_ids, completion.token_ids, completion.logprobs):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -54,7 +60,8 @@ def digest_tokens(trajectory: Trajectory) -> str:
 
 
 def digest_advantages(advantages: Sequence[FloatArray | None] | None) -> str:
-    """16 hexadecimal digits of the advantages per turn, float32; None (the turn, or all of it, does not train) counts as such."""
+    """16 hexadecimal digits of the advantages per turn, float32; None (the turn, or all of it, does not train) counts
+    as such."""
     digest = hashlib.sha256()
     for values in advantages or ():
         digest.update(b"none" if values is None else np.ascontiguousarray(values, dtype=np.float32).tobytes())

@@ -1,7 +1,8 @@
-"""Every trajectory of a step or an evaluation, as two files: `NAME.npz` for token data, `NAME.jsonl` for everything else.
+"""Every trajectory of a step or an evaluation, as two files: `NAME.npz` for token data, `NAME.jsonl` for everything
+else.
 
-Each line of the JSONL is one trajectory and points into the flat arrays of the NPZ, all `[T]` over every token of the batch
-in order of trajectory, turn, context, completion:
+Each line of the JSONL is one trajectory and points into the flat arrays of the NPZ, all `[T]` over every token of the
+batch in order of trajectory, turn, context, completion:
 
     token_ids   int32
     loss_mask   bool      True on sampled tokens
@@ -11,10 +12,9 @@ in order of trajectory, turn, context, completion:
     versions    int32     weight version that sampled it; -1 on context, and where a completion has several and did not say which
     full_logprobs  float32   under the whole distribution, where a grammar cut the sampler's (`guided` in the JSONL); else 0
 
-Batches from before the last two existed lack them and are read all the same. The arrays are written first, so whoever sees the JSONL
-finds them. What is read back equals what was written, bit for bit; versions that are all the first's are not spelled out.
-Knows nothing about tokenizers: text is written where the caller hands in `decode`.
-"""
+Batches from before the last two existed lack them and are read all the same. The arrays are written first, so whoever
+sees the JSONL finds them. What is read back equals what was written, bit for bit; versions that are all the first's are
+not spelled out. Knows nothing about tokenizers: text is written where the caller hands in `decode`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def save_group_batch(
         folder: made when missing.
         name: of the batch, for example "step_000012" or "heldout_000060".
         groups: in order; every one with at least one trajectory.
-        advantages: per `(group_id, member)`, either one number for all sampled tokens or an array per turn (None: that turn has
+        advantages: per `(group_id, member)`, either one number for all sampled tokens or an array per turn (None: that
+        turn has
             no credit). A member that is absent has none; None where credit was not computed (evaluations).
         decode: adds the text of contexts and completions for readers without the tokenizer; None leaves it out.
         with_pieces: also the text of every single token, for coloured views; needs `decode`.
@@ -84,8 +85,12 @@ def save_group_batch(
             raise ValueError(f"group {group.group_id!r} has no trajectories; leave it out of the batch")
         task = task_to_json(group.task)
         for trajectory in group.trajectories:
-            credit = per_turn(None if advantages is None else advantages.get((group.group_id, trajectory.member)), trajectory.turns)
-            row: dict[str, Any] = {"group": index, "group_id": group.group_id, "task": task} | trajectory_to_json(trajectory)
+            credit = per_turn(
+                None if advantages is None else advantages.get((group.group_id, trajectory.member)), trajectory.turns
+            )
+            row: dict[str, Any] = {"group": index, "group_id": group.group_id, "task": task} | trajectory_to_json(
+                trajectory
+            )
             row["has_credit"] = None if credit is None else [values is not None for values in credit]
             for number, (turn, turn_row) in enumerate(zip(trajectory.turns, row["turns"], strict=True)):
                 arrays.add(turn, number, None if credit is None else credit[number], turn_row)
@@ -120,7 +125,8 @@ def load_arrays(folder: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def load_groups(folder: Path, name: str) -> tuple[list[TrajectoryGroup], dict[tuple[str, int], TurnAdvantages]]:
-    """What `save_group_batch` was given: the groups, and the advantages per turn of every `(group_id, member)` that had credit.
+    """What `save_group_batch` was given: the groups, and the advantages per turn of every `(group_id, member)` that had
+    credit.
 
     Raises StoreError when a file is missing or broken.
     """
@@ -192,7 +198,10 @@ class _TokenArrays:
 
     def to_npz(self) -> bytes:
         """The file's bytes."""
-        arrays = {key: np.concatenate([np.zeros(0, _TYPES[key]), *parts], dtype=_TYPES[key]) for key, parts in self._parts.items()}
+        arrays = {
+            key: np.concatenate([np.zeros(0, _TYPES[key]), *parts], dtype=_TYPES[key])
+            for key, parts in self._parts.items()
+        }
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         return buffer.getvalue()
@@ -210,4 +219,6 @@ def _add_text(turn: Turn, row: dict[str, Any], decode: Decode, pieces: dict[int,
 
 
 def _unreadable(path: Path, cause: Exception) -> StoreError:
-    return StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); it is missing or damaged, run that step again")
+    return StoreError(
+        f"{path} cannot be read ({type(cause).__name__}: {cause}); it is missing or damaged, run that step again"
+    )

@@ -1,9 +1,8 @@
 """Tools that run the model's code in a sandbox: `python`, `run_program`, `bash`, `read_file`, `write_file`.
 
-One `SandboxTools` belongs to one episode and holds its live sessions. What the model's code does wrong comes back as text for
-the model to read; `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid. It knows nothing
-about which sandbox it is, or about messages.
-"""
+One `SandboxTools` belongs to one episode and holds its live sessions. What the model's code does wrong comes back as
+text for the model to read; `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid.
+It knows nothing about which sandbox it is, or about messages."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from turnwise.core.errors import ConfigError, SandboxError, ToolFailure
-from turnwise.sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Sandbox, Session
+from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Sandbox, Session
 
 Language = Literal["python", "bash"]
 
@@ -28,8 +27,8 @@ _LIMIT_TEXTS: dict[Limit, str] = {
 class SandboxTools:
     """The tools of one episode. Give `functions` to a `ToolEnvironment` in `setup`, and call `close` in `teardown`.
 
-    A call takes up to `limits.wall_s` and its wait for a free place: `tool_timeout_s` of the environment must be larger.
-    """
+    A call takes up to `limits.wall_s` and its wait for a free place: `tool_timeout_s` of the environment must be
+    larger."""
 
     def __init__(
         self,
@@ -42,9 +41,10 @@ class SandboxTools:
         files_in: Language = "python",
         max_chars: int = 3000,
     ) -> None:
-        """`seed`: everything random in the episode's code. `files_in`: whose folder `read_file` and `write_file` use; the
-        two live sessions share nothing. `max_chars`: how much of an execution's output the model sees; beginning and end are
-        kept, because a traceback says at its end what went wrong. Keep it below the environment's `max_observation_chars`.
+        """`seed`: everything random in the episode's code. `files_in`: whose folder `read_file` and `write_file` use;
+        the two live sessions share nothing. `max_chars`: how much of an execution's output the model sees; beginning
+        and end are kept, because a traceback says at its end what went wrong. Keep it below the environment's
+        `max_observation_chars`.
 
         Nothing is started before the first call.
         """
@@ -64,7 +64,9 @@ class SandboxTools:
 
     def functions(self, names: Sequence[str] = ("python",)) -> list[Callable[..., object]]:
         """The tool functions by name. Raises ConfigError for an unknown one, naming the known."""
-        known = {tool.__name__: tool for tool in (self.python, self.run_program, self.bash, self.read_file, self.write_file)}
+        known = {
+            tool.__name__: tool for tool in (self.python, self.run_program, self.bash, self.read_file, self.write_file)
+        }
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ConfigError(f"there is no sandbox tool {unknown[0]!r}; choose from {', '.join(known)}")
@@ -113,7 +115,9 @@ class SandboxTools:
             content = await session.read_file(path)
         except SandboxError:
             await session.run("")  # raises where the session is over, which is not the model's doing
-            raise ToolFailure(f"cannot read {path!r}: it is missing, too large, no plain file, or not below the working folder") from None
+            raise ToolFailure(
+                f"cannot read {path!r}: it is missing, too large, no plain file, or not below the working folder"
+            ) from None
         return clip_middle(content.decode("utf-8", "replace"), self._max_chars)
 
     async def write_file(self, path: str, content: str) -> str:
@@ -129,7 +133,9 @@ class SandboxTools:
             await session.write_file(path, data)
         except SandboxError:
             await session.run("")  # as above
-            raise ToolFailure(f"cannot write {path!r}: there is no room for it, or it is not below the working folder") from None
+            raise ToolFailure(
+                f"cannot write {path!r}: there is no room for it, or it is not below the working folder"
+            ) from None
         return f"wrote {len(data)} bytes to {path}"
 
     async def close(self) -> None:
@@ -157,11 +163,18 @@ class SandboxTools:
             del self._sessions[language]
             await session.close()
         thing = "variables" if language == "python" else "the shell and its variables"
-        return self._describe(execution, kept=f"it was interrupted; {thing} are kept", lost=f"{thing} and all files are gone")
+        return self._describe(
+            execution, kept=f"it was interrupted; {thing} are kept", lost=f"{thing} and all files are gone"
+        )
 
     def _describe(self, execution: Execution, *, kept: str, lost: str) -> str:
-        """What the model reads. `kept`: what to say of a timeout that left the session alive, `lost`: of any end that did not."""
-        shown = [execution.stdout.decode("utf-8", "replace"), execution.stderr.decode("utf-8", "replace"), execution.value or ""]
+        """What the model reads. `kept`: what to say of a timeout that left the session alive, `lost`: of any end that
+        did not."""
+        shown = [
+            execution.stdout.decode("utf-8", "replace"),
+            execution.stderr.decode("utf-8", "replace"),
+            execution.value or "",
+        ]
         if execution.error is not None and execution.error not in shown[1]:
             shown.append(execution.error)
         notes = []

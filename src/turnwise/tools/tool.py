@@ -1,4 +1,5 @@
-"""A typed Python function becomes a tool: its schema from the signature and docstring, its calls checked, timed and clipped.
+"""A typed Python function becomes a tool: its schema from the signature and docstring, its calls checked, timed and
+clipped.
 
 Knows nothing about episodes or messages; `environments.tool_environment` does.
 """
@@ -57,13 +58,17 @@ def _read_spec(function: Callable[..., object]) -> ToolSpec:
     from transformers.utils import get_json_schema
 
     name = getattr(function, "__name__", repr(function))
-    with boundary(ConfigError, f"tool {name!r} needs type hints and a Google-style docstring with an 'Args:' entry for every parameter"):
+    with boundary(
+        ConfigError,
+        f"tool {name!r} needs type hints and a Google-style docstring with an 'Args:' entry for every parameter",
+    ):
         schema = get_json_schema(_unbound(function) if inspect.ismethod(function) else function)["function"]
     return ToolSpec(name=schema["name"], description=schema["description"], parameters=schema["parameters"])
 
 
 def _unbound(method: Callable[..., object]) -> Callable[..., object]:
-    """A function that looks like the bound method does to its callers: `self` is gone from signature and annotations."""
+    """A function that looks like the bound method does to its callers: `self` is gone from signature and
+    annotations."""
 
     def bare(*_: object) -> None: ...
 
@@ -87,7 +92,9 @@ async def run_tool(tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: i
     error: str | None = None
     try:
         arguments = _read_arguments(tool.spec, call.arguments)
-        with boundary(EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"):
+        with boundary(
+            EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"
+        ):
             text = await _run(tool, arguments, timeout_s)
     except ToolFailure as failure:
         text = error = f"error: {failure}"
@@ -112,7 +119,8 @@ async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float) -> str:
         if not deadline.expired():
             raise  # the tool's own
         raise ToolTimeout(
-            f"tool {tool.spec.name!r} ran past {timeout_s:g} s with arguments {repr(arguments)[:200]}; make it faster or raise "
+            f"tool {tool.spec.name!r} ran past {timeout_s:g} s with arguments {repr(arguments)[:200]}; make it "
+            "faster or raise "
             "environment.tool_timeout_s"
         ) from None
 
@@ -168,7 +176,9 @@ def _mismatch(value: object, schema: Mapping[str, Any], where: str) -> str:
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     allowed = tuple(kind for name in kinds for kind in _JSON_TYPES.get(name, (object,)))
-    if allowed and (not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed and object not in allowed)):
+    if allowed and (
+        not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed and object not in allowed)
+    ):
         return f"{where} must be of type {' or '.join(kinds)}, not {_name_type(value)}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{where} must be one of {json.dumps(schema['enum'], ensure_ascii=False)}"

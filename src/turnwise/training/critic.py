@@ -1,7 +1,7 @@
 """The critic: values of states at sampled tokens, and what it learns from. A head on the policy, or a model of its own.
 
-The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation tokens have none.
-"""
+The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation
+tokens have none."""
 
 from __future__ import annotations
 
@@ -94,17 +94,20 @@ def score_values(
     ):
         everywhere = critic.head(compute_hidden(critic, batch))[:, 0].float()
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
-        values |= {i: part.numpy() for i, part in zip(indices, everywhere[batch.predict_at[batch.row]].cpu().split(counts), strict=True)}
+        values |= {
+            i: part.numpy()
+            for i, part in zip(indices, everywhere[batch.predict_at[batch.row]].cpu().split(counts), strict=True)
+        }
         finals |= dict(zip(indices, everywhere[batch.ends].tolist(), strict=True))
     return [values[i] for i in range(len(samples))], [finals[i] for i in range(len(samples))]
 
 
 def compute_returns(method: str, options: Mapping[str, Any], trajectory: CreditTrajectory) -> list[NDArray[np.float64]]:
-    """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any whitening.
+    """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any
+    whitening.
 
-    `method` is "gae", "turn_gae" (a target at the first token of each turn only, NaN elsewhere) or "bilevel_gae"; `options` are all of
-    its options. Raises ValueError for another method or where the method does.
-    """
+    `method` is "gae", "turn_gae" (a target at the first token of each turn only, NaN elsewhere) or "bilevel_gae";
+    `options` are all of its options. Raises ValueError for another method or where the method does."""
     discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}
     lengths = [turn.num_tokens for turn in trajectory.turns]
     if method == "turn_gae":
@@ -112,14 +115,17 @@ def compute_returns(method: str, options: Mapping[str, Any], trajectory: CreditT
         sampled = iter(per_turn.tolist())
         return [np.array([next(sampled), *[np.nan] * (length - 1)]) if length else np.zeros(0) for length in lengths]
     if method not in ("gae", "bilevel_gae"):
-        raise ValueError(f"credit method {method!r} says nothing of a critic's targets; use gae, turn_gae or bilevel_gae")
+        raise ValueError(
+            f"credit method {method!r} says nothing of a critic's targets; use gae, turn_gae or bilevel_gae"
+        )
     compute = compute_trajectory_gae if method == "gae" else compute_bilevel_gae
     _, joined = compute(trajectory, **discounts)
     return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []
 
 
 def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Column]:
-    """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a return."""
+    """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a
+    return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
     count = max(1, sum(int(mask.sum()) for mask in trained))
     return {
@@ -129,11 +135,16 @@ def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Colu
     }
 
 
-def compute_micro_batch_value_loss(values: torch.Tensor, batch: MicroBatch, clip: float | None) -> tuple[torch.Tensor, dict[str, float]]:
+def compute_micro_batch_value_loss(
+    values: torch.Tensor, batch: MicroBatch, clip: float | None
+) -> tuple[torch.Tensor, dict[str, float]]:
     """The micro-batch's share of the value loss of `values [K]`, and sums for the metrics."""
     columns = batch.columns
     losses, clipped = compute_value_loss(
-        values if values.dtype == torch.float64 else values.float(), columns["old_values"], columns["returns"], clip=clip
+        values if values.dtype == torch.float64 else values.float(),
+        columns["old_values"],
+        columns["returns"],
+        clip=clip,
     )
     loss = (columns["value_weights"] * losses).sum()
     return loss, {
@@ -143,11 +154,15 @@ def compute_micro_batch_value_loss(values: torch.Tensor, batch: MicroBatch, clip
 
 
 def compute_explained_variance(old_values: Column, returns: Column) -> float:
-    """`1 - var(returns - values) / var(returns)` over tokens with a return: 1 is a perfect critic, 0 one that knows nothing.
+    """`1 - var(returns - values) / var(returns)` over tokens with a return: 1 is a perfect critic, 0 one that knows
+    nothing.
 
     Where the returns do not vary it is 0.
     """
-    targets, values = np.concatenate(list(returns)).astype(np.float64), np.concatenate(list(old_values)).astype(np.float64)
+    targets, values = (
+        np.concatenate(list(returns)).astype(np.float64),
+        np.concatenate(list(old_values)).astype(np.float64),
+    )
     known = np.isfinite(targets)
     spread = float(targets[known].var()) if known.any() else 0.0
     return 1.0 - float((targets[known] - values[known]).var()) / spread if spread > 0 else 0.0
@@ -175,7 +190,9 @@ def run_critic_step(
         loss, sums = compute_micro_batch_value_loss(values, batch, critic.clip)
         if not bool(torch.isfinite(loss)):
             critic.optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(f"the value loss is {float(loss.detach())}; the critic was not changed. Lower critic.lr")
+            raise TrainingError(
+                f"the value loss is {float(loss.detach())}; the critic was not changed. Lower critic.lr"
+            )
         loss.backward()
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount

@@ -1,4 +1,5 @@
-"""Forward passes over packed micro-batches: distributions and log-probabilities of trained tokens, with and without gradient."""
+"""Forward passes over packed micro-batches: distributions and log-probabilities of trained tokens, with and without
+gradient."""
 
 from __future__ import annotations
 
@@ -19,10 +20,9 @@ def compute_distribution(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probabilities of all tokens `[R, V]` at `temperature`, and the last hidden state `[R, H]` where asked for.
 
-    `temperature` must be the one the tokens were sampled with, or ratios are wrong from the first step. Output rows that predict no
-    trained token are never computed, and those that predict several only once; `batch.row` says whose they are. In float32, or float64
-    where the model is.
-    """
+    `temperature` must be the one the tokens were sampled with, or ratios are wrong from the first step. Output rows
+    that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
+    they are. In float32, or float64 where the model is."""
     output = model(
         input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],
@@ -37,7 +37,9 @@ def compute_distribution(
     return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden
 
 
-def select_logprobs(distribution: torch.Tensor, batch: MicroBatch, *, entropy_gradient: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def select_logprobs(
+    distribution: torch.Tensor, batch: MicroBatch, *, entropy_gradient: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """`logprobs [K]` and `entropy [K]` of the trained tokens, from a distribution `[R, V]`.
 
     The entropy carries a gradient only when asked to.
@@ -50,18 +52,26 @@ def select_logprobs(distribution: torch.Tensor, batch: MicroBatch, *, entropy_gr
 def compute_logprobs(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`logprobs [K]` of the targets under the policy at `temperature`, and `entropy [K]`; see `compute_distribution`."""
+    """`logprobs [K]` of the targets under the policy at `temperature`, and `entropy [K]`; see
+    `compute_distribution`."""
     distribution, _ = compute_distribution(model, batch, temperature)
     return select_logprobs(distribution, batch, entropy_gradient=entropy_gradient)
 
 
 @torch.no_grad()
 def score_logprobs(
-    model: PreTrainedModel, samples: Sequence[Sample], temperature: float, *, micro_batch_tokens: int, shared_prefix: bool = False
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    temperature: float,
+    *,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
 ) -> list[NDArray[np.generic]]:
     """Log-probability of every trained token under `model`, one float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
-    for indices, batch in iterate_micro_batches(samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix):
+    for indices, batch in iterate_micro_batches(
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
         logprobs, _ = compute_logprobs(model, batch, temperature)
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
         scores |= {i: part.numpy() for i, part in zip(indices, logprobs.float().cpu().split(counts), strict=True)}

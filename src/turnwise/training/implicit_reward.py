@@ -1,7 +1,7 @@
 """An implicit process reward model, learned from outcomes alone (PRIME, arXiv 2502.01456).
 
-Its reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by cross-entropy.
-"""
+Its reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by
+cross-entropy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def build_implicit_reward(
 ) -> ImplicitReward:
     """A reward model that starts as a copy of `policy` as it is now."""
     own = copy.deepcopy(policy)
-    return ImplicitReward(own=own, optimizer=build_optimizer(own, lr=lr, betas=betas, weight_decay=weight_decay), lr=lr, beta=beta)
+    return ImplicitReward(
+        own=own, optimizer=build_optimizer(own, lr=lr, betas=betas, weight_decay=weight_decay), lr=lr, beta=beta
+    )
 
 
 def score_implicit_rewards(
@@ -53,7 +55,9 @@ def score_implicit_rewards(
     shared_prefix: bool = False,
 ) -> list[NDArray[np.generic]]:
     """Rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` in the same shape."""
-    scores = score_logprobs(model.own, samples, temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix)
+    scores = score_logprobs(
+        model.own, samples, temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    )
     return [
         compute_implicit_rewards(np.asarray(own, np.float64), np.asarray(reference, np.float64), beta=model.beta)
         for own, reference in zip(scores, reference_logprobs, strict=True)
@@ -73,14 +77,14 @@ def run_implicit_reward_step(
 ) -> dict[str, Metric]:
     """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
 
-    A branch counts as an attempt of its own. Raises TrainingError, with the weights unchanged, when there is no sample, an outcome lies
-    outside [0, 1], or the loss is not finite.
-    """
+    A branch counts as an attempt of its own. Raises TrainingError, with the weights unchanged, when there is no sample,
+    an outcome lies outside [0, 1], or the loss is not finite."""
     if not samples:
         raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
     if not all(0 <= outcome <= 1 for outcome in outcomes):
         raise TrainingError(
-            f"rewards from {min(outcomes)} to {max(outcomes)} are no chances of success; an implicit reward model needs outcomes in [0, 1]"
+            f"rewards from {min(outcomes)} to {max(outcomes)} are no chances of success; an implicit reward model "
+            "needs outcomes in [0, 1]"
         )
     total, correct = 0.0, 0.0
     device = model.own.device
@@ -97,7 +101,9 @@ def run_implicit_reward_step(
         loss = losses.sum() / len(samples)
         if not bool(torch.isfinite(loss)):
             model.optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(f"the implicit reward's loss is {float(loss.detach())}; it was not changed. Lower credit.implicit.lr")
+            raise TrainingError(
+                f"the implicit reward's loss is {float(loss.detach())}; it was not changed. Lower credit.implicit.lr"
+            )
         loss.backward()
         total += float(losses.detach().sum())
         correct += float(((logits.detach() > 0) == (target > 0.5)).sum())

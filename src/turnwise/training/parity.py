@@ -1,11 +1,10 @@
 """Parity of sampler and trainer: both score the same tokens; how far apart they are, and why.
 
-`compute_parity` measures, `diagnose` names the cause: pure functions on arrays. `collect_evidence` is the small driver that lets the
-trainer score what an engine sampled. Deciding what happens then belongs to the run.
+`compute_parity` measures, `diagnose` names the cause: pure functions on arrays. `collect_evidence` is the small driver
+that lets the trainer score what an engine sampled. Deciding what happens then belongs to the run.
 
-A difference at identical weights is always a defect or arithmetic, never learning: the importance ratios of the first update would be
-wrong by it. The causes that are told apart are those of `Cause`.
-"""
+A difference at identical weights is always a defect or arithmetic, never learning: the importance ratios of the first
+update would be wrong by it. The causes that are told apart are those of `Cause`."""
 
 from __future__ import annotations
 
@@ -26,7 +25,17 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
 
 Cause = Literal[
-    "none", "temperature", "top_p", "end_token", "shifted", "stale_weights", "template", "padding_side", "dtype", "not_finite", "unknown"
+    "none",
+    "temperature",
+    "top_p",
+    "end_token",
+    "shifted",
+    "stale_weights",
+    "template",
+    "padding_side",
+    "dtype",
+    "not_finite",
+    "unknown",
 ]
 
 MAX_LOG_RATIO = 20.0
@@ -50,10 +59,12 @@ BOUNDS: Mapping[str, Bound] = {
     "bfloat16": Bound(mean=2e-2, max=1.0),
     "float16": Bound(mean=5e-3, max=0.25),
 }
-"""By the model's dtype. Log-probabilities are kept in float32, so float64 weights leave its rounding: 2^-24 of up to 20 nats."""
+"""By the model's dtype. Log-probabilities are kept in float32, so float64 weights leave its rounding: 2^-24 of up to 20
+nats."""
 
 ROUNDINGS: Mapping[str, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-5}
-"""Largest difference that computing in the format explains, in units of the largest logit: some of its half-steps (2^-12 and 2^-9)."""
+"""Largest difference that computing in the format explains, in units of the largest logit: some of its half-steps
+(2^-12 and 2^-9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +77,11 @@ class Parity:
     max: float
     """Largest, nats; 0 without tokens, inf where one is not finite."""
     k3: float
-    """Mean of exp(d) - d - 1 with d = trainer - sampler: the k3 estimate of KL(sampler || trainer), nats (Schulman 2020)."""
+    """Mean of exp(d) - d - 1 with d = trainer - sampler: the k3 estimate of KL(sampler || trainer), nats (Schulman
+    2020)."""
     effective_share: float
-    """Effective sample size (sum w)^2 / sum w^2 of the ratios w = exp(d), over the number of tokens: 1 when nothing differs."""
+    """Effective sample size (sum w)^2 / sum w^2 of the ratios w = exp(d), over the number of tokens: 1 when nothing
+    differs."""
 
     def within(self, bound: Bound) -> bool:
         """Whether both limits hold; True without tokens."""
@@ -82,7 +95,9 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
     """
     trainer, sampler = np.asarray(trainer_logprobs, np.float64), np.asarray(sampler_logprobs, np.float64)
     if trainer.shape != sampler.shape:
-        raise ValueError(f"trainer scored {trainer.shape} tokens, the sampler {sampler.shape}; give both scores of the same tokens")
+        raise ValueError(
+            f"trainer scored {trainer.shape} tokens, the sampler {sampler.shape}; give both scores of the same tokens"
+        )
     if not len(trainer):
         return Parity(num_tokens=0, mean=float("nan"), max=0.0, k3=0.0, effective_share=1.0)
     gap = trainer - sampler
@@ -101,7 +116,8 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Everything a diagnosis reads: K sampled tokens in S sequences over a vocabulary of V, in order of sequence and position."""
+    """Everything a diagnosis reads: K sampled tokens in S sequences over a vocabulary of V, in order of sequence and
+    position."""
 
     sampler_logprobs: Floats
     """`[K]` as recorded at sampling."""
@@ -122,7 +138,8 @@ class Evidence:
     end_token_ids: tuple[int, ...] = ()
     """Tokens that end a reply, and the padding token where it is one of them."""
     alternatives: Mapping[Cause, Floats] = field(default_factory=dict)
-    """`[K]` further scores of the trainer, each under one changed condition ("stale_weights": older weights; "dtype": another dtype)."""
+    """`[K]` further scores of the trainer, each under one changed condition ("stale_weights": older weights; "dtype":
+    another dtype)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +151,16 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
-    """The first cause that explains the difference: under it the scores agree, or disagree only where it says they should.
+    """The first cause that explains the difference: under it the scores agree, or disagree only where it says they
+    should.
 
-    Exact explanations come first (another temperature, a truncated distribution, other weights reproduce the sampler's numbers), then
-    those that show in where the difference sits, rounding last.
-    """
+    Exact explanations come first (another temperature, a truncated distribution, other weights reproduce the sampler's
+    numbers), then those that show in where the difference sits, rounding last."""
     parity = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
     if parity.within(bound):
-        return Diagnosis(cause="none", text=f"mean difference {parity.mean:.2g}, largest {parity.max:.2g} nats: within the bound")
+        return Diagnosis(
+            cause="none", text=f"mean difference {parity.mean:.2g}, largest {parity.max:.2g} nats: within the bound"
+        )
     for find in (_find_not_finite, _find_end_token, _find_temperature, _find_top_p, _find_alternative, _find_shift):
         if (found := find(evidence, bound)) is not None:
             return found
@@ -150,7 +169,10 @@ def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
             return found
     return Diagnosis(
         cause="unknown",
-        text="no single cause explains it; compare the model code of both sides, their rotary settings and their attention",
+        text=(
+            "no single cause explains it; compare the model code of both sides, their rotary settings and their "
+            "attention"
+        ),
     )
 
 
@@ -180,7 +202,10 @@ def _find_not_finite(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     for side, values in (("trainer", evidence.trainer_logprobs), ("sampler", evidence.sampler_logprobs)):
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong) and not np.isin(evidence.token_ids[wrong], evidence.end_token_ids).all():
-            text = f"{len(wrong)} log-probabilities of the {side} are not finite; its weights or its arithmetic have diverged"
+            text = (
+                f"{len(wrong)} log-probabilities of the {side} are not finite; its weights or its arithmetic "
+                "have diverged"
+            )
             return Diagnosis(cause="not_finite", text=text)
     return None
 
@@ -193,7 +218,8 @@ def _find_end_token(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     return Diagnosis(
         cause="end_token",
         text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: one side masks or ignores "
-        "them, as happens where the padding token is the end token and a loss ignores padding; mask by position, not by token id",
+        "them, as happens where the padding token is the end token and a loss ignores padding; mask by position, "
+        "not by token id",
     )
 
 
@@ -232,12 +258,20 @@ def _find_top_p(evidence: Evidence, bound: Bound) -> Diagnosis | None:
 
 def _find_alternative(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     texts: Mapping[str, str] = {
-        "stale_weights": "the sampler's numbers are those of older weights: it did not adopt the last update, or kept a cache of before it",
-        "dtype": "the sampler's numbers are those of weights in another dtype; use one dtype on both sides, or loss.correction",
+        "stale_weights": (
+            "the sampler's numbers are those of older weights: it did not adopt the last update, or "
+            "kept a cache of before it"
+        ),
+        "dtype": (
+            "the sampler's numbers are those of weights in another dtype; use one dtype on both sides, or "
+            "loss.correction"
+        ),
     }
     for cause, scores in evidence.alternatives.items():
         if _explains(scores, evidence, bound):
-            return Diagnosis(cause=cause, text=texts.get(cause, f"the sampler's numbers are those of the condition {cause!r}"))
+            return Diagnosis(
+                cause=cause, text=texts.get(cause, f"the sampler's numbers are those of the condition {cause!r}")
+            )
     return None
 
 
@@ -249,7 +283,10 @@ def _find_shift(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         inside[-1 if shift < 0 else 0] = False
         moved = np.roll(evidence.trainer_logprobs, shift)[inside]
         if inside.sum() >= 3 and compute_parity(moved, evidence.sampler_logprobs[inside]).within(bound):
-            text = f"the scores agree when one side is moved by {-shift:+d} position; logits at position i predict token i + 1"
+            text = (
+                f"the scores agree when one side is moved by {-shift:+d} position; logits at position i predict "
+                "token i + 1"
+            )
             return Diagnosis(cause="shifted", text=text)
     return None
 
@@ -289,7 +326,8 @@ def _find_rounding(evidence: Evidence, bound: Bound) -> Diagnosis | None:
             return Diagnosis(
                 cause="dtype",
                 text=f"the differences are small, without direction, and of the size of {dtype} rounding (largest {np.abs(gap).max():.2g} "
-                f"at logits up to {largest:.3g}): one side computes in lower precision; use one dtype on both, or loss.correction",
+                f"at logits up to {largest:.3g}): one side computes in lower precision; use one dtype on both, or "
+                "loss.correction",
             )
     return None
 
@@ -307,9 +345,9 @@ def collect_evidence(
     """Let the trainer's model score the trained tokens of `samples`, which an engine sampled under the same weights.
 
     `shared_prefix` lays the samples out as a training step with it does. `attention` makes the plan from the runs:
-    `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU, one thread) agrees in
-    every bit, prefixes shared or not. Memory: K x V float32, so give few samples. Raises ValueError when there is none.
-    """
+    `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU, one
+    thread) agrees in every bit, prefixes shared or not. Memory: K x V float32, so give few samples. Raises ValueError
+    when there is none."""
     batch = collate(samples, model.device, shared_prefix=shared_prefix)
     output = model(
         input_ids=batch.token_ids[None],

@@ -1,8 +1,7 @@
 """One optimizer step of policy gradient over a global batch, in micro-batches that only sum.
 
-Everything that needs the whole batch (weights, importance corrections, tokens that a loss ranks against each other) is computed before
-the first micro-batch and travels with the tokens as columns, so that the split cannot matter.
-"""
+Everything that needs the whole batch (weights, importance corrections, tokens that a loss ranks against each other) is
+computed before the first micro-batch and travels with the tokens as columns, so that the split cannot matter."""
 
 from __future__ import annotations
 
@@ -76,22 +75,26 @@ def run_policy_step(
     teacher: PreTrainedModel | None = None,
     critic: Critic | None = None,
 ) -> dict[str, Metric]:
-    """Take one optimizer step on `samples` and return its metrics. Any split into micro-batches gives the same gradient.
+    """Take one optimizer step on `samples` and return its metrics. Any split into micro-batches gives the same
+    gradient.
 
     Args:
         shared_prefix: compute what several samples begin with once; the gradient is the same up to rounding.
-        columns: what is known per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that shares the
+        columns: what is known per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic
+        that shares the
             policy's layers what `compute_value_columns` gives.
         reference: needed when `loss.kl_coefficient` is not 0.
         teacher: needed when `loss.teacher_coefficient` is not 0.
         critic: one that shares the policy's layers is trained in the same step; None trains none.
 
-    Raises TrainingError, with the weights unchanged, when the loss or the gradient is not finite or there is nothing to train on.
-    """
+    Raises TrainingError, with the weights unchanged, when the loss or the gradient is not finite or there is nothing to
+    train on."""
     started = time.perf_counter()
     num_trained = float(sum(int(s.loss_mask.sum()) for s in samples))
     if num_trained == 0:
-        raise TrainingError("no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder")
+        raise TrainingError(
+            "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
+        )
     known, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens, shared_prefix)
     totals: dict[str, float] = {}
     gap_max, num_computed = 0.0, 0
@@ -103,7 +106,8 @@ def run_policy_step(
             _forget(optimizer, critic)
             origins = ", ".join(f"{samples[i].origin.task_id}/{samples[i].origin.member}" for i in indices[:3])
             raise TrainingError(
-                f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; the weights were not "
+                f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; "
+                "the weights were not "
                 "changed. Lower the learning rate or resume from the last checkpoint"
             )
         value.backward()
@@ -155,7 +159,8 @@ def _prepare(
     micro_batch_tokens: int,
     shared_prefix: bool,
 ) -> tuple[dict[str, Column], dict[str, Metric]]:
-    """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction` and `selected`."""
+    """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction`
+    and `selected`."""
     known: dict[str, Column] = dict(columns)
     metrics: dict[str, Metric] = {}
     behavior = torch.from_numpy(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
@@ -169,7 +174,9 @@ def _prepare(
         metrics["train/correction_kept"] = Mean(float(kept.sum()), float(len(kept)))
         metrics["train/correction_weight"] = Mean(float(correction.weights.sum()), float(len(kept)))
     if loss.batch_rule:
-        scores = score_logprobs(model, samples, loss.temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix)
+        scores = score_logprobs(
+            model, samples, loss.temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        )
         policy = torch.from_numpy(np.concatenate(scores))
         sampled = ~behavior.isnan()
         inputs = LossInputs(
@@ -179,9 +186,12 @@ def _prepare(
             advantages=torch.from_numpy(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
             sequence=sequence,
         )
-        # Where such a loss reports a token as clipped is exactly where its rule (or its clip, which has no gradient) applies.
+        # Where such a loss reports a token as clipped is exactly where its rule (or its clip, which has no gradient)
+        # applies.
         known["selected"] = split_column(loss.function(inputs).clipped.numpy(), samples)
-    known["weights"] = compute_sample_weights(samples, loss.aggregation, kept=kept, rejected=loss.rejected, constant=loss.constant)
+    known["weights"] = compute_sample_weights(
+        samples, loss.aggregation, kept=kept, rejected=loss.rejected, constant=loss.constant
+    )
     return known, metrics
 
 
@@ -193,7 +203,8 @@ def _compute_loss(
     teacher: PreTrainedModel | None,
     critic: Critic | None,
 ) -> tuple[torch.Tensor, dict[str, float], float]:
-    """The micro-batch's share of the loss, sums over its tokens for the metrics, and the largest sampler-trainer gap."""
+    """The micro-batch's share of the loss, sums over its tokens for the metrics, and the largest sampler-trainer
+    gap."""
     distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
     policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
     # Nobody sampled an unmasked observation token: it is on policy by definition.

@@ -21,13 +21,14 @@ from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import apply_gradients
 
 PairFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int], PairOutput]
-"""From policy and reference log-probabilities, sequence (2p chosen, 2p + 1 rejected of pair p), `in_step` (all `[K]`) and the number of
-pairs to the loss of every pair."""
+"""From policy and reference log-probabilities, sequence (2p chosen, 2p + 1 rejected of pair p), `in_step` (all `[K]`)
+and the number of pairs to the loss of every pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairSide:
-    """One side of a pair: the samples of an attempt, and which of their trained tokens belong to the step that is judged."""
+    """One side of a pair: the samples of an attempt, and which of their trained tokens belong to the step that is
+    judged."""
 
     samples: tuple[Sample, ...]
     in_step: tuple[NDArray[np.bool_], ...]
@@ -73,15 +74,21 @@ def run_pair_step(
         samples = [sample for side in sides for sample in side.samples]
         in_step = {"in_step": [mask for side in sides for mask in side.in_step]}
         batch = collate(samples, model.device, in_step, shared_prefix=shared_prefix)
-        side_of_sample = torch.tensor([number for number, side in enumerate(sides) for _ in side.samples], device=model.device)
+        side_of_sample = torch.tensor(
+            [number for number, side in enumerate(sides) for _ in side.samples], device=model.device
+        )
         policy, _ = compute_logprobs(model, batch, temperature)
         with torch.no_grad():
             reference_logprobs, _ = compute_logprobs(reference, batch, temperature)
-        output = loss(policy, reference_logprobs, side_of_sample[batch.sequence], batch.columns["in_step"], len(indices))
+        output = loss(
+            policy, reference_logprobs, side_of_sample[batch.sequence], batch.columns["in_step"], len(indices)
+        )
         value = output.losses.sum() / len(pairs)
         if not bool(torch.isfinite(value)):
             optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(f"the pair loss is {float(value.detach())}; the weights were not changed. Lower train.lr")
+            raise TrainingError(
+                f"the pair loss is {float(value.detach())}; the weights were not changed. Lower train.lr"
+            )
         value.backward()
         total += float(output.losses.detach().sum())
         correct += float((output.chosen_rewards > output.rejected_rewards).sum())

@@ -34,7 +34,9 @@ def run_sft_step(
     if denominator == 0:
         raise TrainingError("no token to train on: the demonstrations are empty")
     total = 0.0
-    for _, batch in iterate_micro_batches(samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix):
+    for _, batch in iterate_micro_batches(
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+    ):
         logprobs, _ = compute_logprobs(model, batch, temperature=1.0)
         loss = compute_token_mean(-logprobs, denominator)
         total += float(loss.detach()) * denominator

@@ -1,9 +1,8 @@
 """Trainer state on disk: a loadable Hugging Face directory plus state files. No pickle anywhere.
 
-`state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters and what a credit method remembers as JSON.
-A model trained beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with its
-weights under "weight/" and moments under "moment/".
-"""
+`state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters and what a credit method
+remembers as JSON. A model trained beside the policy (a critic, an implicit reward model) has a file of its own name,
+such as `critic.safetensors`, with its weights under "weight/" and moments under "moment/"."""
 
 from __future__ import annotations
 
@@ -72,7 +71,10 @@ def save_training_state(
 
 
 def load_training_state(
-    folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, companions: Mapping[str, Companion] | None = None
+    folder: Path,
+    model: PreTrainedModel,
+    optimizer: torch.optim.Optimizer,
+    companions: Mapping[str, Companion] | None = None,
 ) -> Counters:
     """Restore weights and moments in place, bit for bit, on whatever device the models are.
 
@@ -121,11 +123,14 @@ def _restore(
         if name not in parameters or parameters[name].shape != tensor.shape:
             have = tuple(parameters[name].shape) if name in parameters else "no such parameter"
             raise CheckpointError(
-                f"checkpoint {folder} holds {name} of shape {tuple(tensor.shape)}, this run's model has {have}; it belongs to another model"
+                f"checkpoint {folder} holds {name} of shape {tuple(tensor.shape)}, this run's model has {have}; it "
+                "belongs to another model"
             )
     missing = set(parameters) - set(weights)
     if missing:
-        raise CheckpointError(f"checkpoint {folder} lacks {sorted(missing)[0]} and {len(missing) - 1} more; it belongs to another model")
+        raise CheckpointError(
+            f"checkpoint {folder} lacks {sorted(missing)[0]} and {len(missing) - 1} more; it belongs to another model"
+        )
     with torch.no_grad():
         for name, tensor in weights.items():
             parameters[name].copy_(tensor)

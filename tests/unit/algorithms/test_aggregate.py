@@ -25,7 +25,8 @@ def weigh(mode: Aggregation, **options: object) -> list[float]:
 
 
 def test_weights_by_hand() -> None:
-    # 8 tokens; 4 sequences with tokens (the empty one does not count); prompts of 3 and 5 tokens; trajectories of 2, 1, 5.
+    # 8 tokens; 4 sequences with tokens (the empty one does not count); prompts of 3 and 5 tokens; trajectories of 2, 1,
+    # 5.
     assert weigh("token_mean") == pytest.approx([1 / 8] * 8)
     assert weigh("sequence_mean") == pytest.approx([1 / 8] * 2 + [1 / 4] + [1 / 12] * 3 + [1 / 8] * 2)
     assert weigh("sequence_sum") == pytest.approx([1 / 4] * 8)
@@ -65,11 +66,15 @@ def test_means_weigh_to_one_and_rows_may_be_split_or_reordered(lengths: list[int
     for mode in modes:
         weights = compute_weights(mode, sequence_of_token=sequence, trajectory_of_sequence=np.arange(len(lengths)) // 2)
         assert weights.sum() == pytest.approx(1.0 if len(sequence) else 0.0)
-        mixed = compute_weights(mode, sequence_of_token=sequence[order], trajectory_of_sequence=np.arange(len(lengths)) // 2)
+        mixed = compute_weights(
+            mode, sequence_of_token=sequence[order], trajectory_of_sequence=np.arange(len(lengths)) // 2
+        )
         assert np.array_equal(mixed, weights[order])
     # One trajectory in several rows weighs like one row that holds all its tokens.
     merged = compute_weights("sequence_mean", sequence_of_token=sequence // 2)
-    assert np.allclose(compute_weights("trajectory_mean", sequence_of_token=sequence, trajectory_of_sequence=np.arange(8) // 2), merged)
+    assert np.allclose(
+        compute_weights("trajectory_mean", sequence_of_token=sequence, trajectory_of_sequence=np.arange(8) // 2), merged
+    )
 
 
 @given(length=st.integers(1, 6), num=st.integers(1, 6), constant=st.floats(0.5, 100))

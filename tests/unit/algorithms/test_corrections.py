@@ -74,7 +74,9 @@ def test_unbounded_token_weights_are_unbiased() -> None:
     sampler = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     trainer = torch.tensor([0.2, 0.2, 0.6], dtype=torch.float64)
     f = torch.tensor([1.0, -2.0, 5.0], dtype=torch.float64)
-    weights = compute_correction(trainer.log(), sampler.log(), torch.arange(3), mode="truncate", level="token", high=math.inf).weights
+    weights = compute_correction(
+        trainer.log(), sampler.log(), torch.arange(3), mode="truncate", level="token", high=math.inf
+    ).weights
     assert float((sampler * weights * f).sum()) == pytest.approx(float((trainer * f).sum()))
 
 
@@ -112,7 +114,10 @@ def test_off_policy_sequences_are_dropped_only_where_bad() -> None:
 
 def test_second_moment_by_hand() -> None:
     # Squares 0.01, 0.04, 1: means of the sorted prefixes 0.01, 0.025, 0.35.
-    old, behavior = torch.tensor([-1.0, -2.1, -1.8], dtype=torch.float64), torch.tensor([-2.0, -2.0, -2.0], dtype=torch.float64)
+    old, behavior = (
+        torch.tensor([-1.0, -2.1, -1.8], dtype=torch.float64),
+        torch.tensor([-2.0, -2.0, -2.0], dtype=torch.float64),
+    )
     assert compute_second_moment_mask(old, behavior, max_second_moment=0.03).keep.tolist() == [False, True, True]
     assert compute_second_moment_mask(old, behavior, max_second_moment=0.36).keep.all()
     assert compute_second_moment_mask(old[:0], behavior[:0], max_second_moment=0.04).keep.shape == (0,)

@@ -18,7 +18,11 @@ SECTIONS = "|".join(RunConfig.model_fields)
 
 def find_names() -> set[str]:
     """Attributes and methods a user can give: of protocols and of the nouns."""
-    classes = [member for module in (protocols, types, gold_answers) for _, member in inspect.getmembers(module, inspect.isclass)]
+    classes = [
+        member
+        for module in (protocols, types, gold_answers)
+        for _, member in inspect.getmembers(module, inspect.isclass)
+    ]
     return {name for found in classes for name in (*vars(found), *getattr(found, "__annotations__", {}))}
 
 

@@ -113,7 +113,9 @@ def test_entropy_bonus_and_its_coefficient() -> None:
     assert compute_entropy_loss(torch.tensor([2.0, 0.0]), coefficient=0.5).tolist() == [-1.0, 0.0]
     moves = {0.1: 0.015, 0.2: 0.005, 0.5: 0.005}  # below the target 0.2 it grows, at or above it shrinks
     for measured, after in moves.items():
-        assert update_entropy_coefficient(0.01, measured, target=0.2, step=0.005, max_coefficient=1.0) == pytest.approx(after)
+        assert update_entropy_coefficient(0.01, measured, target=0.2, step=0.005, max_coefficient=1.0) == pytest.approx(
+            after
+        )
     assert update_entropy_coefficient(0.0, 1.0, target=0.2, step=0.005, max_coefficient=1.0) == 0.0
     assert update_entropy_coefficient(1.0, 0.0, target=0.2, step=0.005, max_coefficient=1.0) == 1.0
     with pytest.raises(ValueError, match="cannot follow"):

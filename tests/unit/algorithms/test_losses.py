@@ -15,7 +15,8 @@ def log(*values: float) -> torch.Tensor:
 
 
 def test_clip_by_hand() -> None:
-    # behaviour probability 0.5 everywhere; policies 0.5 0.9 0.1 0.9 0.1 give ratios 1 1.8 0.2 1.8 0.2; clip to [0.8, 1.2].
+    # behaviour probability 0.5 everywhere; policies 0.5 0.9 0.1 0.9 0.1 give ratios 1 1.8 0.2 1.8 0.2; clip to [0.8,
+    # 1.2].
     policy, behavior = log(0.5, 0.9, 0.1, 0.9, 0.1), log(0.5, 0.5, 0.5, 0.5, 0.5)
     advantages = torch.tensor([2.0, 1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     losses, clipped = compute_ppo_clip_loss(policy, behavior, advantages, clip_low=0.2, clip_high=0.2)
@@ -28,7 +29,9 @@ def test_clip_by_hand() -> None:
 def test_gradient_vanishes_exactly_where_clipped_and_is_the_policy_gradient_on_policy() -> None:
     policy = log(0.5, 0.9, 0.1).requires_grad_()
     behavior = log(0.5, 0.5, 0.5)
-    losses, _ = compute_ppo_clip_loss(policy, behavior, torch.tensor([2.0, 1.0, -1.0], dtype=torch.float64), clip_low=0.2, clip_high=0.2)
+    losses, _ = compute_ppo_clip_loss(
+        policy, behavior, torch.tensor([2.0, 1.0, -1.0], dtype=torch.float64), clip_low=0.2, clip_high=0.2
+    )
     losses.sum().backward()
     # On policy the gradient of -ratio A with respect to the log-probability is -A.
     assert policy.grad is not None

@@ -31,7 +31,10 @@ from turnwise.core.types import (
 
 torch.set_num_threads(1)
 # One pair: chosen tokens -0.4 -0.6 against reference -1 -1 (+1), rejected -3 against -1 (-2): h = 3.
-POLICY, REFERENCE = torch.tensor([-0.4, -0.6, -3.0], dtype=torch.float64), torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64)
+POLICY, REFERENCE = (
+    torch.tensor([-0.4, -0.6, -3.0], dtype=torch.float64),
+    torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64),
+)
 SIDES = torch.tensor([0, 0, 1])
 
 
@@ -56,11 +59,15 @@ def test_smoothing_and_ipo_by_hand() -> None:
     smooth = compute_dpo_loss(POLICY, REFERENCE, SIDES, num_pairs=1, beta=0.1, label_smoothing=0.2).losses
     assert smooth.item() == pytest.approx(-0.8 * math.log(sigmoid(0.3)) - 0.2 * math.log(sigmoid(-0.3)))
     # (3 - 1 / 0.2)^2 = 4.
-    assert compute_dpo_loss(POLICY, REFERENCE, SIDES, num_pairs=1, beta=0.1, kind="ipo").losses.item() == pytest.approx(4.0)
+    assert compute_dpo_loss(POLICY, REFERENCE, SIDES, num_pairs=1, beta=0.1, kind="ipo").losses.item() == pytest.approx(
+        4.0
+    )
 
 
 def test_untrained_policy_has_loss_ln_2_and_extremes_are_finite() -> None:
-    assert compute_dpo_loss(REFERENCE, REFERENCE, SIDES, num_pairs=1, beta=0.1).losses.item() == pytest.approx(math.log(2))
+    assert compute_dpo_loss(REFERENCE, REFERENCE, SIDES, num_pairs=1, beta=0.1).losses.item() == pytest.approx(
+        math.log(2)
+    )
     policy = torch.tensor([-1e5, -1.0, 0.0], requires_grad=True)
     loss = compute_dpo_loss(policy, REFERENCE.float(), SIDES, num_pairs=1, beta=1.0).losses
     loss.sum().backward()
@@ -156,7 +163,10 @@ def test_step_pairs_share_their_prefix() -> None:
     )
     # First turn: reply 3 has mean (0 + 1 + 0.6) / 3 = 0.5333, reply 4 has 0.2. Chosen is the best through 3: member 1.
     # After 3 and observation 9: reply 6 (1.0) against 5 (0.0). Other prefixes have one reply only.
-    assert [(p.chosen_member, p.chosen_turn, p.rejected_member, p.rejected_turn) for p in found] == [(1, 0, 2, 0), (1, 1, 0, 1)]
+    assert [(p.chosen_member, p.chosen_turn, p.rejected_member, p.rejected_turn) for p in found] == [
+        (1, 0, 2, 0),
+        (1, 1, 0, 1),
+    ]
     assert [p.margin for p in found] == pytest.approx([1.6 / 3 - 0.2, 1.0])
 
 

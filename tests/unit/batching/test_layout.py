@@ -7,10 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.batching.collate import collate, iterate_micro_batches
-from turnwise.batching.layout import MAX_REREAD, count_shared, lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
+from turnwise.batching.layout import (
+    MAX_REREAD,
+    count_shared,
+    lay_end_to_end,
+    lay_prefix_tree,
+    plan_shared_micro_batches,
+)
 from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
 
-# Few tokens and a common stem, so that prefixes nest, repeat and part everywhere; ids above 255 and 65535 try the byte order.
+# Few tokens and a common stem, so that prefixes nest, repeat and part everywhere; ids above 255 and 65535 try the byte
+# order.
 tokens = st.sampled_from([0, 1, 300, 70_000])
 sequences = st.lists(st.lists(tokens, min_size=1, max_size=8), min_size=1, max_size=12)
 
@@ -85,11 +92,13 @@ def test_the_shared_plan_holds_every_sequence_once_within_both_limits(rows: list
 
 
 def test_a_plan_keeps_those_together_who_share() -> None:
-    # Two prompts of 6 tokens, four continuations of 1 each, given alternately. 10 places hold a prompt with all of its four: 6 + 4.
+    # Two prompts of 6 tokens, four continuations of 1 each, given alternately. 10 places hold a prompt with all of its
+    # four: 6 + 4.
     rows = [[prompt] * 6 + [10 + member] for member in range(4) for prompt in (1, 2)]
     plan = plan_shared_micro_batches(to_arrays(rows), 10)
     assert [sorted(part) for part in plan] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    # Reading is limited too: 40 continuations of a prompt of 99 fit in 200 places (99 + 40), but read 40 x 100 > 4 x 200.
+    # Reading is limited too: 40 continuations of a prompt of 99 fit in 200 places (99 + 40), but read 40 x 100 > 4 x
+    # 200.
     many = to_arrays([[7] * 99 + [10 + member] for member in range(40)])
     assert [len(part) for part in plan_shared_micro_batches(many, 200)] == [8, 8, 8, 8, 8]
 
@@ -106,7 +115,9 @@ def test_nothing_shared_is_laid_out_as_it_always_was() -> None:
     assert lay_prefix_tree(to_arrays([[1, 2], [1, 2]])).lengths == [2]
 
 
-@pytest.mark.parametrize(("one", "other", "shared"), [([1, 2], [1, 2, 3], 2), ([], [1], 0), ([4], [5], 0), ([1, 2, 3], [1, 9, 3], 1)])
+@pytest.mark.parametrize(
+    ("one", "other", "shared"), [([1, 2], [1, 2, 3], 2), ([], [1], 0), ([4], [5], 0), ([1, 2, 3], [1, 9, 3], 1)]
+)
 def test_count_shared(one: list[int], other: list[int], shared: int) -> None:
     assert count_shared(np.array(one), np.array(other)) == shared
 
@@ -114,7 +125,9 @@ def test_count_shared(one: list[int], other: list[int], shared: int) -> None:
 def test_collate_gives_one_entry_per_trained_token_of_each_sample_on_shared_rows() -> None:
     # Both sampled 8 after [5, 6, 7]; the first then sampled 9, the second 4. Given in the order that is not the tree's.
     first, second = make_sample([5, 6, 7, 8, 9], [3, 4], 0), make_sample([5, 6, 7, 8, 4], [3, 4], 1)
-    batch = collate([first, second], columns={"weights": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}, shared_prefix=True)
+    batch = collate(
+        [first, second], columns={"weights": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}, shared_prefix=True
+    )
     assert batch.token_ids.tolist() == [5, 6, 7, 8, 4, 9]
     assert batch.ends.tolist() == [5, 4]
     # Token 7 (place 2) predicts 8 for both; 8 (place 3) predicts 9 and 4.
@@ -130,12 +143,16 @@ def test_collate_gives_one_entry_per_trained_token_of_each_sample_on_shared_rows
 @settings(max_examples=30)
 @given(sequences, st.integers(1, 20), st.randoms(use_true_random=False))
 def test_both_layouts_say_the_same_of_every_trained_token(rows: list[list[int]], limit: int, random) -> None:  # type: ignore[no-untyped-def]
-    samples = [make_sample(row, [at for at in range(1, len(row)) if random.random() < 0.5], n) for n, row in enumerate(rows)]
+    samples = [
+        make_sample(row, [at for at in range(1, len(row)) if random.random() < 0.5], n) for n, row in enumerate(rows)
+    ]
     columns = {"number": [np.full(int(s.loss_mask.sum()), s.origin.member) for s in samples]}
     told = {}
     for shared in (False, True):
         entries = []
-        for indices, batch in iterate_micro_batches(samples, columns=columns, micro_batch_tokens=limit, shared_prefix=shared):
+        for indices, batch in iterate_micro_batches(
+            samples, columns=columns, micro_batch_tokens=limit, shared_prefix=shared
+        ):
             before = batch.token_ids[batch.predict_at[batch.row]], batch.positions[batch.predict_at[batch.row]]
             fields = (*before, batch.targets, batch.behavior_logprobs, batch.advantages, batch.columns["number"])
             own = torch.tensor(indices)[batch.sequence] if len(batch.sequence) else batch.sequence

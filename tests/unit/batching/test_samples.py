@@ -9,7 +9,17 @@ from turnwise.batching.collate import collate, split_column
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.samples import from_turns, to_samples, to_turns, unmask_observations
 from turnwise.batching.weights import compute_sample_weights
-from turnwise.core.types import Completion, FinishReason, Scored, StopReason, Trajectory, Turn, text_message, to_floats, to_ids
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Scored,
+    StopReason,
+    Trajectory,
+    Turn,
+    text_message,
+    to_floats,
+    to_ids,
+)
 
 
 def turn(parent: int | None, context: list[int], sampled: list[int]) -> Turn:
@@ -32,7 +42,9 @@ def trajectory(*turns: Turn) -> Trajectory:
 
 
 def test_the_worked_example_of_two_turns() -> None:
-    (sample,) = to_samples(trajectory(turn(None, [1, 2, 3], [4, 5]), turn(0, [6, 7, 8], [9])), [np.full(2, 0.5), np.array([-0.25])])
+    (sample,) = to_samples(
+        trajectory(turn(None, [1, 2, 3], [4, 5]), turn(0, [6, 7, 8], [9])), [np.full(2, 0.5), np.array([-0.25])]
+    )
     assert sample.token_ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert sample.loss_mask.tolist() == [False] * 3 + [True] * 2 + [False] * 3 + [True]
     assert sample.context_mask.tolist() == [False] * 5 + [True] * 3 + [False]
@@ -82,7 +94,8 @@ def test_collate_shifts_once_inside_each_sample() -> None:
     first = to_samples(trajectory(turn(None, [10, 11], [12])), [np.array([1.0])])
     second = to_samples(trajectory(turn(None, [13], [14])), [np.array([2.0])])
     batch = collate(
-        [*first, *second], columns={"weights": [np.array([0.5]), np.array([0.25])], "selected": [np.array([True]), np.array([False])]}
+        [*first, *second],
+        columns={"weights": [np.array([0.5]), np.array([0.25])], "selected": [np.array([True]), np.array([False])]},
     )
     assert batch.token_ids.tolist() == [10, 11, 12, 13, 14]
     assert batch.positions.tolist() == [0, 1, 2, 0, 1]
@@ -108,7 +121,11 @@ def test_the_plan_holds_every_sample_once_within_the_budget(lengths: list[int], 
 @given(trees)
 def test_what_was_computed_per_trained_token_returns_to_its_turn(shape: list[tuple[int, int, int]]) -> None:
     turns = [
-        turn(None if index == 0 else parent % index, [0] * (num_context + (index == 0)), list(range(10 * index, 10 * index + num_sampled)))
+        turn(
+            None if index == 0 else parent % index,
+            [0] * (num_context + (index == 0)),
+            list(range(10 * index, 10 * index + num_sampled)),
+        )
         for index, (parent, num_context, num_sampled) in enumerate(shape)
     ]
     attempt = trajectory(*turns)
@@ -133,9 +150,12 @@ def test_advantages_and_columns_that_do_not_fit_are_refused() -> None:
 
 
 def test_weights_of_a_step_by_hand() -> None:
-    # Group g: member 0 branches (2 + 1 tokens in two samples), member 1 has 1 token. Group h: 4 tokens. 8 tokens, 4 sequences.
+    # Group g: member 0 branches (2 + 1 tokens in two samples), member 1 has 1 token. Group h: 4 tokens. 8 tokens, 4
+    # sequences.
     def member(group: str, number: int, *turns: Turn) -> Trajectory:
-        return Trajectory(task_id="t", group_id=group, member=number, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0))
+        return Trajectory(
+            task_id="t", group_id=group, member=number, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0)
+        )
 
     attempts = [
         member("g", 0, turn(None, [1], [2]), turn(0, [3], [4]), turn(0, [5], [6])),
@@ -155,4 +175,6 @@ def test_weights_of_a_step_by_hand() -> None:
         assert [w.tolist() for w in weights] == [pytest.approx(row) for row in by_hand], aggregation
     kept = np.array([True, True, True, False, True, True, True, True])
     assert compute_sample_weights(samples, "token_mean", kept=kept, rejected="out")[2].tolist() == [0.0]
-    assert compute_sample_weights(samples, "token_mean", kept=kept, rejected="out")[0].tolist() == pytest.approx([1 / 7] * 2)
+    assert compute_sample_weights(samples, "token_mean", kept=kept, rejected="out")[0].tolist() == pytest.approx(
+        [1 / 7] * 2
+    )

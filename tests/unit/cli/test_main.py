@@ -36,7 +36,8 @@ def test_help_is_light_and_quick() -> None:
         "import sys, turnwise.cli.main as m\n"
         "try: m.app(args=['--help'])\n"
         "except SystemExit as stop: assert stop.code == 0\n"
-        "print(sorted({'torch', 'transformers', 'tokenizers', 'renderers', 'bm25s', 'numpy', 'pydantic'} & set(sys.modules)))"
+        "print(sorted({'torch', 'transformers', 'tokenizers', 'renderers', 'bm25s', 'numpy', 'pydantic'} & "
+        "set(sys.modules)))"
     )
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -80,25 +81,36 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train", "{tiny}", "train.stepz=3"], "override 'train.stepz=3': unknown key 'train.stepz'; did you mean 'train.steps'?"),
+        (
+            ["train", "{tiny}", "train.stepz=3"],
+            "override 'train.stepz=3': unknown key 'train.stepz'; did you mean 'train.steps'?",
+        ),
         (["train", "nowhere.toml"], "recipe file 'nowhere.toml' does not exist"),
         (["train"], "no recipe file named; for example"),
         (["train", "train.lr=1"], "no recipe file named; for example"),
         (["train", "{tiny}", "--resume", "x"], "--resume continues a run by its own recipe"),
         (["train", "--resume", "nowhere"], "nowhere"),
-        (["train", "{tiny}", "--device", "cpu"], "--device cpu moves a run that is resumed; for a new one use model.device=cpu"),
+        (
+            ["train", "{tiny}", "--device", "cpu"],
+            "--device cpu moves a run that is resumed; for a new one use model.device=cpu",
+        ),
         (["train", "--resume", "nowhere", "--device", "cpu"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--set", "search"], "--set 'search' is not of the form key=value"),
         (["report", "nowhere"], "nowhere"),
         (["ask", "nowhere", "who?"], "nowhere"),
         (["tasks", "{tiny}", "--split", "test"], "--split is 'test'; it must be train or heldout"),
-        (["tasks", "{tiny}", "--count", "1", "--export", "no/such/folder/t.jsonl"], "name a file in an existing folder"),
+        (
+            ["tasks", "{tiny}", "--count", "1", "--export", "no/such/folder/t.jsonl"],
+            "name a file in an existing folder",
+        ),
         (["tasks", "{tiny}", "environment.name=nothing"], "environment.name='nothing' is n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_bad_input_raises_one_clear_message(arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_raises_one_clear_message(
+    arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     from turnwise.core.errors import TurnwiseError
 
@@ -134,13 +146,17 @@ def test_explain() -> None:
     assert "lower engine.max_concurrency" in message
 
 
-@pytest.mark.parametrize("arguments", [["train"], ["tasks", "--count", "10000000", "--export", "tasks.jsonl"]], ids=lambda a: a[0])
+@pytest.mark.parametrize(
+    "arguments", [["train"], ["tasks", "--count", "10000000", "--export", "tasks.jsonl"]], ids=lambda a: a[0]
+)
 def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Path) -> None:
     command, *options = arguments
     # A recipe read from a pipe that nobody writes to: the command is certain to be at work when the signal arrives.
     recipe = tmp_path / "slow.toml"
     os.mkfifo(recipe)
-    process = subprocess.Popen([*COMMAND, command, str(recipe), *options], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    process = subprocess.Popen(
+        [*COMMAND, command, str(recipe), *options], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
     try:
         with open(recipe, "w", encoding="utf-8"):  # opens when the command opens the other end
             time.sleep(0.2)
@@ -172,7 +188,11 @@ main()
 
 def test_ctrl_c_during_a_callback_is_not_lost() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CTRL_C_WHERE_PYTHON_DROPS_IT, "wait"], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", CTRL_C_WHERE_PYTHON_DROPS_IT, "wait"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 130
     assert done.stderr.startswith("stopped")

@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parents[3] / "src" / "turnwise"
 
 
 def unread(names: Iterable[str], source: str) -> list[str]:
-    """Leaves that `source` reads neither as `.section.field` nor through a variable named after the (innermost) section."""
+    """Leaves that `source` reads neither as `.section.field` nor through a variable named after the (innermost)
+    section."""
     return [name for name in names if not re.search(rf"\b{re.escape('.'.join(name.split('.')[-2:]))}\b", source)]
 
 
@@ -24,7 +25,9 @@ def test_every_leaf_is_read_outside_config() -> None:
 
 
 def test_an_unread_leaf_is_found() -> None:
-    assert unread(["train.lr", "train.steps", "train.max_grad_norm"], "x = config.train.lr + constrain.steps; loss.clip_lower") == [
+    assert unread(
+        ["train.lr", "train.steps", "train.max_grad_norm"], "x = config.train.lr + constrain.steps; loss.clip_lower"
+    ) == [
         "train.steps",
         "train.max_grad_norm",
     ]

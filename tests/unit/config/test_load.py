@@ -25,7 +25,9 @@ def write(folder: Path, text: str, name: str = "recipe.toml") -> Path:
     return path
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES.rglob("*.toml")), ids=lambda path: path.relative_to(RECIPES).as_posix())
+@pytest.mark.parametrize(
+    "recipe", sorted(RECIPES.rglob("*.toml")), ids=lambda path: path.relative_to(RECIPES).as_posix()
+)
 def test_every_recipe_loads(recipe: Path) -> None:
     assert load_config([recipe]).run.name
 
@@ -35,7 +37,11 @@ def test_there_is_a_recipe() -> None:
 
 
 def test_files_merge_left_to_right_and_deep_then_overrides(tmp_path: Path) -> None:
-    first = write(tmp_path, MODEL + "[train]\nlr = 0.5\nsteps = 3\n[environment.args]\na = 1\nb = { x = 1, y = 2 }\n", "first.toml")
+    first = write(
+        tmp_path,
+        MODEL + "[train]\nlr = 0.5\nsteps = 3\n[environment.args]\na = 1\nb = { x = 1, y = 2 }\n",
+        "first.toml",
+    )
     second = write(tmp_path, "[train]\nlr = 0.25\n[environment.args]\nb = { y = 3 }\n", "second.toml")
     config = load_config([first, second], ["train.steps=7", "environment.args.c=[1, 2]", "run.name=trial 1"])
     assert (config.train.lr, config.train.steps, config.run.name) == (0.25, 7, "trial 1")
@@ -58,7 +64,10 @@ def test_files_merge_left_to_right_and_deep_then_overrides(tmp_path: Path) -> No
         ("[train]\ndecay = 'exponential'", "train.decay is 'exponential'; it must be 'none', 'linear' or 'cosine'"),
         ("[loss]\nmask_observations = 1", "loss.mask_observations is 1; it must be a valid boolean"),
         ("train = 3", "train is 3; it must be a table"),
-        ("[environment.args]\nwhen = 2020-01-01", "environment.args.when is datetime.date(2020, 1, 1); it must be a number, a string"),
+        (
+            "[environment.args]\nwhen = 2020-01-01",
+            "environment.args.when is datetime.date(2020, 1, 1); it must be a number, a string",
+        ),
     ],
 )
 def test_a_wrong_key_or_value_names_file_key_and_remedy(tmp_path: Path, text: str, expected: str) -> None:
@@ -69,7 +78,10 @@ def test_a_wrong_key_or_value_names_file_key_and_remedy(tmp_path: Path, text: st
 
 
 def test_the_message_names_the_source_that_set_the_key(tmp_path: Path) -> None:
-    good, bad = write(tmp_path, MODEL + "[train]\nsteps = 1", "good.toml"), write(tmp_path, "[train]\nlr = 'x'", "bad.toml")
+    good, bad = (
+        write(tmp_path, MODEL + "[train]\nsteps = 1", "good.toml"),
+        write(tmp_path, "[train]\nlr = 'x'", "bad.toml"),
+    )
     with pytest.raises(ConfigError, match=r"bad\.toml: train\.lr"):
         load_config([good, bad])
     with pytest.raises(ConfigError, match=r"override 'train\.lr=x': train\.lr is 'x'"):
@@ -97,8 +109,14 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["rollout.max_turn_tokens=512"], "max_turn_tokens=512 leaves no room for a prompt in rollout.max_tokens=512; lower the first"),
-        (["rollout.max_tokens=2000"], "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second"),
+        (
+            ["rollout.max_turn_tokens=512"],
+            "max_turn_tokens=512 leaves no room for a prompt in rollout.max_tokens=512; lower the first",
+        ),
+        (
+            ["rollout.max_tokens=2000"],
+            "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
+        ),
         (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
         (["engine.num_workers=2", "engine.kind=local"], "is for engine.kind='paged' and engine.num_threads=1"),
         (["engine.num_workers=2", "engine.num_threads=0"], "is for engine.kind='paged' and engine.num_threads=1"),
@@ -111,11 +129,17 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             "looks for groups whose members differ",
         ),
         (["credit.options.kl_coefficient=0.1"], "set loss.kl.coefficient and loss.kl.place='reward' instead"),
-        (["credit.shaping.max_tokens=10"], "credit.shaping.buffer=0 must lie between 1 and credit.shaping.max_tokens=10"),
+        (
+            ["credit.shaping.max_tokens=10"],
+            "credit.shaping.buffer=0 must lie between 1 and credit.shaping.max_tokens=10",
+        ),
         (["credit.shaping.buffer=10"], "credit.shaping.buffer=10 does nothing without credit.shaping.max_tokens"),
         (["critic.kind=head", "critic.epochs=2"], "a head trains in the policy's own updates"),
         (["critic.kind=separate", "loss.mask_observations=false"], "has values at sampled tokens only"),
-        (["loss.kl.coefficient=0.1", "loss.kl.place=reward"], "loss.kl.kind='k3' with loss.kl.place='reward': only k1 is right"),
+        (
+            ["loss.kl.coefficient=0.1", "loss.kl.place=reward"],
+            "loss.kl.kind='k3' with loss.kl.place='reward': only k1 is right",
+        ),
         (["loss.kl.coefficient=0.1", "loss.kl.kind=k1"], "its expected gradient is 0"),
         (["loss.mask_observations=false", "loss.recompute_old=true"], "trains tokens nobody sampled"),
         (["loss.correction.low=3.0"], "loss.correction.low=3.0 is above loss.correction.high=2.0"),
@@ -137,7 +161,9 @@ def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=own:function"])
+@pytest.mark.parametrize(
+    "reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=own:function"]
+)
 def test_a_group_of_one_is_fine_where_nothing_compares(tmp_path: Path, reason: str) -> None:
     assert load_config([write(tmp_path, MODEL)], ["rollout.group_size=1", reason]).rollout.group_size == 1
 
@@ -172,7 +198,10 @@ def test_any_text_is_some_value(raw: str) -> None:
 
 
 json_values = st.recursive(
-    st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False) | st.text("abcz .é\"'=#[", max_size=8),
+    st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("abcz .é\"'=#[", max_size=8),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=6,
 )
@@ -180,13 +209,24 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_a_value_written_as_toml_reads_back_equal(value: Any) -> None:
-    # JSON text of these types is TOML text as well, except that TOML wants a fraction before an exponent-free float (json writes one).
+    # JSON text of these types is TOML text as well, except that TOML wants a fraction before an exponent-free float
+    # (json writes one).
     assert parse_value(json.dumps(value, ensure_ascii=False)) == value
 
 
-@given(st.integers(0, 10**6), st.floats(1e-9, 1e9), st.booleans(), st.dictionaries(st.text(max_size=5), json_values, max_size=3))
+@given(
+    st.integers(0, 10**6),
+    st.floats(1e-9, 1e9),
+    st.booleans(),
+    st.dictionaries(st.text(max_size=5), json_values, max_size=3),
+)
 def test_the_resolved_tree_reloads_equal(seed: int, lr: float, mask: bool, args: dict[str, Any]) -> None:
-    tree = {"run": {"seed": seed}, "train": {"lr": lr}, "loss": {"mask_observations": mask}, "environment": {"args": args}}
+    tree = {
+        "run": {"seed": seed},
+        "train": {"lr": lr},
+        "loss": {"mask_observations": mask},
+        "environment": {"args": args},
+    }
     config = RunConfig.model_validate(tree)
     assert RunConfig.model_validate(json.loads(json.dumps(dump_resolved(config)))) == config
 
@@ -225,7 +265,8 @@ def test_every_option_is_documented_and_there_are_not_too_many() -> None:
 
 def test_loading_a_recipe_does_not_import_torch() -> None:
     code = (
-        "import sys, pathlib; from turnwise.config.load import load_config; from turnwise.config.plan import compute_plan\n"
+        "import sys, pathlib; from turnwise.config.load import load_config; from turnwise.config.plan import "
+        "compute_plan\n"
         f"compute_plan(load_config([pathlib.Path({str(RECIPES / 'search_r1' / 'tiny.toml')!r})]))\n"
         "sys.exit(sorted({'torch', 'transformers', 'bm25s', 'renderers'} & set(sys.modules)) or 0)"
     )

@@ -61,11 +61,16 @@ def test_memory_by_hand() -> None:
     assert paged.libraries == 0
     workers = plan_memory(config(engine={"max_concurrency": 3, "max_context": 10, "num_workers": 2}))
     assert workers is not None
-    assert workers.cache == 2 * 2 * 2 * 4 * 4 * 2 * (2 + 1) * 32  # two workers with 3 / 2 pages, rounded up, and a blank one
+    assert (
+        workers.cache == 2 * 2 * 2 * 4 * 4 * 2 * (2 + 1) * 32
+    )  # two workers with 3 / 2 pages, rounded up, and a blank one
     assert workers.packed == 2 * paged.packed
     assert workers.libraries == 2 * 260 * 2**20
     # What workers took for sampling is not there for the trainer: another process.
-    assert workers.peak == workers.libraries + workers.cache + workers.packed + workers.sampling + 4 * 2376 * 4 + workers.training
+    assert (
+        workers.peak
+        == workers.libraries + workers.cache + workers.packed + workers.sampling + 4 * 2376 * 4 + workers.training
+    )
     with_reference = plan_memory(config(loss={"kl": {"coefficient": 0.1}}))
     assert with_reference is not None
     assert with_reference.weights == 2 * 2376 * 4
@@ -77,24 +82,32 @@ def test_memory_by_hand() -> None:
 def test_memory_on_a_gpu_by_hand() -> None:
     engine = {"max_concurrency": 3, "max_context": 10}
     for dtype, item in (("float32", 4), ("bfloat16", 2)):
-        here, there = (plan_memory(config(engine=engine, model={"config": TINY, "dtype": dtype}), device=d) for d in ("cpu", "cuda"))
+        here, there = (
+            plan_memory(config(engine=engine, model={"config": TINY, "dtype": dtype}), device=d)
+            for d in ("cpu", "cuda")
+        )
         assert here is not None
         assert there is not None
         assert (there.weights, there.optimizer, there.cache) == (here.weights, here.optimizer, here.cache)
-        # Nothing is packed. A layer's queries, keys and values are one matrix of 8 x (4 + 2 x 2) x 4 = 256, gate and up one of 256.
+        # Nothing is packed. A layer's queries, keys and values are one matrix of 8 x (4 + 2 x 2) x 4 = 256, gate and up
+        # one of 256.
         assert there.packed == 2 * 512 * item
         assert here.packed == (2 * 512 * item if dtype == "bfloat16" else (2 * 768 + 800) * item)
-        # 30 tokens of 48 + 64 or 3 x 8 x 4 = 96 numbers: 80 = 2 x 8 + 4 x 16 against 96; 3 rows of 100 logits six times; gathered pages.
+        # 30 tokens of 48 + 64 or 3 x 8 x 4 = 96 numbers: 80 = 2 x 8 + 4 x 16 against 96; 3 rows of 100 logits six
+        # times; gathered pages.
         assert there.sampling == 30 * 96 * item + 6 * 3 * 100 * 4 + 2**26 * item
         assert there.training < here.training  # nothing is held by the C library
-        flex = plan_memory(config(engine={**engine, "attention": "flex"}, model={"config": TINY, "dtype": dtype}), device="cuda")
+        flex = plan_memory(
+            config(engine={**engine, "attention": "flex"}, model={"config": TINY, "dtype": dtype}), device="cuda"
+        )
         assert flex is not None
         # Nothing is gathered; three sequences, rounded up to 4, look up each of 3 + 1 pages with 4 bytes.
         assert flex.sampling == there.sampling - 2**26 * item + 4 * 4 * 4
         graphs = {**engine, "attention": "flex", "cuda_graphs": True}
         recorded = plan_memory(config(engine=graphs, model={"config": TINY, "dtype": dtype}), device="cuda")
         assert recorded is not None
-        # One page more, in the cache and in the tables; logits of 4 rows twice (4 + 2 + 1 < 2 x 4), and what a step of 4 needs.
+        # One page more, in the cache and in the tables; logits of 4 rows twice (4 + 2 + 1 < 2 x 4), and what a step of
+        # 4 needs.
         assert recorded.cache == flex.cache * 5 // 4
         assert recorded.sampling == flex.sampling + 4 * 4 + 4 * (2 * 100 + 96) * item
     modules = plan_memory(config(engine={**engine, "fused": False}), device="cuda")
@@ -117,14 +130,15 @@ def test_a_training_step_by_hand() -> None:
         assert memory is not None
         return memory.training
 
-    # A layer keeps 6 x 8 hidden, 5 x 16 query, 4 x 8 key and value, 4 x 16 MLP = 224 numbers per token; two layers, 200 tokens.
-    # 20 of 50 tokens are trained: 80 rows of 100 logits, 3.2 times. All are small, so 1.85 times; 4 bytes.
+    # A layer keeps 6 x 8 hidden, 5 x 16 query, 4 x 8 key and value, 4 x 16 MLP = 224 numbers per token; two layers, 200
+    # tokens. 20 of 50 tokens are trained: 80 rows of 100 logits, 3.2 times. All are small, so 1.85 times; 4 bytes.
     alone = training(micro_batch_tokens=200, shared_prefix=False)
     assert alone == pytest.approx(1.85 * (2 * 224 * 200 * 4 + 80 * 100 * 4 * 3.2), abs=1)
     # 2,000,000 tokens: arrays of 8 numbers per token are 64 MB, all of them large, and the logits' 320 MB too.
     large = training(micro_batch_tokens=2_000_000, shared_prefix=False)
     assert large == pytest.approx(2 * 224 * 2_000_000 * 4 + 800_000 * 100 * 4 * 3.2, abs=1)
-    # Shared: four members compute 30 + 4 x 20 = 110 tokens, of which 80 are trained, and attend to 200: 2 + 2 x 20/11 arrays of 8.
+    # Shared: four members compute 30 + 4 x 20 = 110 tokens, of which 80 are trained, and attend to 200: 2 + 2 x 20/11
+    # arrays of 8.
     shared = training(micro_batch_tokens=200)
     per_layer = 6 * 8 + 5 * 16 + (2 + 2 * 20 / 11) * 8 + 4 * 16
     assert shared == pytest.approx(1.85 * (2 * per_layer * 200 * 4 + 200 * 80 / 110 * 100 * 4 * 3.2), abs=1)

@@ -13,7 +13,11 @@ TREE = [value for value in CLASSES if issubclass(value, TurnwiseError) and value
 
 @pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
 def test_each_error_is_also_a_standard_one_and_survives_a_process_boundary(error: type[TurnwiseError]) -> None:
-    standard = [base for base in error.__mro__ if base.__module__ == "builtins" and base not in (Exception, BaseException, object)]
+    standard = [
+        base
+        for base in error.__mro__
+        if base.__module__ == "builtins" and base not in (Exception, BaseException, object)
+    ]
     assert standard
     raised = error("the name, the value, the remedy")
     copy = pickle.loads(pickle.dumps(raised))
@@ -27,7 +31,9 @@ def test_boundary_names_what_failed_and_keeps_the_cause() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("passing", [ConfigError("x"), ToolTimeout("x"), ToolFailure("x"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
+@pytest.mark.parametrize(
+    "passing", [ConfigError("x"), ToolTimeout("x"), ToolFailure("x"), KeyboardInterrupt(), SystemExit(3)], ids=repr
+)
 def test_boundary_lets_turnwise_errors_messages_to_the_model_and_ctrl_c_through(passing: BaseException) -> None:
     with pytest.raises(type(passing)) as caught, boundary(StoreError, "anything"):
         raise passing

@@ -35,7 +35,13 @@ def test_nothing_recorded_is_nan_not_zero() -> None:
 
 @pytest.mark.parametrize(
     ("a", "b", "value"),
-    [(Sum(1), Sum(2), 3.0), (Max(1), Max(2), 2.0), (Max(-1), Max(-2), -1.0), (Mean(6, 3), Mean(2, 1), 2.0), (Rate(6, 3), Rate(2, 1), 2.0)],
+    [
+        (Sum(1), Sum(2), 3.0),
+        (Max(1), Max(2), 2.0),
+        (Max(-1), Max(-2), -1.0),
+        (Mean(6, 3), Mean(2, 1), 2.0),
+        (Rate(6, 3), Rate(2, 1), 2.0),
+    ],
     ids=str,
 )
 def test_merge_by_name(a: Metric, b: Metric, value: float) -> None:

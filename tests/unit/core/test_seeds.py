@@ -14,8 +14,8 @@ paths = st.lists(st.integers(-(10**9), 10**9) | st.text(max_size=6), max_size=4)
 
 
 def test_pinned_values() -> None:
-    # SHA-256 over, per part, the length of "type:value" in four bytes and then that text; the first eight bytes, shifted right once.
-    # Pinned: a change here makes every published run irreproducible.
+    # SHA-256 over, per part, the length of "type:value" in four bytes and then that text; the first eight bytes,
+    # shifted right once. Pinned: a change here makes every published run irreproducible.
     data = b"".join(len(part).to_bytes(4, "big") + part for part in (b"int:7", b"str:rollout", b"int:0"))
     assert derive_seed(7, "rollout", 0) == int.from_bytes(hashlib.sha256(data).digest()[:8], "big") // 2
     assert derive_seed(7, "rollout", 0) == 8040646524870673409
@@ -24,14 +24,18 @@ def test_pinned_values() -> None:
 def test_another_process_agrees_whatever_its_hash_seed() -> None:
     code = "from turnwise.core.seeds import *; print(derive_seed(1, 'a', 2), rng(1, 'b').random())"
     outputs = {
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
         for seed in ("1", "2")
     }
     assert outputs == {f"{derive_seed(1, 'a', 2)} {rng(1, 'b').random()}\n"}
 
 
 @given(paths, paths)
-def test_equal_paths_give_equal_seeds_and_different_paths_different_ones(a: list[int | str], b: list[int | str]) -> None:
+def test_equal_paths_give_equal_seeds_and_different_paths_different_ones(
+    a: list[int | str], b: list[int | str]
+) -> None:
     assert 0 <= derive_seed(*a) < 2**63
     assert (derive_seed(*a) == derive_seed(*b)) == (a == b)
 

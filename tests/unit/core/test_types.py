@@ -42,7 +42,9 @@ def make_turn(parent: int | None, sampled: int = 1) -> Turn:
 
 def make_trajectory(*parents: int | None, reward: Scored | Invalid | None = None) -> Trajectory:
     turns = tuple(make_turn(parent, sampled=index + 1) for index, parent in enumerate(parents))
-    return Trajectory(task_id="t", group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=1.0))
+    return Trajectory(
+        task_id="t", group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=1.0)
+    )
 
 
 @pytest.mark.parametrize("make", [to_ids, to_floats, to_mask])
@@ -106,7 +108,10 @@ def test_sampled_tokens_count_every_turn_once() -> None:
 def test_an_invalid_reward_is_none_and_never_zero() -> None:
     failed = make_trajectory(None, reward=Invalid(reason="the tool hung", retryable=True))
     task = Task(environment="e", prompt=(), payload={})
-    assert TrajectoryGroup(task=task, group_id="g", trajectories=(make_trajectory(None), failed)).rewards() == [1.0, None]
+    assert TrajectoryGroup(task=task, group_id="g", trajectories=(make_trajectory(None), failed)).rewards() == [
+        1.0,
+        None,
+    ]
 
 
 def test_an_absent_part_is_none() -> None:
@@ -121,7 +126,13 @@ def test_a_stop_is_done_or_a_limit_or_a_failure(stop: StopReason) -> None:
 
 def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="2 token ids but 1 logprobs"):
-        Completion(token_ids=to_ids([1, 2]), logprobs=to_floats([0]), finish_reason=FinishReason.STOP, version_first=0, version_last=0)
+        Completion(
+            token_ids=to_ids([1, 2]),
+            logprobs=to_floats([0]),
+            finish_reason=FinishReason.STOP,
+            version_first=0,
+            version_last=0,
+        )
 
     def sample(mask: list[bool], advantages: list[float]) -> Sample:
         return Sample(

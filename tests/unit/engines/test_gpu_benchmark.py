@@ -46,8 +46,8 @@ def shape(**changes: Any) -> ModelShape:
 
 
 def test_bytes_of_a_decode_step_by_hand(gpu: ModuleType) -> None:
-    # 2 x 768 in the layers' matrices, 5 norms of 8, 800 in the embedding, which is the output layer: 2376. A token's keys and values:
-    # 2 x 2 layers x 2 heads x 4 = 32. Three sequences see 64 + 10 / 2 = 69 tokens. 2 bytes each.
+    # 2 x 768 in the layers' matrices, 5 norms of 8, 800 in the embedding, which is the output layer: 2376. A token's
+    # keys and values: 2 x 2 layers x 2 heads x 4 = 32. Three sequences see 64 + 10 / 2 = 69 tokens. 2 bytes each.
     assert gpu.PROMPT == 64
     assert gpu.decode_bytes(shape(), 2, sequences=3, new_tokens=10) == 2 * (2376 + 3 * 69 * 32)
     # An embedding that is not the output layer is looked up, not read.
@@ -55,10 +55,13 @@ def test_bytes_of_a_decode_step_by_hand(gpu: ModuleType) -> None:
 
 
 def test_operations_of_a_step_by_hand(gpu: ModuleType) -> None:
-    # Forward 2 and backward 4 per weight: 1536 weights for each of 20 tokens, 800 for each of 15 predicted ones. Attention forward: two
-    # products of 20 x 20 / 2 x 16 multiply-adds per layer = 2 x 2 x 200 x 16 = 12800 operations, three times that with backward.
+    # Forward 2 and backward 4 per weight: 1536 weights for each of 20 tokens, 800 for each of 15 predicted ones.
+    # Attention forward: two products of 20 x 20 / 2 x 16 multiply-adds per layer = 2 x 2 x 200 x 16 = 12800 operations,
+    # three times that with backward.
     assert gpu.step_flops(shape(), length=20, sequences=1, trained=15) == 6 * (1536 * 20 + 800 * 15) + 2 * 3 * 12800
-    assert gpu.step_flops(shape(), length=20, sequences=5, trained=15) == 5 * gpu.step_flops(shape(), length=20, sequences=1, trained=15)
+    assert gpu.step_flops(shape(), length=20, sequences=5, trained=15) == 5 * gpu.step_flops(
+        shape(), length=20, sequences=1, trained=15
+    )
 
 
 @pytest.mark.parametrize(("size", "parameters"), [("0.6B", 596_049_920), ("1.7B", 1_720_574_976)])
@@ -88,11 +91,25 @@ def test_without_a_gpu_it_says_so_and_ends_well() -> None:
 @pytest.mark.slow
 def test_a_tiny_run_on_the_cpu() -> None:
     sizes = ("--sizes", "tiny", "--device", "cpu", "--sequences", "4", "8", "--new-tokens", "6", "--rounds", "1")
-    found = run(*sizes, "--attention", "gather", "flex", "--train-tokens", "64", "--train-sequences", "4", "--micro-batch-tokens", "128")
+    found = run(
+        *sizes,
+        "--attention",
+        "gather",
+        "flex",
+        "--train-tokens",
+        "64",
+        "--train-sequences",
+        "4",
+        "--micro-batch-tokens",
+        "128",
+    )
     assert (found["device"], found["dtype"]) == ("cpu", "bfloat16")
     assert min(found["limits"].values()) > 0
     tiny = found["sizes"]["tiny"]
-    assert {number: list(ways) for number, ways in tiny["decode"].items()} == {"4": ["gather", "flex"], "8": ["gather", "flex"]}
+    assert {number: list(ways) for number, ways in tiny["decode"].items()} == {
+        "4": ["gather", "flex"],
+        "8": ["gather", "flex"],
+    }
     for way in ("gather", "flex"):
         assert tiny["parity"][way]["tokens"] == 4 * 16
         assert tiny["parity"][way]["max_nats"] < 0.05  # a few roundings of bfloat16 at logits below 1

@@ -31,14 +31,20 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 def build(model: PreTrainedModel, **changes: int) -> LocalEngine:
-    return LocalEngine(model, **{"max_concurrency": 8, "max_context": 160, **changes}, decode=lambda ids: "".join(chr(32 + i) for i in ids))
+    return LocalEngine(
+        model,
+        **{"max_concurrency": 8, "max_context": 160, **changes},
+        decode=lambda ids: "".join(chr(32 + i) for i in ids),
+    )
 
 
 def prompt_of(seed: int, length: int = 20) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCAB, length).tolist()
 
 
-async def converse(engine: LocalEngine, seed: int, turns: int = 3, delay_s: float = 0.0, **changes: float) -> list[Completion]:
+async def converse(
+    engine: LocalEngine, seed: int, turns: int = 3, delay_s: float = 0.0, **changes: float
+) -> list[Completion]:
     """A conversation whose observations are random tokens."""
     ids, completions = prompt_of(seed), []
     for turn in range(turns):
@@ -81,7 +87,9 @@ def test_packed_attention_does_not_leak_between_sequences(model: PreTrainedModel
             attention_plan=PackedAttention(lengths),
         ).logits[0]
         for sequence, part in zip(sequences, packed.split(lengths), strict=True):
-            alone = model(input_ids=torch.tensor([sequence]), use_cache=False, attention_plan=PackedAttention([len(sequence)])).logits[0]
+            alone = model(
+                input_ids=torch.tensor([sequence]), use_cache=False, attention_plan=PackedAttention([len(sequence)])
+            ).logits[0]
             assert torch.allclose(part, alone, atol=1e-5)
 
 
@@ -120,7 +128,9 @@ def test_a_new_version_never_reads_an_old_cache(model: PreTrainedModel) -> None:
                 model.get_input_embeddings().weight.mul_(1.5)
             engine.adopt(1)
         ids = [*prompt_of(1), *first.token_ids.tolist(), 5, 6]
-        return await engine.generate(to_ids(ids), SamplingParams(max_tokens=4, seed=9), session="s" if change else "fresh")
+        return await engine.generate(
+            to_ids(ids), SamplingParams(max_tokens=4, seed=9), session="s" if change else "fresh"
+        )
 
     kept = {k: v.clone() for k, v in model.state_dict().items()}
     try:
@@ -145,7 +155,9 @@ def _first_turn(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> lis
 
 def test_stop_tokens_and_stop_strings_end_the_completion(model: PreTrainedModel) -> None:
     async def run(**changes: object) -> Completion:
-        return await build(model).generate(to_ids(prompt_of(1)), SamplingParams(**{"max_tokens": 12, "seed": 5, **changes}), session="s")  # type: ignore[arg-type]
+        return await build(model).generate(
+            to_ids(prompt_of(1)), SamplingParams(**{"max_tokens": 12, "seed": 5, **changes}), session="s"
+        )  # type: ignore[arg-type]
 
     free = asyncio.run(run())
     assert free.finish_reason is FinishReason.LENGTH
@@ -169,7 +181,9 @@ def test_stop_tokens_and_stop_strings_end_the_completion(model: PreTrainedModel)
         ([1], {"max_tokens": 0}, "max_tokens=0"),
     ],
 )
-def test_a_bad_request_is_refused_alone(model: PreTrainedModel, ids: list[int], params: dict[str, int], words: str) -> None:
+def test_a_bad_request_is_refused_alone(
+    model: PreTrainedModel, ids: list[int], params: dict[str, int], words: str
+) -> None:
     async def run() -> tuple[object, Completion]:
         engine = build(model)
         bad, good = await asyncio.gather(
@@ -197,7 +211,8 @@ def test_weights_that_give_nan_fail_the_request_and_the_engine_lives_on(model: P
             return (
                 tuple(
                     await asyncio.gather(
-                        engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session="nan"), return_exceptions=True
+                        engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session="nan"),
+                        return_exceptions=True,
                     )
                 )
                 * 2
@@ -225,7 +240,9 @@ def test_more_conversations_than_slots_wait_their_turn(model: PreTrainedModel) -
 def test_a_cancelled_request_leaves_the_others_alone(model: PreTrainedModel) -> None:
     async def run() -> Completion:
         engine = build(model)
-        doomed = asyncio.create_task(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="doomed"))
+        doomed = asyncio.create_task(
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="doomed")
+        )
         await asyncio.sleep(0.01)
         doomed.cancel()
         await asyncio.gather(doomed, return_exceptions=True)

@@ -13,8 +13,15 @@ from turnwise.engines.sampling import sample_tokens
 def test_greedy_top_p_and_inverse_cdf_by_hand() -> None:
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]] * 5))
     plain = SamplingParams(max_tokens=1)
-    params = [plain, plain, plain, SamplingParams(max_tokens=1, temperature=0.0), SamplingParams(max_tokens=1, top_p=0.6)]
-    # u in [0, .5) is token 0, [.5, .8) token 1, [.8, 1) token 2. Greedy takes 0. Top-p 0.6 keeps 0 and 1 renormalised to 5/8, 3/8.
+    params = [
+        plain,
+        plain,
+        plain,
+        SamplingParams(max_tokens=1, temperature=0.0),
+        SamplingParams(max_tokens=1, top_p=0.6),
+    ]
+    # u in [0, .5) is token 0, [.5, .8) token 1, [.8, 1) token 2. Greedy takes 0. Top-p 0.6 keeps 0 and 1 renormalised
+    # to 5/8, 3/8.
     uniforms = torch.tensor([0.49, 0.51, 0.81, 0.99, 0.99], dtype=torch.float64)
     ids, logprobs = sample_tokens(logits, params, uniforms)
     assert ids.tolist() == [0, 1, 2, 0, 1]
@@ -70,13 +77,18 @@ def test_the_two_level_scan_draws_what_one_long_scan_draws(seed: int, size: int,
 def test_tokens_without_mass_are_never_drawn() -> None:
     logits = torch.full((2, 300), float("-inf"))
     logits[:, 5] = 0.0
-    ids, _ = sample_tokens(logits, [SamplingParams(max_tokens=1)] * 2, torch.tensor([0.0, 1.0 - 2.0**-53], dtype=torch.float64))
+    ids, _ = sample_tokens(
+        logits, [SamplingParams(max_tokens=1)] * 2, torch.tensor([0.0, 1.0 - 2.0**-53], dtype=torch.float64)
+    )
     assert ids.tolist() == [5, 5]
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     logits = torch.randn(8, 500, generator=torch.Generator().manual_seed(0))
-    params = [SamplingParams(max_tokens=1, top_k=(0, 50)[i % 2], top_p=(1.0, 0.9, 0.5)[i % 3], temperature=0.5 + i % 2) for i in range(8)]
+    params = [
+        SamplingParams(max_tokens=1, top_k=(0, 50)[i % 2], top_p=(1.0, 0.9, 0.5)[i % 3], temperature=0.5 + i % 2)
+        for i in range(8)
+    ]
     uniforms = torch.linspace(0.05, 0.95, 8, dtype=torch.float64)
     ids, logprobs = sample_tokens(logits, params, uniforms)
     for i in range(8):

@@ -24,7 +24,9 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 def test_every_session_plays_the_script_from_its_start(tokenizer: PreTrainedTokenizerBase) -> None:
     renderer = TagRenderer(tokenizer)
-    engine = ScriptedEngine(renderer, ["<search> Blue Lantern </search>", text_message("assistant", "<answer> Mira </answer>")])
+    engine = ScriptedEngine(
+        renderer, ["<search> Blue Lantern </search>", text_message("assistant", "<answer> Mira </answer>")]
+    )
 
     async def play(session: str) -> list[str]:
         return [tokenizer.decode((await engine.generate(PROMPT, PARAMS, session=session)).token_ids) for _ in range(2)]

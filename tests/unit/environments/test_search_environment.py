@@ -38,7 +38,10 @@ def success(count, policy, **arguments):
     family = SearchQA(**{**TINY, **arguments})
 
     async def run():
-        return [(await play(family, family.task("heldout", i), family.policy(policy), i))[0].part("success") for i in range(count)]
+        return [
+            (await play(family, family.task("heldout", i), family.policy(policy), i))[0].part("success")
+            for i in range(count)
+        ]
 
     return sum(asyncio.run(run())) / count
 
@@ -52,7 +55,13 @@ def test_the_oracle_solves_every_kind(kind):
 
 
 def test_the_oracle_solves_the_hard_setting():
-    hard = {"num_entities": 100, "num_phrasings": 5, "num_distractors": 60, "document_format": "search_r1", "prompt": "search_r1"}
+    hard = {
+        "num_entities": 100,
+        "num_phrasings": 5,
+        "num_distractors": 60,
+        "document_format": "search_r1",
+        "prompt": "search_r1",
+    }
     assert success(60, "oracle", kinds={"1hop": 1.0, "2hop": 1.0}, **hard) >= 0.97
     assert success(60, "oracle", mode="fixed", num_passages=2000, kinds={"2hop": 1.0}, num_phrasings=5) >= 0.97
 
@@ -245,7 +254,10 @@ def test_state_hash_tells_states_apart():
             await environment.step(search_message(query, number))
         return environment.state_hash()
 
-    hashes = [asyncio.run(run(*searches)) for searches in ((), ("author",), ("author",), ("author", "twin"), ("twin", "author"))]
+    hashes = [
+        asyncio.run(run(*searches))
+        for searches in ((), ("author",), ("author",), ("author", "twin"), ("twin", "author"))
+    ]
     assert hashes[1] == hashes[2]
     assert len(set(hashes)) == 4
 
@@ -299,7 +311,9 @@ def test_texts_show_what_training_shows():
 
 
 def write(path, *rows):
-    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n", encoding="utf-8"
+    )
     return path
 
 
@@ -309,7 +323,9 @@ LAYOUTS = [
     (
         {
             "data_source": "nq",
-            "prompt": [{"role": "user", "content": "Answer it. For example, <answer> Beijing </answer>. Question: Who?\n"}],
+            "prompt": [
+                {"role": "user", "content": "Answer it. For example, <answer> Beijing </answer>. Question: Who?\n"}
+            ],
             "reward_model": {"ground_truth": {"target": ["A"]}, "style": "rule"},
         },
         ("Who?", ("A",), "file"),
@@ -377,7 +393,9 @@ def test_a_users_own_files_go_through_the_same_environment(tmp_path):
     paths = {
         "corpus_path": str(write(tmp_path / "c.jsonl", {"id": 1, "title": "Rhine", "text": "It flows through Basel."})),
         "train_path": str(write(tmp_path / "t.jsonl", *({"question": f"Q{i}?", "answers": ["A"]} for i in range(5)))),
-        "heldout_path": str(write(tmp_path / "h.jsonl", {"question": "Where does the Rhine flow?", "answers": ["Basel"]})),
+        "heldout_path": str(
+            write(tmp_path / "h.jsonl", {"question": "Where does the Rhine flow?", "answers": ["Basel"]})
+        ),
     }
     family = SearchQA(mode="files", document_format="plain", **paths)
     epochs = [[family.task("train", 5 * epoch + i).payload["question"] for i in range(5)] for epoch in range(4)]

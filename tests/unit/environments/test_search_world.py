@@ -1,4 +1,5 @@
-"""The generated world: determinism, disjoint splits, passages that read back, questions that are right, retrieval that finds."""
+"""The generated world: determinism, disjoint splits, passages that read back, questions that are right, retrieval that
+finds."""
 
 import json
 from random import Random
@@ -28,7 +29,8 @@ def constants(query):
             return set().union(*map(constants, parts))
 
 
-# ------------------------------------------------------------------------------------------------ the world and its passages
+# ------------------------------------------------------------------------------------------------ the world and its
+# passages
 
 
 def test_a_world_is_a_function_of_seed_and_split():
@@ -174,7 +176,9 @@ def test_tasks_are_pure_and_json():
     assert [second.task("train", index) for index in reversed(range(40))] == tasks[::-1]
     assert len({task.id for task in tasks}) == 40
     assert all(json.loads(json.dumps(dict(task.payload))) == task.payload for task in tasks)
-    assert [SearchQA(kinds=ALL_KINDS, seed=5).task("train", index).id for index in range(40)] != [task.id for task in tasks]
+    assert [SearchQA(kinds=ALL_KINDS, seed=5).task("train", index).id for index in range(40)] != [
+        task.id for task in tasks
+    ]
 
 
 def test_the_mix_of_kinds_follows_the_weights():

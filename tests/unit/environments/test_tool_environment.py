@@ -89,7 +89,10 @@ def test_what_the_model_does_wrong_is_answered_and_the_episode_goes_on() -> None
         assert wrong.observations[0].text == "error: amount of add must be of type integer, not string"
         broken = ToolCallError(kind="bad_json", raw="{", message="a tool call is not valid JSON")
         both = await environment.step(reply(call(1), errors=(broken,)))
-        assert [(m.text, m.tool_call_id) for m in both.observations] == [("1", "call_1"), ("error: a tool call is not valid JSON", None)]
+        assert [(m.text, m.tool_call_id) for m in both.observations] == [
+            ("1", "call_1"),
+            ("error: a tool call is not valid JSON", None),
+        ]
         assert not any(result.done for result in (unknown, wrong, both))
 
     asyncio.run(play())

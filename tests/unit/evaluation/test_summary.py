@@ -24,7 +24,8 @@ from turnwise.evaluation.summary import summarise
 
 
 def test_wilson_by_hand() -> None:
-    # 8 of 10, z = 1.96: centre (0.8 + 0.19208)/(1.38416) = 0.716736..., half 1.96/1.38416*sqrt(0.016 + 0.009604) = 0.226577...
+    # 8 of 10, z = 1.96: centre (0.8 + 0.19208)/(1.38416) = 0.716736..., half 1.96/1.38416*sqrt(0.016 + 0.009604) =
+    # 0.226577...
     low, high = compute_wilson_interval(8, 10, z=1.96)
     assert low == pytest.approx(0.490159, abs=1e-5)
     assert high == pytest.approx(0.943312, abs=1e-5)
@@ -56,7 +57,11 @@ def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:
         group("2hop", Invalid(reason="crash", retryable=False)),
     ]
     summary = summarise(groups, name="n", label="l", step=0)
-    assert [(r.kind, r.n, r.success, r.invalid) for r in summary.rows] == [("1hop", 1, 1.0, 0), ("2hop", 1, 0.0, 1), ("all", 2, 0.5, 1)]
+    assert [(r.kind, r.n, r.success, r.invalid) for r in summary.rows] == [
+        ("1hop", 1, 1.0, 0),
+        ("2hop", 1, 0.0, 1),
+        ("all", 2, 0.5, 1),
+    ]
     with pytest.raises(KeyError, match="3hop"):
         summary.row("3hop")
 
@@ -80,16 +85,23 @@ def attempt(*turns: tuple[int, str | None], reward: object) -> TrajectoryGroup:
                 version_last=0,
             ),
             message=text_message("assistant", "r"),
-            tool_records=(ToolRecord(call=ToolCall(id="c", name="t", arguments="{}"), observation="o", error=error, seconds=0.0),),
+            tool_records=(
+                ToolRecord(call=ToolCall(id="c", name="t", arguments="{}"), observation="o", error=error, seconds=0.0),
+            ),
         )
         for index, (count, error) in enumerate(turns)
     ]
-    trajectory = Trajectory(task_id=task.id, group_id="g", member=0, turns=tuple(made), stop=StopReason.DONE, reward=reward)  # type: ignore[arg-type]
+    trajectory = Trajectory(
+        task_id=task.id, group_id="g", member=0, turns=tuple(made), stop=StopReason.DONE, reward=reward
+    )  # type: ignore[arg-type]
     return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
 
 
 def test_recovery_counts_only_trajectories_with_a_failed_call() -> None:
-    right, wrong = (Scored(total=total, parts=(RewardPart(name="success", value=value),)) for total, value in ((1.0, 1.0), (-1.0, 0.0)))
+    right, wrong = (
+        Scored(total=total, parts=(RewardPart(name="success", value=value),))
+        for total, value in ((1.0, 1.0), (-1.0, 0.0))
+    )
     groups = [
         attempt((4, None), (2, None), reward=right),  # never failed
         attempt((4, "NameError"), (5, None), (2, None), reward=right),  # recovered

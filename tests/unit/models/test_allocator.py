@@ -22,7 +22,11 @@ print(kept, faults())
 
 def run(way: str, **environment: str) -> tuple[str, int]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, way], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+        [sys.executable, "-c", PROGRAM, way],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
     )
     kept, faults = done.stdout.split()
     return kept, int(faults)

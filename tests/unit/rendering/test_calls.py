@@ -18,13 +18,24 @@ from turnwise.rendering.tokenizer import encode_text, train_tokenizer
 
 PROPERTY = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PROMPT = to_ids([50, 51, 52])
-SPECS = [ToolSpec(name="babak", description="weather", parameters={"type": "object", "properties": {"denmip": {"type": "string"}}})]
+SPECS = [
+    ToolSpec(
+        name="babak", description="weather", parameters={"type": "object", "properties": {"denmip": {"type": "string"}}}
+    )
+]
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
     ["</tool_call>", "a = b", "7", "null", "NaN", "1e999"]
 )
 names = st.text(st.characters(exclude_categories=("Cs", "Z", "C"), exclude_characters='="<>'), min_size=1, max_size=8)
-values = texts | st.integers() | st.booleans() | st.none() | st.lists(st.integers(), max_size=2) | st.dictionaries(texts, texts, max_size=2)
+values = (
+    texts
+    | st.integers()
+    | st.booleans()
+    | st.none()
+    | st.lists(st.integers(), max_size=2)
+    | st.dictionaries(texts, texts, max_size=2)
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +46,10 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 def calls_reply(*calls: tuple[str, dict[str, Any]]) -> Message:
-    made = [ToolCall(id=f"call_3_{i}", name=name, arguments=json.dumps(a, ensure_ascii=False)) for i, (name, a) in enumerate(calls)]
+    made = [
+        ToolCall(id=f"call_3_{i}", name=name, arguments=json.dumps(a, ensure_ascii=False))
+        for i, (name, a) in enumerate(calls)
+    ]
     return Message(role="assistant", content=(), tool_calls=tuple(made))
 
 
@@ -57,7 +71,8 @@ def test_the_renderer_is_prefix_stable(tokenizer: PreTrainedTokenizerBase) -> No
 
 @PROPERTY
 @given(
-    calls=st.lists(st.tuples(names, st.dictionaries(names, values, max_size=3)), min_size=1, max_size=3), thought=st.none() | st.just("hm")
+    calls=st.lists(st.tuples(names, st.dictionaries(names, values, max_size=3)), min_size=1, max_size=3),
+    thought=st.none() | st.just("hm"),
 )
 @example(calls=[("f", {"x": '"quoted" text\nand a line', "y": "[a", "z": "true"}), ("f", {})], thought=None)
 def test_calls_come_back_whatever_is_in_them(
@@ -97,10 +112,14 @@ def test_lines_are_calls_or_errors(block: str, calls: list[tuple[str, dict[str, 
     assert [(call.name, json.loads(call.arguments)) for call in found] == calls
     assert [call.id for call in found] == [f"call_9_{index}" for index in range(len(calls))]
     assert len(errors) == len(problems)
-    assert all(problem in error.message and error.kind == "bad_call" for problem, error in zip(problems, errors, strict=True))
+    assert all(
+        problem in error.message and error.kind == "bad_call" for problem, error in zip(problems, errors, strict=True)
+    )
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("two words", "{}"), ("f", "[1]"), ("f", "{"), ("f", '{"a b": 1}'), ("", "{}")])
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("two words", "{}"), ("f", "[1]"), ("f", "{"), ("f", '{"a b": 1}'), ("", "{}")]
+)
 def test_what_cannot_be_written_is_refused(name: str, arguments: str) -> None:
     with pytest.raises(RenderError, match="cannot be written as name argument = value"):
         format_calls([ToolCall(id="call_0", name=name, arguments=arguments)])

@@ -16,7 +16,9 @@ from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import TagRenderer
 
 ASK = (text_message("user", "Who wrote it?"),)
-SEARCH = ToolSpec(name="search", description="Search.", parameters={"type": "object", "properties": {"query": {"type": "string"}}})
+SEARCH = ToolSpec(
+    name="search", description="Search.", parameters={"type": "object", "properties": {"query": {"type": "string"}}}
+)
 VISIT = ToolSpec(name="visit", description="Visit.", parameters={"type": "object", "properties": {}})
 STOP = 0
 
@@ -51,8 +53,15 @@ class CharacterRenderer:
         if "|" not in text:
             return text_message("assistant", text)
         name, arguments = text.split("|", 1)
-        call = ToolCall(id=f"call_{len(prompt_ids)}", name=name, arguments=arguments.upper() if self.fault == "lossy" else arguments)
-        return Message(role="assistant", content=(), tool_calls=(call,), reasoning="added" if self.fault == "second encoding" else None)
+        call = ToolCall(
+            id=f"call_{len(prompt_ids)}", name=name, arguments=arguments.upper() if self.fault == "lossy" else arguments
+        )
+        return Message(
+            role="assistant",
+            content=(),
+            tool_calls=(call,),
+            reasoning="added" if self.fault == "second encoding" else None,
+        )
 
     def encode_reply(self, message: Message) -> IntArray:
         thought = "" if message.reasoning is None or self.fault != "second encoding" else f"{message.reasoning}~"
@@ -78,7 +87,10 @@ class WholeRenderer(CharacterRenderer):
 
 @pytest.mark.parametrize("tools", [(), (SEARCH,)])
 def test_the_renderers_of_turnwise_pass(
-    tag_tokenizer: PreTrainedTokenizerBase, plain_tokenizer: PreTrainedTokenizerBase, chat_tokenizer: PreTrainedTokenizerBase, tools: Any
+    tag_tokenizer: PreTrainedTokenizerBase,
+    plain_tokenizer: PreTrainedTokenizerBase,
+    chat_tokenizer: PreTrainedTokenizerBase,
+    tools: Any,
 ) -> None:
     pairs: list[tuple[Renderer, PreTrainedTokenizerBase]] = [
         (TagRenderer(tag_tokenizer, max_observation_tokens=8), tag_tokenizer),
@@ -101,10 +113,16 @@ def test_sound_renderers_pass() -> None:
     [
         # "Who wrote it?>" is tokens 0-13, so the first call, which a full rendering forgets, begins at token 14.
         (WholeRenderer("rewrites"), r"at token 14 the turns gave 118 \('v'\) and a full rendering gives 110 \('n'\)"),
-        (CharacterRenderer("clock"), r"at token 0 the turns gave 49 \('1'\) and opening the same conversation again gives 50 \('2'\)"),
+        (
+            CharacterRenderer("clock"),
+            r"at token 0 the turns gave 49 \('1'\) and opening the same conversation again gives 50 \('2'\)",
+        ),
         (CharacterRenderer("forgeable"), "can forge control tokens"),
         (CharacterRenderer("lossy"), r"does not survive encoding and parsing.*renderer.kind"),
-        (CharacterRenderer("second encoding"), r"token 0 the turns gave 118 \('v'\) and encoding the parsed reply again gives 97 \('a'\)"),
+        (
+            CharacterRenderer("second encoding"),
+            r"token 0 the turns gave 118 \('v'\) and encoding the parsed reply again gives 97 \('a'\)",
+        ),
     ],
 )
 def test_unsound_renderers_are_refused(renderer: Renderer, message: str) -> None:

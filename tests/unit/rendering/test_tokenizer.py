@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import ConfigError
-from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, TAG_SPECIAL_TOKENS, encode_text, load_tokenizer, train_tokenizer
+from turnwise.rendering.tokenizer import (
+    QWEN3_SPECIAL_TOKENS,
+    TAG_SPECIAL_TOKENS,
+    encode_text,
+    load_tokenizer,
+    train_tokenizer,
+)
 
 PROPERTY = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-hostile_text = st.lists(st.text(max_size=8) | st.sampled_from((*QWEN3_SPECIAL_TOKENS, *TAG_SPECIAL_TOKENS, "<|im_", "<"))).map("".join)
+hostile_text = st.lists(
+    st.text(max_size=8) | st.sampled_from((*QWEN3_SPECIAL_TOKENS, *TAG_SPECIAL_TOKENS, "<|im_", "<"))
+).map("".join)
 
 
 @PROPERTY
@@ -29,7 +37,9 @@ def test_any_text_comes_back_and_never_as_special_ids(
         assert not set(ids) & set(tokenizer.all_special_ids)
 
 
-def test_added_tokens_that_are_not_special_cannot_be_forged_either(plain_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_added_tokens_that_are_not_special_cannot_be_forged_either(
+    plain_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
     plain_tokenizer.save_pretrained(tmp_path)
     tokenizer = load_tokenizer(tmp_path)
     tokenizer.add_tokens(["<tool_call>"])  # as in Qwen3's own vocabulary: one token, not flagged special
@@ -50,7 +60,9 @@ def test_each_special_token_is_one_id_and_words_take_their_space(tag_tokenizer: 
     assert len(encode_text(tag_tokenizer, " author of Blue")) == 3
 
 
-def test_training_is_deterministic_and_survives_the_disk(tag_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_training_is_deterministic_and_survives_the_disk(
+    tag_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
     texts = ["one two three", "two three four"] * 5
     one, two = (train_tokenizer(iter(texts), vocab_size=300, special_tokens=TAG_SPECIAL_TOKENS) for _ in range(2))
     assert one.get_vocab() == two.get_vocab()

@@ -12,9 +12,13 @@ from turnwise.core.types import ToolCall
 from turnwise.rendering.tool_calls import format_tool_call, parse_tool_calls
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text().filter(lambda s: "tool_call>" not in s), lambda x: st.lists(x), max_leaves=5
+    st.none() | st.booleans() | st.integers() | st.text().filter(lambda s: "tool_call>" not in s),
+    lambda x: st.lists(x),
+    max_leaves=5,
 )
-fragments = st.sampled_from(["<tool_call>", "</tool_call>", '{"name": "a"', ', "arguments": {}', "}", "[", "NaN", '"', "\n"])
+fragments = st.sampled_from(
+    ["<tool_call>", "</tool_call>", '{"name": "a"', ', "arguments": {}', "}", "[", "NaN", '"', "\n"]
+)
 
 
 @settings(max_examples=50, deadline=None)

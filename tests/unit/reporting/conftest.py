@@ -58,9 +58,14 @@ def make_group(words: Words, index: int, *, searches: int, success: bool) -> Tra
     task = Task(environment="search_qa", prompt=(text_message("user", question),), payload=payload, id=f"task{index}")
     random = np.random.default_rng(index)
     turns = []
-    texts = [f"<think> I should look for step {n} </think> <search> spouse of Ada Lorn {n} </search>" for n in range(searches)]
+    texts = [
+        f"<think> I should look for step {n} </think> <search> spouse of Ada Lorn {n} </search>"
+        for n in range(searches)
+    ]
     for number, text in enumerate([*texts, f"<answer> {'Velm' if success else 'Oster'} </answer>"]):
-        context = words.encode(question if number == 0 else f"<information> Ada Lorn is married to Bo Tam. {HOSTILE} </information>")
+        context = words.encode(
+            question if number == 0 else f"<information> Ada Lorn is married to Bo Tam. {HOSTILE} </information>"
+        )
         ids = words.encode(text)
         logprobs = -random.exponential(0.5, len(ids))
         call = ToolCall(id=f"call{number}", name="search", arguments="{}")
@@ -76,7 +81,9 @@ def make_group(words: Words, index: int, *, searches: int, success: bool) -> Tra
                     version_last=0,
                 ),
                 message=text_message("assistant", text),
-                tool_records=() if number == searches else (ToolRecord(call=call, observation=HOSTILE, error=None, seconds=0.001),),
+                tool_records=()
+                if number == searches
+                else (ToolRecord(call=call, observation=HOSTILE, error=None, seconds=0.001),),
             )
         )
     failed = index == NUM_TASKS - 1
@@ -155,6 +162,10 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         groups = [make_group(words, i, searches=searches if i % 2 else 1, success=success(i)) for i in range(NUM_TASKS)]
         save_group_batch(run.path / "evaluations", name, groups, advantages=None, decode=words.decode, with_pieces=True)
         hop1 = 0.02 if "off" in name else 0.9
-        rows = [row("1hop", 20, hop1, 1.0), row("2hop", 19, hop2, float(searches)), row("all", 39, (hop1 + hop2) / 2, (1 + searches) / 2)]
+        rows = [
+            row("1hop", 20, hop1, 1.0),
+            row("2hop", 19, hop2, float(searches)),
+            row("all", 39, (hop1 + hop2) / 2, (1 + searches) / 2),
+        ]
         run.write_json(f"evaluations/{name}.summary.json", {"name": name, "step": step, "label": label, "rows": rows})
     return run

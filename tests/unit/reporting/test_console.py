@@ -10,7 +10,13 @@ from rich.console import Console
 
 from turnwise.reporting.console import Display, format_numbers, format_seconds, results_table
 
-VALUES = {"rollout/reward": 0.534, "rollout/success": 0.51, "rollout/tool_calls": 1.32, "rollout/tokens_per_s": 5210.4, "train/loss": 0.1}
+VALUES = {
+    "rollout/reward": 0.534,
+    "rollout/success": 0.51,
+    "rollout/tool_calls": 1.32,
+    "rollout/tokens_per_s": 5210.4,
+    "train/loss": 0.1,
+}
 
 
 def make_console() -> tuple[io.StringIO, Console]:
@@ -51,7 +57,9 @@ def test_time_left_counts_only_the_steps_of_this_process() -> None:
 
 
 def test_a_number_that_is_missing_or_not_finite_is_left_out() -> None:
-    assert format_numbers({"rollout/reward": None, "rollout/success": math.nan, "rollout/tool_calls": 2.0}) == "calls 2.00"
+    assert (
+        format_numbers({"rollout/reward": None, "rollout/success": math.nan, "rollout/tool_calls": 2.0}) == "calls 2.00"
+    )
 
 
 def test_not_enabled_shows_nothing_and_markup_stays_text() -> None:
@@ -88,7 +96,9 @@ def test_a_terminal_gets_a_live_line_and_it_ends_with_an_exception(monkeypatch: 
 def test_no_color_gives_lines_even_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     stream = io.StringIO()
-    with Display(total_steps=1, title="demo", console=Console(file=stream, force_terminal=True, width=120, highlight=False)) as show:
+    with Display(
+        total_steps=1, title="demo", console=Console(file=stream, force_terminal=True, width=120, highlight=False)
+    ) as show:
         show.phase("rollout")
         show.update(1, VALUES)
     assert stream.getvalue().startswith("step 1/1  reward 0.53")

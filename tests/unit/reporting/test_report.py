@@ -68,14 +68,28 @@ def test_hostile_text_stays_text(page: str) -> None:
 def test_the_headline_says_what_changed_and_where_it_came_from(page: str) -> None:
     # all before: (0.9 + 0.12) / 2 = 0.51; after: (0.9 + 0.94) / 2 = 0.92; 1hop did not move, 2hop by 0.82
     text = re.sub(r"<[^>]+>", "", page)
-    assert "from 51.0% [46.0,\u00a056.0] before RL to 92.0% [87.0,\u00a097.0] after RL, on 39 questions: a real gain" in text
-    assert "on 2hop questions, where success went from 12.0% to 94.0% while tool calls per question went from 1.00 to 2.00" in text
+    assert (
+        "from 51.0% [46.0,\u00a056.0] before RL to 92.0% [87.0,\u00a097.0] after RL, on 39 questions: a real gain"
+        in text
+    )
+    assert (
+        "on 2hop questions, where success went from 12.0% to 94.0% while tool calls per question went from 1.00 to 2.00"
+        in text
+    )
     assert "after RL, search_off 2.0%" in text
 
 
 def test_an_overlap_of_intervals_is_not_called_a_gain() -> None:
     def summary(name: str, success: float) -> dict[str, object]:
-        row = {"kind": "all", "n": 50, "success": success, "low": success - 0.1, "high": success + 0.1, "tool_calls": 1.0, "truncated": 0.0}
+        row = {
+            "kind": "all",
+            "n": 50,
+            "success": success,
+            "low": success - 0.1,
+            "high": success + 0.1,
+            "tool_calls": 1.0,
+            "truncated": 0.0,
+        }
         return {"name": name, "label": name, "step": 0, "rows": [row]}
 
     assert "may be chance" in draw_headline([summary("heldout_000000", 0.5), summary("heldout_000010", 0.6)])
@@ -107,7 +121,11 @@ def test_a_broken_summary_is_named(tmp_path: Path) -> None:
 
 
 def make_row(task: str, success: float, calls: int) -> dict[str, object]:
-    return {"task": {"id": task}, "reward": {"scored": {"total": success, "parts": []}}, "turns": [{"tool_records": [None] * calls}]}
+    return {
+        "task": {"id": task},
+        "reward": {"scored": {"total": success, "parts": []}},
+        "turns": [{"tool_records": [None] * calls}],
+    }
 
 
 def test_examples_prefer_what_became_right_with_most_searches_and_keep_a_failure() -> None:
@@ -120,7 +138,9 @@ def test_examples_prefer_what_became_right_with_most_searches_and_keep_a_failure
         ("right → wrong", "d"),
         ("still wrong", "c"),
     ]
-    before[2]["reward"] = {"invalid": {"reason": "crash", "retryable": True}}  # c could not be scored: no longer "still wrong"
+    before[2]["reward"] = {
+        "invalid": {"reason": "crash", "retryable": True}
+    }  # c could not be scored: no longer "still wrong"
     assert "still wrong" not in [verdict for verdict, _, _ in choose_examples(before, after, 99)]
     assert choose_examples(before, after, 0) == []
     assert len(choose_examples(before, after, 99)) == 5
@@ -148,6 +168,8 @@ def test_time_is_split_by_phase() -> None:
     assert "training <b>10s</b> (25%)" in text
 
 
-@pytest.mark.parametrize(("logprob", "expected"), [(0.0, 4), (-0.7, 2), (-9.0, 0), (float("-inf"), 0), (float("nan"), 0)])
+@pytest.mark.parametrize(
+    ("logprob", "expected"), [(0.0, 4), (-0.7, 2), (-9.0, 0), (float("-inf"), 0), (float("nan"), 0)]
+)
 def test_shade_follows_the_probability(logprob: float, expected: int) -> None:
     assert shade(logprob) == expected  # exp(-0.7) = 0.497: third fifth

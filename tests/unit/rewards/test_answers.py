@@ -113,7 +113,9 @@ def reply(text, reasoning="because"):
 
 
 def search(query="x", reasoning="because", text=""):
-    return text_message("assistant", text, reasoning=reasoning, tool_calls=(ToolCall(id="1", name="search", arguments=query),))
+    return text_message(
+        "assistant", text, reasoning=reasoning, tool_calls=(ToolCall(id="1", name="search", arguments=query),)
+    )
 
 
 def test_an_answer_in_the_prompt_or_in_an_earlier_reply_does_not_count():
@@ -139,7 +141,9 @@ def test_well_formed_needs_reasoning_one_call_each_and_nothing_but_the_answer_la
     assert not is_well_formed([search(), reply("it is <answer> a </answer>")])
     assert not is_well_formed([search(), reply("<answer> a </answer><answer> b </answer>")])
     error = ToolCallError(kind="no_action", raw="x", message="x")
-    assert not is_well_formed([text_message("assistant", "x", reasoning="r", tool_errors=(error,)), reply("<answer> a </answer>")])
+    assert not is_well_formed(
+        [text_message("assistant", "x", reasoning="r", tool_errors=(error,)), reply("<answer> a </answer>")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,4 +159,6 @@ def test_well_formed_needs_reasoning_one_call_each_and_nothing_but_the_answer_la
     ],
 )
 def test_format_score_table(replies, information, expected):
-    assert format_score(AnswerCase(replies=replies, golds=["Vessa"], information=information)) == pytest.approx(expected)
+    assert format_score(AnswerCase(replies=replies, golds=["Vessa"], information=information)) == pytest.approx(
+        expected
+    )

@@ -41,7 +41,9 @@ def test_the_last_balanced_box(text: str, answer: str | None) -> None:
 
 
 @given(
-    before=st.text(st.characters(exclude_characters="\\")), answer=st.text(st.characters(exclude_characters="\\{}")), after=st.text("ab {}")
+    before=st.text(st.characters(exclude_characters="\\")),
+    answer=st.text(st.characters(exclude_characters="\\{}")),
+    after=st.text("ab {}"),
 )
 def test_a_box_comes_back_from_any_text(before: str, answer: str, after: str) -> None:
     assert extract_boxed(f"{before}\\boxed{{{answer}}}{after}") == answer.strip()
@@ -57,9 +59,10 @@ def test_only_the_last_reply_answers_and_only_without_a_call() -> None:
     calling = Message(role="assistant", content=boxed.content, tool_calls=(call,))
     thinking = Message(role="assistant", content=(), reasoning=r"\boxed{1}")
     assert final_boxed([calling, boxed]) == "1"
-    assert [final_boxed(replies) for replies in ([], [calling], [boxed, calling], [thinking], [boxed, text_message("assistant", "1")])] == [
-        None
-    ] * 5
+    assert [
+        final_boxed(replies)
+        for replies in ([], [calling], [boxed, calling], [thinking], [boxed, text_message("assistant", "1")])
+    ] == [None] * 5
 
 
 @pytest.mark.parametrize(

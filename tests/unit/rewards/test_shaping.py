@@ -56,14 +56,19 @@ def test_a_later_stage_is_not_even_asked() -> None:
 
 @settings(max_examples=50)
 @given(st.tuples(shares, shares, shares), st.integers(0, 2), shares)
-def test_doing_better_at_a_stage_never_lowers_the_reward(scores: tuple[float, float, float], at: int, gain: float) -> None:
+def test_doing_better_at_a_stage_never_lowers_the_reward(
+    scores: tuple[float, float, float], at: int, gain: float
+) -> None:
     better = tuple(min(1.0, score + gain) if i == at else score for i, score in enumerate(scores))
     assert compute_staged_reward(stages(*better)).total >= compute_staged_reward(stages(*scores)).total - 1e-12
 
 
 def test_perfect_format_with_a_wrong_answer_is_below_any_right_answer() -> None:
     def total(format_score: float, answer: float) -> float:
-        parts = (RewardStage(name="format", score=lambda: format_score, weight=0.2), RewardStage(name="answer", score=lambda: answer))
+        parts = (
+            RewardStage(name="format", score=lambda: format_score, weight=0.2),
+            RewardStage(name="answer", score=lambda: answer),
+        )
         return compute_staged_reward(parts).total
 
     assert total(1.0, 0.0) < total(1.0, 0.01)
@@ -183,7 +188,9 @@ def test_overlong_by_hand() -> None:
 
 @given(st.integers(0, 500), st.integers(1, 200), st.integers(0, 200))
 def test_overlong_is_bounded_monotone_and_without_jumps(num_tokens: int, buffer: int, room: int) -> None:
-    here, after = (compute_overlong_penalty(n, max_tokens=buffer + room, buffer=buffer) for n in (num_tokens, num_tokens + 1))
+    here, after = (
+        compute_overlong_penalty(n, max_tokens=buffer + room, buffer=buffer) for n in (num_tokens, num_tokens + 1)
+    )
     assert -1.0 <= after <= here <= 0.0
     assert here - after <= 1 / buffer + 1e-12
 
@@ -193,7 +200,11 @@ def test_hard_and_soft_penalties_by_hand() -> None:
     # Lengths 10 20 30 20: shares 0.5 0 -0.5 0; the wrong short one gets 0, not 0.5.
     assert compute_soft_length_penalties([10, 20, 30, 20], [True, True, True, True]) == [0.5, 0.0, -0.5, 0.0]
     assert compute_soft_length_penalties([10, 30], [False, False]) == [0.0, -0.5]
-    assert compute_soft_length_penalties([10, 10], [True, False]) == compute_soft_length_penalties([7, 7], [True, True]) == [0.0, 0.0]
+    assert (
+        compute_soft_length_penalties([10, 10], [True, False])
+        == compute_soft_length_penalties([7, 7], [True, True])
+        == [0.0, 0.0]
+    )
     assert compute_soft_length_penalties([], []) == []
     with pytest.raises(ValueError, match="verdicts"):
         compute_soft_length_penalties([1], [])

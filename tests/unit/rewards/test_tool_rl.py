@@ -89,7 +89,9 @@ def test_bounds(predicted: list[Call] | None, gold: list[Call], granularity: Gra
 
 @settings(max_examples=50)
 @given(calls, st.data(), granularities)
-def test_exactly_the_gold_calls_in_any_order_get_all(gold: list[Call], data: st.DataObject, granularity: Granularity) -> None:
+def test_exactly_the_gold_calls_in_any_order_get_all(
+    gold: list[Call], data: st.DataObject, granularity: Granularity
+) -> None:
     predicted = data.draw(st.permutations(gold))
     assert compute_correctness(predicted, gold, granularity=granularity) == (3.0 if gold else 0.0)
 
@@ -97,7 +99,9 @@ def test_exactly_the_gold_calls_in_any_order_get_all(gold: list[Call], data: st.
 @settings(max_examples=50)
 @given(calls, calls, granularities)
 def test_only_the_gold_calls_get_all(predicted: list[Call], gold: list[Call], granularity: Granularity) -> None:
-    same = sorted(map(repr, ((n, sorted(a.items())) for n, a in predicted))) == sorted(map(repr, ((n, sorted(a.items())) for n, a in gold)))
+    same = sorted(map(repr, ((n, sorted(a.items())) for n, a in predicted))) == sorted(
+        map(repr, ((n, sorted(a.items())) for n, a in gold))
+    )
     assert (compute_correctness(predicted, gold, granularity=granularity) == 3.0) == (same and bool(gold))
 
 

@@ -1,4 +1,5 @@
-"""Branched rollouts, pinned with scripted futures: where branches leave, what is recorded once, what fails alone, what never trains."""
+"""Branched rollouts, pinned with scripted futures: where branches leave, what is recorded once, what fails alone, what
+never trains."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +46,8 @@ Script = Sequence[str | tuple[str, float]]
 
 
 class Futures:
-    """An engine that plays one script per conversation: the attempt is "", its branches "1", "2" and so on. A reply may name the
-    log-probability of each of its tokens; else it is -0.5."""
+    """An engine that plays one script per conversation: the attempt is "", its branches "1", "2" and so on. A reply may
+    name the log-probability of each of its tokens; else it is -0.5."""
 
     def __init__(self, renderer: TagRenderer, scripts: Mapping[str, Script]) -> None:
         self.renderer, self.scripts, self.version = renderer, scripts, 0
@@ -104,7 +105,10 @@ class Maze(ToolEnvironment):
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         success = float(bool(replies) and "here" in replies[-1].text)
-        return Scored(total=success, parts=(RewardPart(name="success", value=success), RewardPart(name="turns", value=float(len(replies)))))
+        return Scored(
+            total=success,
+            parts=(RewardPart(name="success", value=success), RewardPart(name="turns", value=float(len(replies)))),
+        )
 
     async def teardown(self) -> None:
         type(self).num_open -= 1
@@ -134,20 +138,32 @@ def play(
 
     async def run() -> Trajectory:
         gate = asyncio.Semaphore(2)
-        return await run_branched_trajectory(attempt, maze(), engine, renderer, LIMITS, SAMPLING, branching=branching, gate=gate)
+        return await run_branched_trajectory(
+            attempt, maze(), engine, renderer, LIMITS, SAMPLING, branching=branching, gate=gate
+        )
 
     trajectory = asyncio.run(run())
     assert maze.num_open == 0  # every environment and every snapshot was closed
     return trajectory, engine
 
 
-VINE = {"": [SEARCH, SEARCH, RIGHT], "1": [RIGHT], "2": [WRONG], "3": [RIGHT], "4": [SEARCH, RIGHT], "5": [WRONG], "6": [WRONG]}
+VINE = {
+    "": [SEARCH, SEARCH, RIGHT],
+    "1": [RIGHT],
+    "2": [WRONG],
+    "3": [RIGHT],
+    "4": [SEARCH, RIGHT],
+    "5": [WRONG],
+    "6": [WRONG],
+}
 
 
 def test_continuations_leave_every_state_and_value_it(renderer: TagRenderer) -> None:
     # Two from each of the three states: V(s0) = (1 + 0) / 2, V(s1) = (1 + 1) / 2, V(s2) = 0.
     trajectory, engine = play(renderer, ValueEstimates(num_continuations=2), VINE)
-    assert trajectory.reward == Scored(total=1.0, parts=(RewardPart(name="success", value=1.0), RewardPart(name="turns", value=3.0)))
+    assert trajectory.reward == Scored(
+        total=1.0, parts=(RewardPart(name="success", value=1.0), RewardPart(name="turns", value=3.0))
+    )
     assert [turn.parent for turn in trajectory.turns] == [None, 0, 1, None, None, 0, 0, 6, 1, 1]
     assert compute_state_values(trajectory) == [0.5, 1.0, 0.0]
     assert [path.kind for path in split_paths(trajectory)] == ["first"] + ["estimate"] * 6
@@ -170,7 +186,9 @@ def test_cancelling_closes_every_snapshot(renderer: TagRenderer, scripts: Mappin
 
     async def run() -> None:
         engine, gate, limits = Futures(renderer, scripts), asyncio.Semaphore(2), replace(LIMITS, timeout_s=60.0)
-        work = run_branched_trajectory(attempt, ForkingMaze(), engine, renderer, limits, SAMPLING, branching=branching, gate=gate)
+        work = run_branched_trajectory(
+            attempt, ForkingMaze(), engine, renderer, limits, SAMPLING, branching=branching, gate=gate
+        )
         task = asyncio.create_task(work)
         while len(engine.prompts.get(max(scripts), [])) < 2:  # the reply that never comes is asked for
             await asyncio.sleep(0.001)
@@ -183,12 +201,16 @@ def test_cancelling_closes_every_snapshot(renderer: TagRenderer, scripts: Mappin
 
 
 def test_paths_are_trajectories_of_their_own(renderer: TagRenderer) -> None:
-    trajectory, _ = play(renderer, RandomTree(num_branches=1, num_rounds=1), {"": [SEARCH, RIGHT], "1": [SEARCH, SEARCH, SEARCH]})
+    trajectory, _ = play(
+        renderer, RandomTree(num_branches=1, num_rounds=1), {"": [SEARCH, RIGHT], "1": [SEARCH, SEARCH, SEARCH]}
+    )
     first, leaf = split_paths(trajectory)
     assert (first.kind, first.trajectory.stop, first.trajectory.reward) == ("first", StopReason.DONE, trajectory.reward)
     assert (leaf.kind, leaf.turns, leaf.num_shared, leaf.trains) == ("leaf", (0, 2, 3, 4), 1, True)
     assert leaf.trajectory.stop is StopReason.MAX_TURNS  # 1 shared + 3 own replies
-    assert leaf.trajectory.reward == Scored(total=0.0, parts=(RewardPart(name="success", value=0.0), RewardPart(name="turns", value=4.0)))
+    assert leaf.trajectory.reward == Scored(
+        total=0.0, parts=(RewardPart(name="success", value=0.0), RewardPart(name="turns", value=4.0))
+    )
     assert [turn.parent for turn in leaf.trajectory.turns] == [None, 0, 1, 2]
     assert take_trained(trajectory).turns == trajectory.turns
 
@@ -198,14 +220,18 @@ def test_later_rounds_may_leave_earlier_branches(renderer: TagRenderer) -> None:
     trajectory, _ = play(renderer, RandomTree(num_branches=4, num_rounds=2), scripts)
     paths = split_paths(trajectory)
     assert len(paths) == 9
-    # The attempt has one state after a reply. Its four branches have one each; of these five the second round uses four.
+    # The attempt has one state after a reply. Its four branches have one each; of these five the second round uses
+    # four.
     assert [path.num_shared for path in paths[1:5]] == [1, 1, 1, 1]
     assert {path.num_shared for path in paths[5:]} == {1, 2} or [path.num_shared for path in paths[5:]] == [2, 2, 2, 2]
-    assert len({path.turns[path.num_shared - 1] for path in paths[5:]}) == 4  # without repetition while there are enough
+    assert (
+        len({path.turns[path.num_shared - 1] for path in paths[5:]}) == 4
+    )  # without repetition while there are enough
 
 
 def test_branches_go_where_the_policy_became_uncertain(renderer: TagRenderer) -> None:
-    # With threshold 0 and a large weight, u - 1000 (H - H0) <= 0 decides by the sign of the change alone (u is never exactly 0).
+    # With threshold 0 and a large weight, u - 1000 (H - H0) <= 0 decides by the sign of the change alone (u is never
+    # exactly 0).
     certain, unsure = -0.1, -3.0
     scripts: dict[str, Script] = {
         "": [(SEARCH, certain), (SEARCH, certain), (RIGHT, unsure)],
@@ -216,7 +242,8 @@ def test_branches_go_where_the_policy_became_uncertain(renderer: TagRenderer) ->
     plan = EntropyTree(num_branches=3, vocab_size=300, weight=1000.0, threshold=0.0)
     trajectory, _ = play(renderer, plan, scripts)
     first, *branches = split_paths(trajectory)
-    # Round 1: before the attempt's third reply. Round 2: before the branch's own second one. What is left starts afresh.
+    # Round 1: before the attempt's third reply. Round 2: before the branch's own second one. What is left starts
+    # afresh.
     assert [path.turns[: path.num_shared] for path in branches] == [(0, 1), (0, 1, 3), ()]
     assert first.turns == (0, 1, 2)
     assert all(path.kind == "leaf" for path in branches)
@@ -242,7 +269,9 @@ def test_a_branch_that_fails_fails_alone_and_never_trains(renderer: TagRenderer)
     assert take_trained(trajectory).turns == trajectory.turns[:3]
 
 
-def test_one_failed_continuation_is_left_out_of_the_mean_and_all_of_them_make_the_attempt_invalid(renderer: TagRenderer) -> None:
+def test_one_failed_continuation_is_left_out_of_the_mean_and_all_of_them_make_the_attempt_invalid(
+    renderer: TagRenderer,
+) -> None:
     some, _ = play(renderer, ValueEstimates(num_continuations=2), {"": [RIGHT], "1": [BREAK], "2": [RIGHT]})
     assert compute_state_values(some) == [1.0]
     none, _ = play(renderer, ValueEstimates(num_continuations=2), {"": [RIGHT], "1": [BREAK]})
@@ -265,7 +294,9 @@ def test_an_environment_that_cannot_fork_says_so(renderer: TagRenderer) -> None:
 
 
 def test_a_fork_and_its_original_do_not_know_of_each_other() -> None:
-    call = Message(role="assistant", content=(), tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),))
+    call = Message(
+        role="assistant", content=(), tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),)
+    )
 
     async def run() -> tuple[list[str], int]:
         original = ForkingMaze()

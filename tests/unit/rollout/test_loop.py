@@ -35,7 +35,9 @@ from turnwise.rollout.loop import Attempt, Sampling, run_trajectory
 LIMITS = Limits(max_turns=3, max_turn_tokens=40, max_tokens=400, timeout_s=5.0)
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=7)
 TASK = Task(environment="echo", prompt=(text_message("user", "What ?"),), payload={})
-SEARCH = Message(role="assistant", content=(), tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "here"}'),))
+SEARCH = Message(
+    role="assistant", content=(), tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "here"}'),)
+)
 ANSWER = "<answer> here </answer>"
 
 
@@ -113,7 +115,9 @@ def test_search_then_answer(tokenizer: PreTrainedTokenizerBase) -> None:
     assert "found here" in tokenizer.decode(trajectory.turns[1].context_ids.tolist())
 
 
-def test_every_turn_has_a_seed_of_its_own_and_a_group_shares_the_environments(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_every_turn_has_a_seed_of_its_own_and_a_group_shares_the_environments(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
     log = Log([], [])
     renderer = TagRenderer(tokenizer)
     engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
@@ -131,7 +135,11 @@ def test_replies_are_held_to_a_grammar_of_the_tools_on_offer(tokenizer: PreTrain
     renderer = TagRenderer(tokenizer)
     engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
     sampling = replace(SAMPLING, build_grammar=name_them)
-    asyncio.run(run_trajectory(Attempt(task=TASK, group_id="g", member=0), Echo(Log([], [])), engine, renderer, LIMITS, sampling))
+    asyncio.run(
+        run_trajectory(
+            Attempt(task=TASK, group_id="g", member=0), Echo(Log([], [])), engine, renderer, LIMITS, sampling
+        )
+    )
     assert [params.grammar for _, _, params in engine.requests] == [Grammar(kind="regex", text="search")] * 2
     _, _, free = play(tokenizer, [ANSWER])
     assert [params.grammar for _, _, params in free.requests] == [None]
@@ -150,13 +158,17 @@ def test_a_turn_carries_the_state_its_reply_was_sampled_in(tokenizer: PreTrained
     def run(environment: Echo, script: list[Message | str], limits: Limits = LIMITS) -> Trajectory:
         renderer = TagRenderer(tokenizer)
         engine = ScriptedEngine(renderer, script)
-        return asyncio.run(run_trajectory(Attempt(task=TASK, group_id="g", member=0), environment, engine, renderer, limits, SAMPLING))
+        return asyncio.run(
+            run_trajectory(Attempt(task=TASK, group_id="g", member=0), environment, engine, renderer, limits, SAMPLING)
+        )
 
     log = Log([], [])
     searched = run(Counting(log), [SEARCH, SEARCH, ANSWER])
     assert [turn.state for turn in searched.turns] == ["0 searches", "1 searches", "2 searches"]
     # Known too where a limit cut the reply off before the environment saw it.
-    assert [turn.state for turn in run(Counting(log), [SEARCH], replace(LIMITS, max_turn_tokens=2)).turns] == ["0 searches"]
+    assert [turn.state for turn in run(Counting(log), [SEARCH], replace(LIMITS, max_turn_tokens=2)).turns] == [
+        "0 searches"
+    ]
     assert [turn.state for turn in run(Echo(log), [ANSWER]).turns] == [None]
     failed = run(Counting(log, broken="state"), [ANSWER])
     assert isinstance(failed.reward, Invalid)
@@ -234,7 +246,9 @@ def test_the_whole_trajectory_has_a_deadline(tokenizer: PreTrainedTokenizerBase)
     assert log.events[-1] == "close"
 
 
-def build_worker(engine: ScriptedEngine, renderer: TagRenderer, build: Callable[[], Echo], **policy: float) -> RolloutWorker:
+def build_worker(
+    engine: ScriptedEngine, renderer: TagRenderer, build: Callable[[], Echo], **policy: float
+) -> RolloutWorker:
     return RolloutWorker(
         build_environment=build,
         engine=engine,
@@ -301,6 +315,8 @@ def test_too_many_failures_stop_the_run_with_the_commonest_cause(tokenizer: PreT
 def test_groups_and_members_come_back_in_the_order_given(tokenizer: PreTrainedTokenizerBase) -> None:
     log, renderer = Log([], []), TagRenderer(tokenizer)
     engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
-    groups = asyncio.run(build_worker(engine, renderer, lambda: Echo(log)).run_groups([(f"g{i}", TASK) for i in range(5)], group_size=3))
+    groups = asyncio.run(
+        build_worker(engine, renderer, lambda: Echo(log)).run_groups([(f"g{i}", TASK) for i in range(5)], group_size=3)
+    )
     assert [g.group_id for g in groups] == [f"g{i}" for i in range(5)]
     assert [[t.member for t in g.trajectories] for g in groups] == [[0, 1, 2]] * 5

@@ -2,9 +2,8 @@
 
     python tests/unit/runs/pretend_checks.py FOLDER RECIPE [section.key=value ...]
 
-The device computes on the CPU: what runs without a gradient must be equal in every bit. With one, torch picks another attention kernel for
-it, which rounds otherwise.
-"""
+The device computes on the CPU: what runs without a gradient must be equal in every bit. With one, torch picks another
+attention kernel for it, which rounds otherwise."""
 
 import asyncio
 import copy
@@ -67,13 +66,16 @@ Device = torch.device | str
 
 
 def build_policy(device: Device, dtype: str = "float32", seed: int = 0) -> PreTrainedModel:
-    model = build_model("qwen3", {**CONFIG, "initializer_range": 0.1}, vocab_size=VOCAB, seed=seed, dtype=dtype, device=device)
+    model = build_model(
+        "qwen3", {**CONFIG, "initializer_range": 0.1}, vocab_size=VOCAB, seed=seed, dtype=dtype, device=device
+    )
     model.tie_weights()  # moving a model there makes new parameters, moving it to a GPU does not
     return model
 
 
 def sample_replies(kind: str, device: Device) -> list[list[float]]:
-    """Token ids and log-probabilities of a group that shares half a page, of their second turns, and of every kind of settings."""
+    """Token ids and log-probabilities of a group that shares half a page, of their second turns, and of every kind of
+    settings."""
     name, dtype = kind.split()
     model = build_policy(device, dtype)
     shape: dict[str, Any] = {"max_concurrency": 8, "max_context": 128, "max_batch_tokens": 40}
@@ -94,7 +96,10 @@ def sample_replies(kind: str, device: Device) -> list[list[float]]:
             return engine.generate(to_ids(ids), params, session=f"g/{i}/0")
 
         first = await asyncio.gather(*(ask(i, prompt) for i in range(5)))
-        return [*first, *(await asyncio.gather(*(ask(i, [*prompt, *c.token_ids.tolist(), 5, 6]) for i, c in enumerate(first))))]
+        return [
+            *first,
+            *(await asyncio.gather(*(ask(i, [*prompt, *c.token_ids.tolist(), 5, 6]) for i, c in enumerate(first)))),
+        ]
 
     done = asyncio.run(run())
     full = [[] if c.full_logprobs is None else c.full_logprobs.tolist() for c in done]
@@ -146,28 +151,44 @@ def take_steps(device: Device) -> dict[str, Any]:
         entropy_coefficient=0.01,
         teacher_coefficient=0.1,
     )
-    step = partial(run_policy_step, policy, optimizer, samples, loss=loss, lr=1e-2, reference=other, teacher=other, critic=head)
+    step = partial(
+        run_policy_step, policy, optimizer, samples, loss=loss, lr=1e-2, reference=other, teacher=other, critic=head
+    )
     found: dict[str, Any] = {"policy": step(columns={**columns, "old_logprobs": scores}, **common)}
     plain = {**common, "shared_prefix": False}
     again = replace(loss, function=build_loss("gspo"), batch_rule=False)
-    found["plain"] = run_policy_step(policy, optimizer, samples, loss=again, lr=1e-2, reference=other, teacher=other, **plain)
+    found["plain"] = run_policy_step(
+        policy, optimizer, samples, loss=again, lr=1e-2, reference=other, teacher=other, **plain
+    )
     found["sft"] = run_sft_step(policy, optimizer, samples, lr=1e-2, **common)
     found["critic"] = run_critic_step(separate, samples, columns, **common)
-    found["implicit"] = run_implicit_reward_step(implicit, samples, [1.0, 0.0, 1.0, 0.0], scores, temperature=0.9, **common)
+    found["implicit"] = run_implicit_reward_step(
+        implicit, samples, [1.0, 0.0, 1.0, 0.0], scores, temperature=0.9, **common
+    )
     sides = [PairSide(samples=(s,), in_step=(np.arange(int(s.loss_mask.sum())) > 1,)) for s in samples]
     pairs = [SamplePair(chosen=sides[0], rejected=sides[1]), SamplePair(chosen=sides[2], rejected=sides[3])]
 
-    def judge(own: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int) -> Any:
+    def judge(
+        own: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+    ) -> Any:
         return compute_step_dpo_loss(own, reference, sequence, in_step, num_pairs=num_pairs, beta=0.5)
 
     found["pairs"] = run_pair_step(policy, other, optimizer, pairs, loss=judge, temperature=0.9, lr=1e-2, **common)
-    reports = {name: {k: v for k, v in record(metrics).items() if not k.endswith(CLOCKS)} for name, metrics in found.items()}
+    reports = {
+        name: {k: v for k, v in record(metrics).items() if not k.endswith(CLOCKS)} for name, metrics in found.items()
+    }
     evidence = collect_evidence(policy, samples, temperature=0.9)
     return {
         "metrics": reports,
-        "weights": {name: float(p.double().norm()) for own in (policy, separate.own, implicit.own) for name, p in own.named_parameters()},
+        "weights": {
+            name: float(p.double().norm())
+            for own in (policy, separate.own, implicit.own)
+            for name, p in own.named_parameters()
+        },
         "checksums": sorted(compute_checksums(policy)),
-        "scores": [array.tolist() for array in [*scores, *values, *score_squared_mass(policy, samples, 0.9, **packing)]],
+        "scores": [
+            array.tolist() for array in [*scores, *values, *score_squared_mass(policy, samples, 0.9, **packing)]
+        ],
         "finals": finals,
         "evidence": np.asarray(evidence.trainer_logprobs).tolist(),
     }
@@ -178,7 +199,9 @@ def apply_losses(device: Device) -> dict[str, Any]:
     draw = np.random.default_rng(0)
     found = {}
     for name in LOSSES:
-        old, behavior, advantages = (torch.from_numpy(draw.normal(size=6).astype(np.float32)).to(device) for _ in range(3))
+        old, behavior, advantages = (
+            torch.from_numpy(draw.normal(size=6).astype(np.float32)).to(device) for _ in range(3)
+        )
         policy = (old + 0.1 * behavior).requires_grad_()
         sequence = torch.tensor([0, 0, 0, 1, 1, 1], device=device)
         inputs = LossInputs(
@@ -197,7 +220,8 @@ def apply_losses(device: Device) -> dict[str, Any]:
 
 
 def train_and_audit(folder: Path, recipe: Path, overrides: list[str]) -> dict[str, Any]:
-    """Rows of metrics on the CPU and there, of the latter resumed, and what the audits say, there and back on the CPU."""
+    """Rows of metrics on the CPU and there, of the latter resumed, and what the audits say, there and back on the
+    CPU."""
 
     def train(name: str) -> Path:
         settings = [*overrides, "model.device=cpu", f"run.output={folder / name}"]
@@ -224,14 +248,21 @@ def train_and_audit(folder: Path, recipe: Path, overrides: list[str]) -> dict[st
 
 def refuse_exact_scoring() -> bool:
     """Whether exact mode says no there."""
-    score = partial(collect_evidence, build_policy(DEVICE), make_samples(), temperature=1.0, attention=InvariantAttention)
+    score = partial(
+        collect_evidence, build_policy(DEVICE), make_samples(), temperature=1.0, attention=InvariantAttention
+    )
     return is_refused(score, cause=EngineError)
 
 
 def main() -> None:
     """Run and print."""
     torch.set_num_threads(1)
-    engines = ("modules bfloat16", "fused float32", "fused bfloat16", "local bfloat16")  # the run has the modules in float32
+    engines = (
+        "modules bfloat16",
+        "fused float32",
+        "fused bfloat16",
+        "local bfloat16",
+    )  # the run has the modules in float32
     jobs: dict[str, Any] = {f"replies, {kind}": partial(sample_replies, kind) for kind in engines}
     jobs |= {"steps": take_steps, "losses": apply_losses}
     found: dict[str, Any] = {"here": {name: job("cpu") for name, job in jobs.items()}}

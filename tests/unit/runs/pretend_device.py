@@ -1,12 +1,12 @@
 """A device that is not there: it computes on the CPU and refuses what a GPU would refuse.
 
-Its tensors say that they are on `DEVICE`. An operation that mixes them with tensors of the CPU raises (but for single numbers, as on a
-GPU), and so do kernels that exist for the CPU only and looking at memory (`.numpy()`). Stricter than CUDA in one point: an index on the
-CPU is refused too. It knows nothing of how another device rounds, how fast it is, or which dtypes its kernels lack.
+Its tensors say that they are on `DEVICE`. An operation that mixes them with tensors of the CPU raises (but for single
+numbers, as on a GPU), and so do kernels that exist for the CPU only and looking at memory (`.numpy()`). Stricter than
+CUDA in one point: an index on the CPU is refused too. It knows nothing of how another device rounds, how fast it is, or
+which dtypes its kernels lack.
 
-Registering a device is for a whole process and must come before the first backward pass, so what uses it runs in a process of its own:
-`pretend_checks.py`.
-"""
+Registering a device is for a whole process and must come before the first backward pass, so what uses it runs in a
+process of its own: `pretend_checks.py`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -36,7 +36,11 @@ class There(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "There":
-        about: dict[str, Any] = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
+        about: dict[str, Any] = {
+            "strides": inner.stride(),
+            "storage_offset": inner.storage_offset(),
+            "dtype": inner.dtype,
+        }
         with torch.inference_mode(inner.is_inference()):
             tensor = torch.Tensor._make_wrapper_subclass(cls, inner.size(), device=DEVICE, **about)  # type: ignore[attr-defined]
         tensor.inner = inner
@@ -58,7 +62,9 @@ class There(torch.Tensor):
         return self.inner.untyped_storage()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         return run(func, args, dict(kwargs or {}))
 
 
@@ -72,7 +78,10 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if any(name in str(func) for name in CPU_ONLY):
             raise Mixed(f"{func} is for the CPU, its tensors are on {DEVICE}")
         if any(not isinstance(each, There) and each.dim() for each in tensors):
-            raise Mixed(f"{func} of tensors on {DEVICE} and on the CPU: {[(each.device, tuple(each.shape)) for each in tensors]}")
+            raise Mixed(
+                f"{func} of tensors on {DEVICE} and on the CPU: "
+                f"{[(each.device, tuple(each.shape)) for each in tensors]}"
+            )
     if func is aten.copy_.default:
         there = isinstance(args[0], There)
     inner = [each.inner if isinstance(each, There) else each for each in flat]
@@ -104,7 +113,9 @@ class Pretending(TorchDispatchMode):
         torch._C._set_only_lift_cpu_tensors(False)
         super().__exit__(*cause)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         return run(func, args, dict(kwargs or {}))
 
 

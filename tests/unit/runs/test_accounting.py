@@ -23,7 +23,13 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, list_drops, list_truncated, open_account
+from turnwise.runs.accounting import (
+    compute_diversity_metrics,
+    describe_alarms,
+    list_drops,
+    list_truncated,
+    open_account,
+)
 from turnwise.store.ledger import DropReason, LedgerError, load_ledgers
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
@@ -43,7 +49,12 @@ def attempt(member: int, tokens: list[int], reward: Reward | None = None, group:
     )
     turn = Turn(parent=None, context_ids=to_ids([1]), completion=completion, message=text_message("assistant", ""))
     return Trajectory(
-        task_id=TASK.id, group_id=group, member=member, turns=(turn,), stop=StopReason.DONE, reward=reward or Scored(total=1.0)
+        task_id=TASK.id,
+        group_id=group,
+        member=member,
+        turns=(turn,),
+        stop=StopReason.DONE,
+        reward=reward or Scored(total=1.0),
     )
 
 
@@ -53,7 +64,9 @@ def group(*attempts: Trajectory, name: str = "g") -> TrajectoryGroup:
 
 def test_groups_left_out_are_accounted_for(tmp_path: Path) -> None:
     kept = group(attempt(0, [5, 6]), attempt(1, [7], Invalid(reason="hung", retryable=True)))
-    filtered = group(attempt(0, [5, 6, 7], group="h"), attempt(1, [8], Invalid(reason="hung", retryable=True), group="h"), name="h")
+    filtered = group(
+        attempt(0, [5, 6, 7], group="h"), attempt(1, [8], Invalid(reason="hung", retryable=True), group="h"), name="h"
+    )
     account = open_account(tmp_path, recipe(), step=3, version=0, groups=[kept, filtered], kept=[kept])
     account([to_samples(kept.trajectories[0])], [])
     ledger = load_ledgers(tmp_path)[3]
@@ -66,7 +79,14 @@ def test_groups_the_step_had_no_need_of_and_attempts_made_again(tmp_path: Path) 
     kept, surplus = group(replace(attempt(0, [5, 6]), attempt=1)), group(attempt(0, [5, 6, 7], group="h"), name="h")
     thrown_away = group(attempt(0, [9], hung))
     account = open_account(
-        tmp_path, recipe(), step=1, version=0, groups=[kept, surplus], kept=[kept], over_budget={"h"}, retried=[thrown_away]
+        tmp_path,
+        recipe(),
+        step=1,
+        version=0,
+        groups=[kept, surplus],
+        kept=[kept],
+        over_budget={"h"},
+        retried=[thrown_away],
     )
     account([to_samples(kept.trajectories[0])], [])
     ledger = load_ledgers(tmp_path)[1]
@@ -86,7 +106,9 @@ def test_limits_are_the_reason_where_the_recipe_leaves_out_what_they_ended() -> 
 def test_a_lost_sample_stops_the_step_before_anything_is_written(tmp_path: Path) -> None:
     kept = group(attempt(0, [5, 6]), attempt(1, [7]))
     account = open_account(tmp_path, recipe(), step=1, version=0, groups=[kept], kept=[kept])
-    with pytest.raises(LedgerError, match="trajectory g/1: 1 of 1 sampled tokens of turn 0 neither train nor are dropped"):
+    with pytest.raises(
+        LedgerError, match="trajectory g/1: 1 of 1 sampled tokens of turn 0 neither train nor are dropped"
+    ):
         account([to_samples(kept.trajectories[0])], [])
     assert load_ledgers(tmp_path) == {}
 
@@ -95,7 +117,12 @@ def test_learners_that_choose_say_what_they_did_not(tmp_path: Path) -> None:
     kept = group(attempt(0, [5, 6]), attempt(1, [7]), attempt(2, [8], Invalid(reason="hung", retryable=True)))
     passes = [to_samples(kept.trajectories[1])] * 2
     account = open_account(
-        tmp_path, recipe('train.algorithm="rejection"', "rejection.passes=2"), step=1, version=0, groups=[kept], kept=[kept]
+        tmp_path,
+        recipe('train.algorithm="rejection"', "rejection.passes=2"),
+        step=1,
+        version=0,
+        groups=[kept],
+        kept=[kept],
     )
     account(passes, list_drops([kept], {("g", 1)}, DropReason.NOT_SELECTED))
     ledger = load_ledgers(tmp_path)[1]

@@ -1,4 +1,5 @@
-"""Coefficients that follow a measurement, by hand and through a checkpoint; masks of drifted sequences and of the second moment."""
+"""Coefficients that follow a measurement, by hand and through a checkpoint; masks of drifted sequences and of the
+second moment."""
 
 import json
 from pathlib import Path
@@ -32,7 +33,8 @@ def config(*overrides: str) -> RunConfig:
 
 
 def test_the_kl_coefficient_by_hand() -> None:
-    # Measured 0.11 of 0.1: error 0.1; 20 of 100 samples: 0.5 (1 + 0.1 * 0.2) = 0.51. Far off, the error stops at 0.2: 0.5 * 1.04.
+    # Measured 0.11 of 0.1: error 0.1; 20 of 100 samples: 0.5 (1 + 0.1 * 0.2) = 0.51. Far off, the error stops at 0.2:
+    # 0.5 * 1.04.
     near = adapt_coefficients(config(*KL), {"train/kl_reference": Mean(1.1, 10.0)}, num_samples=20)
     assert near.loss.kl.coefficient == pytest.approx(0.51)
     assert build_policy_loss(near).kl_coefficient == pytest.approx(0.51)
@@ -81,7 +83,9 @@ def test_combinations_that_mean_nothing_are_refused(overrides: list[str], reason
 
 
 def test_the_second_moment_of_a_recipe() -> None:
-    recipe = config("loss.correction.mode=second_moment", "loss.correction.max_second_moment=0.1", "loss.recompute_old=true")
+    recipe = config(
+        "loss.correction.mode=second_moment", "loss.correction.max_second_moment=0.1", "loss.recompute_old=true"
+    )
     correct = build_correction(recipe)
     assert correct is not None
     # Squares 0, 0.04, 0.25: means of the smallest 0, 0.02, 0.0967; then 1.0 brings the mean to 0.3225.
@@ -110,7 +114,12 @@ def test_bad_sequences_that_drifted_do_not_train() -> None:
 
 
 def test_a_learner_remembers_where_its_coefficients_stand() -> None:
-    small = ["model.config.hidden_size=32", "model.config.intermediate_size=32", "tokenizer.num_texts=100", "tokenizer.vocab_size=400"]
+    small = [
+        "model.config.hidden_size=32",
+        "model.config.intermediate_size=32",
+        "tokenizer.num_texts=100",
+        "tokenizer.vocab_size=400",
+    ]
     recipe = config(*KL, *small)
     torch.set_num_threads(1)
 
@@ -126,14 +135,38 @@ def test_a_learner_remembers_where_its_coefficients_stand() -> None:
 
 
 def test_a_run_moves_its_coefficients(tmp_path: Path) -> None:
-    small = ["model.config.hidden_size=32", "model.config.intermediate_size=32", "tokenizer.num_texts=100", "tokenizer.vocab_size=400"]
-    short = ["sft.steps=5", "sft.num_demonstrations=80", "sft.batch_size=16", "train.steps=2", "train.num_threads=1", "evaluate.tasks=0"]
-    others = ["loss.entropy_target=9", "loss.max_drift=0.5", "loss.recompute_old=true", "loss.correction.mode=second_moment"]
-    rollout = ["rollout.tasks_per_step=4", "rollout.group_size=4", "credit.method=otb", f"run.output={tmp_path}", "evaluate.controls={}"]
+    small = [
+        "model.config.hidden_size=32",
+        "model.config.intermediate_size=32",
+        "tokenizer.num_texts=100",
+        "tokenizer.vocab_size=400",
+    ]
+    short = [
+        "sft.steps=5",
+        "sft.num_demonstrations=80",
+        "sft.batch_size=16",
+        "train.steps=2",
+        "train.num_threads=1",
+        "evaluate.tasks=0",
+    ]
+    others = [
+        "loss.entropy_target=9",
+        "loss.max_drift=0.5",
+        "loss.recompute_old=true",
+        "loss.correction.mode=second_moment",
+    ]
+    rollout = [
+        "rollout.tasks_per_step=4",
+        "rollout.group_size=4",
+        "credit.method=otb",
+        f"run.output={tmp_path}",
+        "evaluate.controls={}",
+    ]
     run = run_train(config(*KL, *small, *short, *others, *rollout), resume=None, display=False)
     with safe_open(run / "checkpoints" / "step_000002" / STATE_FILE, framework="pt") as file:
         moved = json.loads(file.metadata()["counters"])["credit"]["coefficients"]
-    # Next to no divergence yet: two steps of 16 trajectories, error -0.2 each: 0.5 (1 - 0.2 * 16 / 100)^2. The entropy is below 9 twice.
+    # Next to no divergence yet: two steps of 16 trajectories, error -0.2 each: 0.5 (1 - 0.2 * 16 / 100)^2. The entropy
+    # is below 9 twice.
     assert moved["kl"] == pytest.approx(0.5 * (1 - 0.2 * 0.16) ** 2, rel=1e-6)
     assert moved["entropy"] == pytest.approx(0.01)
     assert run_audit(run).breaches == []

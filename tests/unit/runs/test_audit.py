@@ -1,4 +1,5 @@
-"""The audit of a run: a sound one passes, and every planted corruption is found by name, with the ledger and without it."""
+"""The audit of a run: a sound one passes, and every planted corruption is found by name, with the ledger and without
+it."""
 
 import json
 import shutil
@@ -72,7 +73,9 @@ def make_run(path: Path, config: RunConfig) -> Path:
         sampled = sample_groups(system, step=step, first_task=100 * step, with_greedy=False)
         advantages = {
             key: [to_floats(turn) for turn in turns]
-            for key, turns in compute_advantages(build_credit_method(config), sampled.kept, to_credit_trajectories(sampled.kept)).items()
+            for key, turns in compute_advantages(
+                build_credit_method(config), sampled.kept, to_credit_trajectories(sampled.kept)
+            ).items()
         }
         attempts = {(t.group_id, t.member): t for group in sampled.kept for t in group.trajectories}
         samples = [sample for key, credit in advantages.items() for sample in to_samples(attempts[key], credit)]
@@ -81,7 +84,13 @@ def make_run(path: Path, config: RunConfig) -> Path:
             for parameter in system.model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step)) * 0.02)
         system.engine.adopt(step)
-        save_group_batch(path / "trajectories", f"step_{step:06d}", sampled.groups, advantages=advantages, decode=system.tokenizer.decode)
+        save_group_batch(
+            path / "trajectories",
+            f"step_{step:06d}",
+            sampled.groups,
+            advantages=advantages,
+            decode=system.tokenizer.decode,
+        )
         folder.append_metrics(step, "train", record(compute_rollout_metrics(sampled)))
         checkpoint(step)
     return path
@@ -103,7 +112,9 @@ class Stored:
 
     def __init__(self, run: Path, step: int = 2) -> None:
         self.path = run / "trajectories" / f"step_{step:06d}"
-        self.rows: list[dict[str, Any]] = [json.loads(line) for line in self.path.with_suffix(".jsonl").read_text().splitlines()]
+        self.rows: list[dict[str, Any]] = [
+            json.loads(line) for line in self.path.with_suffix(".jsonl").read_text().splitlines()
+        ]
         with np.load(self.path.with_suffix(".npz")) as data:
             self.arrays = {name: data[name] for name in data.files}
 
@@ -163,7 +174,9 @@ def an_advantage_on_context(run: Path, stored: Stored) -> None:
 
 @plant("ledger", "logprobs")
 def swapped_logprobs(run: Path, stored: Stored) -> None:
-    start, end = next(t["completion"] for row in stored.rows for t in row["turns"] if t["completion"][1] - t["completion"][0] > 2)
+    start, end = next(
+        t["completion"] for row in stored.rows for t in row["turns"] if t["completion"][1] - t["completion"][0] > 2
+    )
     logprobs = stored.arrays["logprobs"]
     low, high = start + int(logprobs[start:end].argmin()), start + int(logprobs[start:end].argmax())
     logprobs[[low, high]] = logprobs[[high, low]]
@@ -197,7 +210,10 @@ def a_duplicated_trajectory(run: Path, stored: Stored) -> None:
     last = stored.rows[-1]
     start, end = last["turns"][0]["context"][0], last["turns"][-1]["completion"][1]
     stored.arrays = {name: np.concatenate([array, array[start:end]]) for name, array in stored.arrays.items()}
-    turns = [turn | {kind: [at + end - start for at in turn[kind]] for kind in ("context", "completion")} for turn in last["turns"]]
+    turns = [
+        turn | {kind: [at + end - start for at in turn[kind]] for kind in ("context", "completion")}
+        for turn in last["turns"]
+    ]
     stored.rows.append(last | {"turns": turns})
 
 
@@ -264,7 +280,9 @@ def swapped_members(run: Path, stored: Stored) -> None:
     stored.arrays = {name: array[order] for name, array in stored.arrays.items()}
     for row, shift in ((second, -size), (first, end - size)):
         for turn in row["turns"]:
-            turn["context"], turn["completion"] = ([at + shift for at in turn[kind]] for kind in ("context", "completion"))
+            turn["context"], turn["completion"] = (
+                [at + shift for at in turn[kind]] for kind in ("context", "completion")
+            )
 
 
 @plant("groups", "prompts")
@@ -336,7 +354,8 @@ def a_damaged_checkpoint(run: Path, stored: Stored) -> None:
 
 @plant("logprobs")
 def weights_of_another_version(run: Path, stored: Stored) -> None:
-    """The engine kept sampling with the weights of version 0 and wrote version 1: here, the checkpoint of 1 holds others."""
+    """The engine kept sampling with the weights of version 0 and wrote version 1: here, the checkpoint of 1 holds
+    others."""
     with checkpoint_writer(run, 1) as temporary:
         shutil.copytree(run / "checkpoints" / "step_000001", temporary, dirs_exist_ok=True)
         shutil.copy(run / "checkpoints" / "step_000000" / "model.safetensors", temporary)
@@ -349,7 +368,9 @@ def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, 
 
 
 def record_of(stored: Stored) -> dict[str, Any]:
-    record: dict[str, Any] = next(turn["tool_records"][0] for row in stored.rows for turn in row["turns"] if turn["tool_records"])
+    record: dict[str, Any] = next(
+        turn["tool_records"][0] for row in stored.rows for turn in row["turns"] if turn["tool_records"]
+    )
     return record
 
 
@@ -363,7 +384,9 @@ def test_a_sound_run_passes_every_check(sound: Path) -> None:
     checked = {name: tally.checked for name, tally in report.tallies.items()}
     ledgers = load_ledgers(sound)
     sampled = sum(ledger.sampled for ledger in ledgers.values())
-    assert checked["ledger"] == checked["logprobs"] == sampled > 0, "every version has a checkpoint, so every token is scored again"
+    assert checked["ledger"] == checked["logprobs"] == sampled > 0, (
+        "every version has a checkpoint, so every token is scored again"
+    )
     # 2 steps of 3 groups of 3.
     assert (checked["files"], checked["groups"], checked["turns"], checked["checkpoints"]) == (2, 6, 18, 3)
     assert checked["rewards"] == checked["advantages"] == 18
@@ -383,7 +406,9 @@ def test_a_planted_corruption_is_found(run: Path, name: str) -> None:
     assert expected <= found_by(report), [str(breach) for breach in report.breaches]
 
 
-@pytest.mark.parametrize("name", [name for name, (_, checks) in PLANTS.items() if "ledger" in checks and len(checks) > 1])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, checks) in PLANTS.items() if "ledger" in checks and len(checks) > 1]
+)
 def test_it_is_found_without_the_ledger_too(run: Path, name: str) -> None:
     """Runs from before there was a ledger are proven by recomputation alone."""
     corrupt, expected = PLANTS[name]
@@ -415,7 +440,9 @@ def test_a_breach_says_where(run: Path) -> None:
     stored.save()
     row = stored.row()
     [breach] = run_audit(run).tallies["rewards"].breaches
-    assert str(breach).startswith(f"[rewards] step 2, trajectory {row['group_id']}/{row['member']}: the stored reward is ")
+    assert str(breach).startswith(
+        f"[rewards] step 2, trajectory {row['group_id']}/{row['member']}: the stored reward is "
+    )
 
 
 def test_a_step_in_flight_is_left_alone(run: Path) -> None:
@@ -434,7 +461,10 @@ def test_what_was_not_checked_is_said(run: Path) -> None:
     share = ledgers[2].sampled / (ledgers[1].sampled + ledgers[2].sampled)
     assert report.facts["logprob_share_checked"] == pytest.approx(share)
     lines = audit_lines(report.to_json())
-    assert f"not checked (logprobs): {ledgers[1].sampled} tokens sampled by weights of which no checkpoint is kept" in lines
+    assert (
+        f"not checked (logprobs): {ledgers[1].sampled} tokens sampled by weights of which no checkpoint is kept"
+        in lines
+    )
     assert any(line.startswith("not checked (tools)") for line in lines)
     assert lines[-1] == "no breach found"
 

@@ -1,8 +1,7 @@
 """Whole steps that go another way than straight through, each trained as a run trains it and then audited.
 
-New weights in the middle of replies, attempts that are made again, attempts that limits ended, replies held to a grammar, and programs that
-ran in the sandbox.
-"""
+New weights in the middle of replies, attempts that are made again, attempts that limits ended, replies held to a
+grammar, and programs that ran in the sandbox."""
 
 import asyncio
 import shutil
@@ -95,10 +94,13 @@ def found_by(report: AuditReport) -> set[str]:
     return {breach.check for breach in report.breaches}
 
 
-# ------------------------------------------------------------------------------------------- versions in the middle of replies
+# ------------------------------------------------------------------------------------------- versions in the middle of
+# replies
 
 
-async def sample_across_versions(system: System, worker: RolloutWorker, tasks: Sequence[tuple[str, Task]], num_tokens: int) -> Any:
+async def sample_across_versions(
+    system: System, worker: RolloutWorker, tasks: Sequence[tuple[str, Task]], num_tokens: int
+) -> Any:
     """Groups whose replies under way after `num_tokens` tokens go on under new weights."""
     engine = system.engine
     assert isinstance(engine, PagedEngine)
@@ -133,9 +135,13 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoint(1)
     advantages = {
         key: [to_floats(turn) for turn in turns]
-        for key, turns in compute_advantages(build_credit_method(system.config), groups, to_credit_trajectories(groups)).items()
+        for key, turns in compute_advantages(
+            build_credit_method(system.config), groups, to_credit_trajectories(groups)
+        ).items()
     }
-    samples = [s for group in groups for t in group.trajectories for s in to_samples(t, advantages[group.group_id, t.member])]
+    samples = [
+        s for group in groups for t in group.trajectories for s in to_samples(t, advantages[group.group_id, t.member])
+    ]
     append_ledger(path, reconcile(1, groups, [samples], version=1, max_staleness=1))
     save_group_batch(path / "trajectories", "step_000001", groups, advantages=advantages, decode=None)
     folder.append_metrics(1, "train", {})
@@ -149,7 +155,13 @@ def mixed(interrupted: Path, tmp_path: Path) -> Path:
 
 def versions_of(run: Path) -> np.ndarray:
     groups, _ = load_groups(run / "trajectories", "step_000001")
-    turns = [turn.completion for group in groups for t in group.trajectories for turn in t.turns if turn.completion.versions is not None]
+    turns = [
+        turn.completion
+        for group in groups
+        for t in group.trajectories
+        for turn in t.turns
+        if turn.completion.versions is not None
+    ]
     return np.concatenate([completion.versions for completion in turns if completion.versions is not None])
 
 
@@ -203,7 +215,8 @@ def test_an_old_folder_says_which_tokens_it_cannot_prove(mixed: Path) -> None:
     assert "which of several weight versions" in reason
 
 
-# ------------------------------------------------------------------------------------------- attempts that are made again
+# ------------------------------------------------------------------------------------------- attempts that are made
+# again
 
 
 class Flaky:
@@ -272,7 +285,8 @@ def test_a_thrown_away_attempt_is_proven_like_any_other(flaky: Path, tmp_path: P
 
 
 class ScriptedPolicyEngine:
-    """Replies from a script, with the log-probabilities the policy gives them. `reply` takes the member and the number of the turn."""
+    """Replies from a script, with the log-probabilities the policy gives them. `reply` takes the member and the number
+    of the turn."""
 
     def __init__(self, system: System, reply: Callable[[int, int], Message]) -> None:
         self.version = 0
@@ -320,8 +334,12 @@ def answer(member: int, turn: int) -> Message:
 
 
 @pytest.mark.parametrize(("trains", "dropped"), [("true", set()), ("false", {"truncated"})])
-def test_what_a_limit_ended_is_left_out_where_the_recipe_says_so(tmp_path: Path, trains: str, dropped: set[str]) -> None:
-    folder, system = open_run(tmp_path / "run", "retool", "credit.method=reinforce", f"rollout.train_truncated={trains}")
+def test_what_a_limit_ended_is_left_out_where_the_recipe_says_so(
+    tmp_path: Path, trains: str, dropped: set[str]
+) -> None:
+    folder, system = open_run(
+        tmp_path / "run", "retool", "credit.method=reinforce", f"rollout.train_truncated={trains}"
+    )
     ledger = train(folder, script(system, answer))
     assert set(ledger.dropped) == dropped
     of_member = {member: [e for e in ledger.entries if e.member == member] for member in range(3)}
@@ -406,14 +424,17 @@ def test_programs_run_again_give_what_the_model_was_shown(retool: Path) -> None:
     assert report.tallies["tools"].not_checked.total() == 0
     assert report.tallies["rewards"].checked == 6
     shown = {
-        turn["tool_records"][0]["observation"] for row in load_rows(retool / "trajectories", "step_000001") for turn in row["turns"][:1]
+        turn["tool_records"][0]["observation"]
+        for row in load_rows(retool / "trajectories", "step_000001")
+        for turn in row["turns"][:1]
     }
     assert len(shown) == 2
     assert any("ZeroDivisionError" in text for text in shown)
 
 
 def test_a_changed_output_of_the_interpreter_is_found(retool: Path, tmp_path: Path) -> None:
-    """Record, observation and tokens all say 4 where the program printed 3: only running it again can tell, without ledger and weights."""
+    """Record, observation and tokens all say 4 where the program printed 3: only running it again can tell, without
+    ledger and weights."""
     run = Path(shutil.copytree(retool, tmp_path / "run"))
     (run / LEDGER).unlink()
     groups, advantages = load_groups(run / "trajectories", "step_000001")
@@ -466,7 +487,8 @@ def guided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_may_hold_replies_to_a_grammar(guided: Path) -> None:
-    """The gate passed, so the trainer gave the sampled tokens the probabilities they have without the grammar; the audit finds the same."""
+    """The gate passed, so the trainer gave the sampled tokens the probabilities they have without the grammar; the
+    audit finds the same."""
     groups, _ = load_groups(guided / "trajectories", "step_000001")
     completions = [turn.completion for group in groups for t in group.trajectories for turn in t.turns]
     gaps = np.concatenate([c.logprobs - c.full_logprobs for c in completions if c.full_logprobs is not None])
@@ -486,7 +508,9 @@ def test_an_evaluation_may_hold_replies_to_a_grammar(guided: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "checks"), [("full_logprobs", {"ledger", "logprobs"}), ("logprobs", {"ledger"})])
-def test_both_log_probabilities_of_a_guided_token_are_proven(guided: Path, tmp_path: Path, name: str, checks: set[str]) -> None:
+def test_both_log_probabilities_of_a_guided_token_are_proven(
+    guided: Path, tmp_path: Path, name: str, checks: set[str]
+) -> None:
     run = Path(shutil.copytree(guided, tmp_path / "run"))
     sign = -0.25 if name == "full_logprobs" else 0.25
 

@@ -1,4 +1,5 @@
-"""Branched trajectories in training: credit by hand, the ledger's account of them, whole runs and their audit, and what is refused."""
+"""Branched trajectories in training: credit by hand, the ledger's account of them, whole runs and their audit, and what
+is refused."""
 
 import json
 import shutil
@@ -88,13 +89,18 @@ def leaf(turn: Turn, reward: float | None, *, estimate: bool = False) -> Turn:
 
 
 def make_groups(reward: float, *turns: Turn) -> list[TrajectoryGroup]:
-    trajectory = Trajectory(task_id=TASK.id, group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=reward))
+    trajectory = Trajectory(
+        task_id=TASK.id, group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=reward)
+    )
     return [TrajectoryGroup(task=TASK, group_id="g", trajectories=(trajectory,))]
 
 
 def credit(method: str, groups: Sequence[TrajectoryGroup], **options: Any) -> list[float]:
     """The advantage of each turn's first token."""
-    return [float(turn[0]) for turn in compute_advantages(build_credit(method, options), groups, to_credit_trajectories(groups))["g", 0]]
+    return [
+        float(turn[0])
+        for turn in compute_advantages(build_credit(method, options), groups, to_credit_trajectories(groups))["g", 0]
+    ]
 
 
 # The attempt: turns 0 1 2, reward 1. V(s0) = (0 + 1) / 2, V(s1) = 1 (a failed continuation does not count), V(s2) = 0.
@@ -112,7 +118,13 @@ VINE = make_groups(
 )
 # Leaves: 0 1 (reward 1), 0 2 (reward 1), 3 4 from the start (reward 0), and a failed one below turn 0.
 TREE = make_groups(
-    1.0, make_turn(None), make_turn(0), leaf(make_turn(0), 1.0), make_turn(None), leaf(make_turn(3), 0.0), leaf(make_turn(0), None)
+    1.0,
+    make_turn(None),
+    make_turn(0),
+    leaf(make_turn(0), 1.0),
+    make_turn(None),
+    leaf(make_turn(3), 0.0),
+    leaf(make_turn(0), None),
 )
 
 
@@ -124,9 +136,11 @@ def test_vine_by_hand() -> None:
 
 
 def test_tree_and_arpo_by_hand() -> None:
-    # Leaves 1, 1, 0: mean 2/3, sample deviation sqrt((1/9 + 1/9 + 4/9) / 2) = 0.57735. Normalised: 0.57735, 0.57735, -1.15470.
+    # Leaves 1, 1, 0: mean 2/3, sample deviation sqrt((1/9 + 1/9 + 4/9) / 2) = 0.57735. Normalised: 0.57735, 0.57735,
+    # -1.15470.
     up, down = (1 / 3) / 3**-0.5, (-2 / 3) / 3**-0.5
-    # One tree only, so within and across trees are the same comparison. Turn 0 lies on two leaves: "once" gives it their mean.
+    # One tree only, so within and across trees are the same comparison. Turn 0 lies on two leaves: "once" gives it
+    # their mean.
     assert credit("tree", TREE, intra=0.0) == pytest.approx([up, up, up, down, down], abs=1e-5)
     assert credit("tree", TREE) == pytest.approx([2 * up, 2 * up, 2 * up, 2 * down, 2 * down], abs=1e-5)
     # "each" and "mean" weigh it as two copies would.
@@ -135,7 +149,8 @@ def test_tree_and_arpo_by_hand() -> None:
 
 
 def test_two_samplings_of_the_same_tokens_are_two_turns() -> None:
-    # Turns 0 and 3 hold the same tokens with the same log-probabilities, and were drawn twice: neither takes the other's credit.
+    # Turns 0 and 3 hold the same tokens with the same log-probabilities, and were drawn twice: neither takes the
+    # other's credit.
     seen = to_credit_trajectories(TREE)
     assert [[turn.node for turn in found.turns] for found in seen] == [[0, 1], [0, 2], [3, 4]]
     assert {found.tree for found in seen} == {"g/0"}
@@ -168,12 +183,18 @@ def test_a_tree_without_credit_is_dropped_with_both_reasons() -> None:
 
 def test_a_planted_duplicate_of_a_shared_prefix_is_found() -> None:
     trajectory = take_trained(TREE[0].trajectories[0])
-    samples = to_samples(trajectory, compute_advantages(build_credit("tree"), TREE, to_credit_trajectories(TREE))["g", 0])
+    samples = to_samples(
+        trajectory, compute_advantages(build_credit("tree"), TREE, to_credit_trajectories(TREE))["g", 0]
+    )
     assert [sample.loss_mask.tolist() for sample in samples][1] == [False, False, False, False, True, True]
     prefix = samples[0]
     mask, logprobs = np.array(samples[1].loss_mask), np.array(samples[1].behavior_logprobs)
     mask[1], logprobs[1] = True, prefix.behavior_logprobs[1]
-    planted = [prefix, replace(samples[1], loss_mask=to_mask(mask), behavior_logprobs=to_floats(logprobs)), *samples[2:]]
+    planted = [
+        prefix,
+        replace(samples[1], loss_mask=to_mask(mask), behavior_logprobs=to_floats(logprobs)),
+        *samples[2:],
+    ]
     with pytest.raises(LedgerError, match=r"g/0: sampled token 0 of turn 0 trains 2 times, at most 1 is allowed"):
         account(TREE, "tree", planted)
 
@@ -203,7 +224,9 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     torch.set_num_threads(1)
     output = tmp_path_factory.mktemp(request.param)
     branching = ["credit.branching.num_continuations=2", "credit.branching.entropy_threshold=0.9"]
-    return run_train(load(f"credit.method={request.param}", f"run.output={output}", *branching), resume=None, display=False)
+    return run_train(
+        load(f"credit.method={request.param}", f"run.output={output}", *branching), resume=None, display=False
+    )
 
 
 def method_of(run: Path) -> str:
@@ -222,7 +245,11 @@ def test_a_whole_run_passes_its_audit(run: Path) -> None:
         assert ledger.dropped["value_estimate"] > ledger.trained
         assert report.tallies["rewards"].checked > 6  # the continuations' too
     elif method == "igpo":
-        assert all("answer_probability" in {signal["name"] for signal in turn["signals"]} for row in rows for turn in row["turns"])
+        assert all(
+            "answer_probability" in {signal["name"] for signal in turn["signals"]}
+            for row in rows
+            for turn in row["turns"]
+        )
     else:
         # Two branches per attempt, all of which train, and what they share is stored once.
         assert report.tallies["rewards"].checked == 18
@@ -285,12 +312,16 @@ def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
         check_methods(load_config([TINY.parents[1] / "toolrl" / "tiny.toml"], overrides))
 
     for method in ("vine", "tree", "arpo"):
-        with pytest.raises(ConfigError, match=rf"credit\.method='{method}'.*cannot fork; give it `async def fork\(self\)`"):
+        with pytest.raises(
+            ConfigError, match=rf"credit\.method='{method}'.*cannot fork; give it `async def fork\(self\)`"
+        ):
             check_calls(f"credit.method={method}")
         check_methods(load(f"credit.method={method}"))
     # Nothing is forked, so nothing is asked for.
     check_calls("credit.method=vine", "credit.branching.num_continuations=0")
-    with pytest.raises(ConfigError, match=r"credit\.method='igpo'.*does not say which it is; give its family `gold_answer`"):
+    with pytest.raises(
+        ConfigError, match=r"credit\.method='igpo'.*does not say which it is; give its family `gold_answer`"
+    ):
         check_calls("credit.method=igpo")
 
 

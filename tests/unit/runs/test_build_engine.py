@@ -13,11 +13,22 @@ from turnwise.rollout.loop import Sampling
 from turnwise.runs.build import build_engine, build_system
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
-SMALL = ["model.config.hidden_size=32", "model.config.intermediate_size=32", "model.config.head_dim=8", "tokenizer.num_texts=100"]
+SMALL = [
+    "model.config.hidden_size=32",
+    "model.config.intermediate_size=32",
+    "model.config.head_dim=8",
+    "tokenizer.num_texts=100",
+]
 
 
 def test_the_recipe_reaches_engine_and_sampling() -> None:
-    settings = [*SMALL, "tokenizer.vocab_size=400", "evaluate.temperature=0.6", "evaluate.top_p=0.95", "evaluate.top_k=20"]
+    settings = [
+        *SMALL,
+        "tokenizer.vocab_size=400",
+        "evaluate.temperature=0.6",
+        "evaluate.top_p=0.95",
+        "evaluate.top_k=20",
+    ]
     system = build_system(load_config([TINY], [*settings, "evaluate.min_p=0.05", "rollout.temperature=0.9"]))
     assert isinstance(system.engine, PagedEngine)
     assert system.engine.is_fused

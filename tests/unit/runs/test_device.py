@@ -60,7 +60,9 @@ no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU"
 @no_gpu
 def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused_with_the_remedy() -> None:
     assert choose_device("auto") == choose_device("cpu") == torch.device("cpu")
-    with pytest.raises(ConfigError, match=r"model.device='cuda' and torch .* (was built without CUDA|finds no GPU).*'auto' or 'cpu'"):
+    with pytest.raises(
+        ConfigError, match=r"model.device='cuda' and torch .* (was built without CUDA|finds no GPU).*'auto' or 'cpu'"
+    ):
         choose_device("cuda")
 
 
@@ -81,10 +83,19 @@ def test_engine_workers_are_for_the_cpu() -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["engine.kind='local'", "engine.attention='flex'"], r"attention='flex' reads pages, engine.kind='local' has none; use 'gather'"),
-        (["engine.cuda_graphs=true", "engine.fused=true"], r"attention='flex' and engine.fused=true; here they are 'gather' and true"),
+        (
+            ["engine.kind='local'", "engine.attention='flex'"],
+            r"attention='flex' reads pages, engine.kind='local' has none; use 'gather'",
+        ),
+        (
+            ["engine.cuda_graphs=true", "engine.fused=true"],
+            r"attention='flex' and engine.fused=true; here they are 'gather' and true",
+        ),
         (["engine.cuda_graphs=true", "engine.attention='flex'"], r"here they are 'flex' and false"),
-        (["model.device=cpu", *GRAPHS], r"cuda_graphs=true with model.device='cpu': graphs are recorded on a GPU; use engine.cuda_graphs"),
+        (
+            ["model.device=cpu", *GRAPHS],
+            r"cuda_graphs=true with model.device='cpu': graphs are recorded on a GPU; use engine.cuda_graphs",
+        ),
         ([*GRAPHS, "engine.num_workers=2"], r"cuda_graphs=true with engine.num_workers=2: workers are for the CPU"),
     ],
 )
@@ -95,7 +106,9 @@ def test_attention_and_graphs_that_cannot_work_are_refused_with_the_remedy(overr
 
 @no_gpu
 def test_graphs_are_refused_where_auto_is_the_cpu() -> None:
-    with pytest.raises(ConfigError, match=r"cuda_graphs=true with model.device='auto', which is cpu on this machine: graphs are"):
+    with pytest.raises(
+        ConfigError, match=r"cuda_graphs=true with model.device='auto', which is cpu on this machine: graphs are"
+    ):
         find_device(load_config([TINY], [*SMALL, *GRAPHS]))
     assert load_config([TINY], [*SMALL, *GRAPHS, "model.device=cuda"]).engine.cuda_graphs
 
@@ -109,7 +122,9 @@ def test_a_system_is_on_its_device() -> None:
 @no_gpu
 def test_a_refused_device_leaves_no_run_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.device='cuda' and torch"):
-        run_train(load_config([TINY], [*SMALL, "model.device=cuda", f"run.output={tmp_path}"]), resume=None, display=False)
+        run_train(
+            load_config([TINY], [*SMALL, "model.device=cuda", f"run.output={tmp_path}"]), resume=None, display=False
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,13 +144,21 @@ def test_a_run_made_on_a_gpu_is_read_elsewhere_with_another_device(tmp_path: Pat
 
 
 def test_every_engine_in_bfloat16_is_close_to_float32() -> None:
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
 
     def score(dtype: str, build_engine: Callable[[PreTrainedModel], LocalEngine | PagedEngine]) -> np.ndarray:
         model = build_model("qwen3", {**shape, "head_dim": 8, "initializer_range": 0.1}, vocab_size=60, seed=0)
         engine = build_engine(model.to(getattr(torch, dtype)))
         params = SamplingParams(max_tokens=2, temperature=0.0, seed=0)
-        return np.array([asyncio.run(engine.generate(to_ids([7, 3, i]), params, session=str(i))).logprobs[0] for i in range(20)])
+        return np.array(
+            [asyncio.run(engine.generate(to_ids([7, 3, i]), params, session=str(i))).logprobs[0] for i in range(20)]
+        )
 
     engines = {
         "modules": lambda model: PagedEngine(model, max_concurrency=1, max_context=64, fused=False),
@@ -144,16 +167,22 @@ def test_every_engine_in_bfloat16_is_close_to_float32() -> None:
     }
     exact = score("float32", engines["modules"])
     # bfloat16 rounds by up to 2^-9 of what it holds; some such roundings of logits around 1.
-    assert {name: float(np.abs(score("bfloat16", engine) - exact).max()) < 0.05 for name, engine in engines.items()} == dict.fromkeys(
-        engines, True
-    )
+    assert {
+        name: float(np.abs(score("bfloat16", engine) - exact).max()) < 0.05 for name, engine in engines.items()
+    } == dict.fromkeys(engines, True)
 
 
 @pytest.fixture(scope="module")
 def pretended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `pretend_checks.py` prints; see there and `pretend_device.py`."""
     pytest.importorskip("llguidance")
-    command = [sys.executable, str(HERE / "pretend_checks.py"), str(tmp_path_factory.mktemp("pretended")), str(TINY), *SMALL]
+    command = [
+        sys.executable,
+        str(HERE / "pretend_checks.py"),
+        str(tmp_path_factory.mktemp("pretended")),
+        str(TINY),
+        *SMALL,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -183,14 +212,24 @@ def test_engines_and_losses_keep_to_one_device(pretended: dict[str, Any]) -> Non
             assert here[name] == there[name], name
     for own, other in zip(here["replies, fused float32"], there["replies, fused float32"], strict=True):
         assert own == pytest.approx(other, abs=1e-4)
-    assert {len(reply) for reply in here["replies, fused float32"]} == {12, 18}  # six tokens, log-probabilities, those without the grammar
+    assert {len(reply) for reply in here["replies, fused float32"]} == {
+        12,
+        18,
+    }  # six tokens, log-probabilities, those without the grammar
 
 
 @pytest.mark.slow
 def test_every_kind_of_step_keeps_to_one_device(pretended: dict[str, Any]) -> None:
     here, there = (flatten(pretended[place]["steps"]) for place in ("here", "there"))
     assert here.keys() == there.keys()
-    assert {key.split("/")[2] for key in here if key.startswith("/metrics")} == {"policy", "plain", "sft", "critic", "implicit", "pairs"}
+    assert {key.split("/")[2] for key in here if key.startswith("/metrics")} == {
+        "policy",
+        "plain",
+        "sft",
+        "critic",
+        "implicit",
+        "pairs",
+    }
     for key, value in here.items():
         assert value == (there[key] if isinstance(value, str) else pytest.approx(there[key], rel=1e-3, abs=1e-5)), key
 
@@ -203,7 +242,9 @@ def test_a_whole_run_its_resumption_and_its_audits_keep_to_one_device(pretended:
     assert here.keys() == there.keys()
     # What measures rounding itself is rounding.
     for key in (key for key in here if "logprob_" not in key):
-        assert here[key] == (there[key] if isinstance(here[key], str) else pytest.approx(there[key], rel=1e-3, abs=1e-5)), key
+        assert here[key] == (
+            there[key] if isinstance(here[key], str) else pytest.approx(there[key], rel=1e-3, abs=1e-5)
+        ), key
     assert max(value for key, value in there.items() if key.endswith("logprob_gap_max")) < 1e-5
     assert run["breaches"] == []
     assert run["events"].count('"kind": "device", "text": "pretend"') == 2

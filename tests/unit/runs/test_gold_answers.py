@@ -1,4 +1,5 @@
-"""How likely the right answer is, by hand on a policy that knows nothing and on one that knows one token, and what credit makes of it."""
+"""How likely the right answer is, by hand on a policy that knows nothing and on one that knows one token, and what
+credit makes of it."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,9 @@ def make_group(num_turns: int) -> TrajectoryGroup:
         )
 
     turns = tuple(turn(index) for index in range(num_turns))
-    trajectory = Trajectory(task_id=TASK.id, group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0))
+    trajectory = Trajectory(
+        task_id=TASK.id, group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0)
+    )
     return TrajectoryGroup(task=TASK, group_id="g", trajectories=(trajectory,))
 
 
@@ -84,7 +87,9 @@ def build(**changes: Any) -> Any:
 
 def score(renderer: TagRenderer, model: Any, group: TrajectoryGroup) -> list[dict[str, float]]:
     torch.set_num_threads(1)
-    [found] = add_answer_probabilities([group], family=Family(), renderer=renderer, model=model, temperature=1.0, micro_batch_tokens=1000)
+    [found] = add_answer_probabilities(
+        [group], family=Family(), renderer=renderer, model=model, temperature=1.0, micro_batch_tokens=1000
+    )
     return [{signal.name: signal.value for signal in turn.signals} for turn in found.trajectories[0].turns]
 
 
@@ -136,7 +141,12 @@ def test_the_probability_is_that_of_the_conversation_so_far(renderer: TagRendere
 
 def test_credit_reads_the_gains(renderer: TagRenderer) -> None:
     [group] = add_answer_probabilities(
-        [make_group(3)], family=Family(), renderer=renderer, model=build(initializer_range=0.5), temperature=1.0, micro_batch_tokens=1000
+        [make_group(3)],
+        family=Family(),
+        renderer=renderer,
+        model=build(initializer_range=0.5),
+        temperature=1.0,
+        micro_batch_tokens=1000,
     )
     [seen] = to_credit_trajectories([group])
     assert seen.parts[PRIOR_PART] == group.trajectories[0].turns[0].signals[-1].value

@@ -1,4 +1,5 @@
-"""Credit methods and losses of a recipe: defaults, options, own functions, and every combination that is refused with its reason."""
+"""Credit methods and losses of a recipe: defaults, options, own functions, and every combination that is refused with
+its reason."""
 
 import re
 from pathlib import Path
@@ -46,7 +47,9 @@ def test_methods_without_groups_are_those_the_table_says() -> None:
 def test_options_reach_the_method_and_lists_do_too() -> None:
     scheduled = build_credit_method(config("credit.method=scheduled_mix", "credit.options.boundaries=[0.1, 0.2]"))
     assert scheduled.function.__class__.__name__ == "ScheduledMix"
-    loss = build_policy_loss(config("loss.method=dual_clip", "loss.options.dual_clip=5", "loss.aggregation=sequence_sum"))
+    loss = build_policy_loss(
+        config("loss.method=dual_clip", "loss.options.dual_clip=5", "loss.aggregation=sequence_sum")
+    )
     assert loss.aggregation == "sequence_sum"
     assert loss.function.keywords["dual_clip"] == 5  # type: ignore[attr-defined]
 
@@ -77,7 +80,9 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
     monkeypatch.syspath_prepend(tmp_path)
     loss = build_policy_loss(config("loss.method=own_loss_of_a_test:halved", "loss.options.share=0.25"))
     one = torch.ones(1)
-    inputs = LossInputs(policy_logprobs=2 * one, old_logprobs=one, behavior_logprobs=one, advantages=one, sequence=one.long())
+    inputs = LossInputs(
+        policy_logprobs=2 * one, old_logprobs=one, behavior_logprobs=one, advantages=one, sequence=one.long()
+    )
     assert loss.function(inputs).losses.tolist() == [-0.5]
     assert loss.aggregation == "token_mean"
     with pytest.raises(ConfigError, match="is a int; name a function"):
@@ -91,16 +96,28 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
         (["credit.options.epsilom=1"], "option of credit method 'grpo': 'epsilom' (did you mean 'epsilon'?)"),
         (["credit.options.epsilon=-1"], "epsilon is -1"),
         (["credit.method=nowhere_at_all:f"], "credit.method='nowhere_at_all:f' cannot be imported"),
-        (["credit.method=gae"], "credit.method='gae' reads the values of a critic; set critic.kind to 'head' or 'separate'"),
+        (
+            ["credit.method=gae"],
+            "credit.method='gae' reads the values of a critic; set critic.kind to 'head' or 'separate'",
+        ),
         (["critic.kind=head"], "critic.kind='head', but credit.method='grpo' reads no values"),
         (["loss.method=gpso"], "did you mean 'gspo'"),
         (["loss.options.clip=0.2"], "loss 'ppo' has no option 'clip'"),
         (["loss.options.clip_low=2.0"], "clip_low is 2.0"),
         (["loss.method=nowhere_at_all:f"], "loss.method='nowhere_at_all:f' cannot be imported"),
         (["loss.method=decoupled_ppo"], "where they are the same it is plain 'ppo'"),
-        (["loss.correction.mode=mask"], "Recompute old log-probabilities with the trainer, or switch the correction off"),
-        (["loss.method=dppo_tv", "loss.recompute_old=true", "loss.correction.mode=mask"], "would count the sampler-trainer mismatch twice"),
-        (["loss.method=math:sqrt", "loss.correction.mode=mask"], "without loss.recompute_old=true there is nothing to correct"),
+        (
+            ["loss.correction.mode=mask"],
+            "Recompute old log-probabilities with the trainer, or switch the correction off",
+        ),
+        (
+            ["loss.method=dppo_tv", "loss.recompute_old=true", "loss.correction.mode=mask"],
+            "would count the sampler-trainer mismatch twice",
+        ),
+        (
+            ["loss.method=math:sqrt", "loss.correction.mode=mask"],
+            "without loss.recompute_old=true there is nothing to correct",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_built(overrides: list[str], reason: str) -> None:

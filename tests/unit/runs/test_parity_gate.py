@@ -1,4 +1,5 @@
-"""The parity gate on a whole system: it passes a sound one, refuses broken ones by cause, and changes nothing that follows."""
+"""The parity gate on a whole system: it passes a sound one, refuses broken ones by cause, and changes nothing that
+follows."""
 
 import copy
 from dataclasses import replace

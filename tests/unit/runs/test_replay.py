@@ -1,4 +1,5 @@
-"""Replaying stored trajectories: a changed tool is found, one that cannot be repeated is not blamed, and nothing is guessed."""
+"""Replaying stored trajectories: a changed tool is found, one that cannot be repeated is not blamed, and nothing is
+guessed."""
 
 import asyncio
 import time
@@ -99,7 +100,9 @@ class CharRenderer:
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
         text = "".join(map(chr, completion_ids.tolist()))
         name, colon, number = text.partition(":")
-        calls = (ToolCall(id=f"call_{len(prompt_ids)}", name=name, arguments=f'{{"number": {number}}}'),) if colon else ()
+        calls = (
+            (ToolCall(id=f"call_{len(prompt_ids)}", name=name, arguments=f'{{"number": {number}}}'),) if colon else ()
+        )
         return Message(role="assistant", content=(TextPart(text=text),), tool_calls=calls)
 
     def encode_reply(self, message: Message) -> IntArray:
@@ -122,7 +125,11 @@ def play(answer: Callable[[int], int], replies: Sequence[str] = ("add:1", "add:2
             ids = encode(text)
             message = renderer.parse(prompt, ids)
             completion = Completion(
-                token_ids=ids, logprobs=to_floats([-1.0] * len(ids)), finish_reason=FinishReason.STOP, version_first=0, version_last=0
+                token_ids=ids,
+                logprobs=to_floats([-1.0] * len(ids)),
+                finish_reason=FinishReason.STOP,
+                version_first=0,
+                version_last=0,
             )
             result: StepResult = await environment.step(message)
             turns.append(
@@ -139,14 +146,18 @@ def play(answer: Callable[[int], int], replies: Sequence[str] = ("add:1", "add:2
             prompt = to_ids(np.concatenate([prompt, ids, context]))
         reward = await environment.score([turn.message for turn in turns], StopReason.DONE)
         await environment.close()
-        return Trajectory(task_id=TASK.id, group_id="g", member=0, turns=tuple(turns), stop=StopReason.DONE, reward=reward)
+        return Trajectory(
+            task_id=TASK.id, group_id="g", member=0, turns=tuple(turns), stop=StopReason.DONE, reward=reward
+        )
 
     return asyncio.run(run())
 
 
 def replayed(trajectory: Trajectory, family: AdderFamily, *, run_tools: bool = True) -> Replayed:
     return asyncio.run(
-        replay_trajectory(trajectory, TASK, family=family, renderer=CharRenderer(), seed=0, run_tools=run_tools, timeout_s=20)
+        replay_trajectory(
+            trajectory, TASK, family=family, renderer=CharRenderer(), seed=0, run_tools=run_tools, timeout_s=20
+        )
     )
 
 
@@ -178,7 +189,9 @@ def test_a_tool_that_cannot_be_repeated_is_not_blamed() -> None:
 
 def test_a_slow_call_may_have_met_a_deadline() -> None:
     slow = play(double)
-    turns = [replace(turn, tool_records=tuple(replace(r, seconds=4.0) for r in turn.tool_records)) for turn in slow.turns]
+    turns = [
+        replace(turn, tool_records=tuple(replace(r, seconds=4.0) for r in turn.tool_records)) for turn in slow.turns
+    ]
     found = replayed(replace(slow, turns=tuple(turns)), AdderFamily(lambda number: 0))
     assert found.breaches == []
     assert [check for check, _ in found.not_checked] == ["tools", "rewards"]

@@ -15,7 +15,12 @@ from turnwise.runs.build import build_reply_grammar, check_grammar
 SEARCH = ToolSpec(
     name="search",
     description="",
-    parameters={"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"], "additionalProperties": False},
+    parameters={
+        "type": "object",
+        "properties": {"k": {"type": "integer"}},
+        "required": ["k"],
+        "additionalProperties": False,
+    },
 )
 CHAT = ["renderer.kind=chat", 'model.path="somewhere"']
 
@@ -23,7 +28,9 @@ CHAT = ["renderer.kind=chat", 'model.path="somewhere"']
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
     return train_tokenizer(
-        ['{"name": "search", "arguments": {"k": 3}} and text\n'] * 20, vocab_size=330, special_tokens=QWEN3_SPECIAL_TOKENS
+        ['{"name": "search", "arguments": {"k": 3}} and text\n'] * 20,
+        vocab_size=330,
+        special_tokens=QWEN3_SPECIAL_TOKENS,
     )
 
 
@@ -44,7 +51,9 @@ def follow(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[Guide | None,
 CALL = '<tool_call>\n{"name": "search", "arguments": {"k": 3}}\n</tool_call>'
 
 
-@pytest.mark.parametrize("text", ["", "the answer is 3 < 4", f"<think>\nis 3 < 4 ?\n</think>\n\nyes {CALL}", f"{CALL}\n{CALL}"])
+@pytest.mark.parametrize(
+    "text", ["", "the answer is 3 < 4", f"<think>\nis 3 < 4 ?\n</think>\n\nyes {CALL}", f"{CALL}\n{CALL}"]
+)
 def test_a_reply_may_think_and_say_anything_and_call_or_not(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     guide, read = follow(tokenizer, text)
     assert guide is not None, f"not allowed after {read!r}"

@@ -1,4 +1,5 @@
-"""From trajectories to credit: signals by name, replies the environment never saw, shaping, penalties, and what is refused."""
+"""From trajectories to credit: signals by name, replies the environment never saw, shaping, penalties, and what is
+refused."""
 
 from typing import Any
 
@@ -25,7 +26,13 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.runs.credit import add_kl_penalty, compute_advantages, compute_shaped_rewards, read_metric, to_credit_trajectories
+from turnwise.runs.credit import (
+    add_kl_penalty,
+    compute_advantages,
+    compute_shaped_rewards,
+    read_metric,
+    to_credit_trajectories,
+)
 from turnwise.runs.sampling import draw_by_value
 
 
@@ -46,7 +53,9 @@ def turn(num_tokens: int, *, cut: bool = False, state: str | None = None, **sign
     )
 
 
-def member(index: int, reward: float | None, *turns: Turn, stop: StopReason = StopReason.DONE, **parts: float) -> Trajectory:
+def member(
+    index: int, reward: float | None, *turns: Turn, stop: StopReason = StopReason.DONE, **parts: float
+) -> Trajectory:
     from dataclasses import replace
 
     judged: Reward = (
@@ -64,9 +73,26 @@ def group(*members: Trajectory, **payload: Any) -> TrajectoryGroup:
 
 
 def test_what_an_environment_measures_reaches_credit_by_name() -> None:
-    first = turn(2, state="s0", reward=0.5, process_score=0.25, progress=1.0, potential=3.0, state_value=0.75, answer_probability=0.1)
-    [seen] = to_credit_trajectories([group(member(0, 1.0, first, success=1.0), role="buyer")], greedy_rewards={"g": 0.5})
-    assert (seen.group, seen.reward, seen.role, seen.parts, seen.greedy_reward) == ("g", 1.0, "buyer", {"success": 1.0}, 0.5)
+    first = turn(
+        2,
+        state="s0",
+        reward=0.5,
+        process_score=0.25,
+        progress=1.0,
+        potential=3.0,
+        state_value=0.75,
+        answer_probability=0.1,
+    )
+    [seen] = to_credit_trajectories(
+        [group(member(0, 1.0, first, success=1.0), role="buyer")], greedy_rewards={"g": 0.5}
+    )
+    assert (seen.group, seen.reward, seen.role, seen.parts, seen.greedy_reward) == (
+        "g",
+        1.0,
+        "buyer",
+        {"success": 1.0},
+        0.5,
+    )
     [only] = seen.turns
     assert (only.num_tokens, only.state, only.reward, only.process_score) == (2, "s0", 0.5, 0.25)
     assert (only.progress, only.potential, only.state_value, only.answer_probability) == (1.0, 3.0, 0.75, 0.1)
@@ -113,13 +139,19 @@ def test_invalid_members_get_no_advantage_and_missing_fields_are_named() -> None
     groups = [group(member(0, 1.0, turn(2)), member(1, 0.0, turn(1)), member(2, None, turn(1)))]
     seen = to_credit_trajectories(groups)
     advantages = compute_advantages(build_credit("dr_grpo"), groups, seen)
-    assert {key: [a.tolist() for a in turns] for key, turns in advantages.items()} == {("g", 0): [[0.5, 0.5]], ("g", 1): [[-0.5]]}
-    with pytest.raises(TrainingError, match=r"credit\.method='gigpo'.*turn 0: state is missing.*give the environment `state_hash`"):
+    assert {key: [a.tolist() for a in turns] for key, turns in advantages.items()} == {
+        ("g", 0): [[0.5, 0.5]],
+        ("g", 1): [[-0.5]],
+    }
+    with pytest.raises(
+        TrainingError, match=r"credit\.method='gigpo'.*turn 0: state is missing.*give the environment `state_hash`"
+    ):
         compute_advantages(build_credit("gigpo"), groups, seen)
 
 
 def test_the_kl_penalty_is_a_reward_to_go() -> None:
-    # k1 per token: -0.5 - (-1.0) = 0.5, then -0.5 - 0 = -0.5, then -0.5 - (-0.75) = 0.25; penalties with coefficient 2: -1, 1, -0.5.
+    # k1 per token: -0.5 - (-1.0) = 0.5, then -0.5 - 0 = -0.5, then -0.5 - (-0.75) = 0.25; penalties with coefficient 2:
+    # -1, 1, -0.5.
     scores = {"reference_logprobs": {("g", 0): [np.array([-1.0, 0.0]), np.array([-0.75])]}}
     [seen] = to_credit_trajectories([group(member(0, 1.0, turn(2), turn(1)))], scores=scores)  # type: ignore[arg-type]
     got = add_kl_penalty([np.array([10.0, 10.0]), np.array([20.0])], seen, 2.0)

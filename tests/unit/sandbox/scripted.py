@@ -1,4 +1,5 @@
-"""A sandbox that runs nothing: programs and cells are answered by a function. Counts what is open and notes what it was asked."""
+"""A sandbox that runs nothing: programs and cells are answered by a function. Counts what is open and notes what it was
+asked."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.types import Execution, Limits, Network, Profile, Program
+from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program
 
 Answer = Callable[[str], Awaitable[Execution] | Execution]
 
@@ -35,7 +36,9 @@ class ScriptedSandbox:
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         self.programs.append((program, limits))
-        return await self.reply(program.code if isinstance(program.code, str) else program.code.decode("utf-8", "replace"))
+        return await self.reply(
+            program.code if isinstance(program.code, str) else program.code.decode("utf-8", "replace")
+        )
 
     async def open(
         self,
@@ -53,7 +56,9 @@ class ScriptedSandbox:
 
 
 class ScriptedSession:
-    def __init__(self, sandbox: ScriptedSandbox, language: str, limits: Limits, seed: int, files: dict[str, bytes]) -> None:
+    def __init__(
+        self, sandbox: ScriptedSandbox, language: str, limits: Limits, seed: int, files: dict[str, bytes]
+    ) -> None:
         self.sandbox = sandbox
         self.language = language
         self.limits = limits

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.bubblewrap import BubblewrapSandbox
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.bubblewrap import BubblewrapSandbox
+from turnwise_sandbox.types import Execution, Limits, Program
 
 
 @functools.cache
@@ -33,7 +33,9 @@ def why_not() -> str | None:
     return None if execution.ok else f"no Python in the sandbox: {execution.stderr[:200]!r}"
 
 
-def run(code: str | bytes, limits: Limits | None = None, sandbox: BubblewrapSandbox | None = None, **fields: Any) -> Execution:
+def run(
+    code: str | bytes, limits: Limits | None = None, sandbox: BubblewrapSandbox | None = None, **fields: Any
+) -> Execution:
     async def once() -> Execution:
         return await (sandbox or BubblewrapSandbox()).run(Program(code=code, **fields), limits or Limits())
 
@@ -52,7 +54,8 @@ pytestmark = pytest.mark.usefixtures("bwrap")
 
 def test_bytes_go_in_and_come_out() -> None:
     code = (
-        "import os, sys\nos.makedirs('d')\nopen('d/o', 'wb').write(open('in/a', 'rb').read() + sys.stdin.buffer.read())\n"
+        "import os, sys\nos.makedirs('d')\nopen('d/o', 'wb').write(open('in/a', 'rb').read() + "
+        "sys.stdin.buffer.read())\n"
         "print(sorted(os.listdir('.')), end='')\nsys.stderr.write('e')\nsys.exit(3)"
     )
     execution = run(code, stdin=b"\xfe\n", files={"in/a": b"\xff"}, outputs=("d/o", "missing"))
@@ -66,11 +69,19 @@ def test_bytes_go_in_and_come_out() -> None:
     ("code", "limits", "limit"),
     [
         ("print('began', flush=True)\nwhile True: pass", Limits(wall_s=0.4), "wall"),
-        ("import signal\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: pass", Limits(wall_s=0.4), "wall"),
+        (
+            "import signal\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: pass",
+            Limits(wall_s=0.4),
+            "wall",
+        ),
         ("while True: print('x' * 4096)", Limits(output_bytes=10_000), "output"),
         ("bytearray(3 << 30)", Limits(), "memory"),
         ("for i in range(9): open(str(i), 'wb').write(b'0' * (1 << 20))", Limits(disk_bytes=4 << 20), "disk"),
-        ("import os, time\nfor _ in range(100):\n  if os.fork() == 0: time.sleep(9); os._exit(0)", Limits(num_pids=20), "pids"),
+        (
+            "import os, time\nfor _ in range(100):\n  if os.fork() == 0: time.sleep(9); os._exit(0)",
+            Limits(num_pids=20),
+            "pids",
+        ),
     ],
 )
 def test_limits_are_enforced_and_named(code: str, limits: Limits, limit: str) -> None:
@@ -185,7 +196,9 @@ def test_cancelled_and_closed_programs_end_at_once() -> None:
     asyncio.run(scene())
     assert len(os.listdir("/proc/self/fd")) == num_open
     time.sleep(0.3)
-    left = subprocess.run(["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False).stdout
+    left = subprocess.run(
+        ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+    ).stdout
     assert "bwrap" not in left
 
 

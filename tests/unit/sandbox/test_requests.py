@@ -2,8 +2,8 @@
 
 import pytest
 
-from turnwise.sandbox.requests import choose_profile
-from turnwise.sandbox.types import Program
+from turnwise_sandbox.requests import choose_profile
+from turnwise_sandbox.types import Program
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from scripted import ScriptedSandbox
 from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, ToolCall, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.sandbox.types import Execution, Limits
 from turnwise.tools.sandboxed import SandboxTools, clip_middle
 from turnwise.tools.tool import to_tool
+from turnwise_sandbox.types import Execution, Limits
 
 ALL = ("python", "run_program", "bash", "read_file", "write_file")
 TRACEBACK = b"Traceback (most recent call last):\n  File ...\nNameError: name 'y' is not defined\n"
@@ -104,9 +104,15 @@ def test_one_session_per_language_opened_when_first_used_and_closed_once() -> No
             ended(exit_code=1, limit="memory", error="MemoryError"),
             "MemoryError\n[the code needed more than 512 MiB of memory]",
         ),
-        (ended(exit_code=None, limit="memory"), "[the code needed more than 512 MiB of memory; variables and all files are gone]"),
+        (
+            ended(exit_code=None, limit="memory"),
+            "[the code needed more than 512 MiB of memory; variables and all files are gone]",
+        ),
         (ended(exit_code=1, limit="disk", error="OSError"), "OSError\n[the code wrote more than 3 MiB of files]"),
-        (ended(stdout=b"x" * 50, limit="output"), "x" * 50 + "\n[the code printed more than 50 bytes; the rest is not shown]"),
+        (
+            ended(stdout=b"x" * 50, limit="output"),
+            "x" * 50 + "\n[the code printed more than 50 bytes; the rest is not shown]",
+        ),
         (ended(exit_code=None, signal=11), "[the code was ended by signal 11; variables and all files are gone]"),
     ],
 )
@@ -119,7 +125,11 @@ def test_programs_and_commands_show_their_status() -> None:
         return ended(exit_code=None, limit="wall") if code == "slow" else ended(stdout=b"no", exit_code=2)
 
     sandbox = ScriptedSandbox(answer)
-    calls = [("run_program", {"code": "p", "stdin": "ü"}), ("run_program", {"code": "slow"}), ("bash", {"command": "false"})]
+    calls = [
+        ("run_program", {"code": "p", "stdin": "ü"}),
+        ("run_program", {"code": "slow"}),
+        ("bash", {"command": "false"}),
+    ]
     assert play(sandbox, *calls) == [
         "no\n[exit status 2]",
         "[the code ran longer than 5 s; the program was ended]",
@@ -130,7 +140,9 @@ def test_programs_and_commands_show_their_status() -> None:
 
 
 def test_after_a_session_was_ended_the_next_call_has_a_new_one() -> None:
-    sandbox = ScriptedSandbox(lambda code: ended(exit_code=None, limit="wall") if code == "hang" else ended(stdout=code.encode()))
+    sandbox = ScriptedSandbox(
+        lambda code: ended(exit_code=None, limit="wall") if code == "hang" else ended(stdout=code.encode())
+    )
     observations = play(sandbox, ("python", {"code": "hang"}), ("python", {"code": "again"}))
     assert observations[1] == "again"
     assert [len(session.cells) for session in sandbox.sessions] == [1, 1]
@@ -157,7 +169,12 @@ def test_a_failing_sandbox_is_never_an_observation() -> None:
     def broken(code: str) -> Execution:
         raise SandboxError("the pool is gone")
 
-    for call in (("python", {"code": "x"}), ("run_program", {"code": "x"}), ("bash", {"command": "x"}), ("read_file", {"path": "x"})):
+    for call in (
+        ("python", {"code": "x"}),
+        ("run_program", {"code": "x"}),
+        ("bash", {"command": "x"}),
+        ("read_file", {"path": "x"}),
+    ):
         with pytest.raises(SandboxError, match="the pool is gone"):
             play(ScriptedSandbox(broken), call)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from scripted import ScriptedSandbox, echo
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.remote.http import HttpSandbox
-from turnwise.sandbox.remote.messages import ExecutionAnswer, FusionResponse, RunBody
-from turnwise.sandbox.serve import SandboxServer, new_token
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.remote.http import HttpSandbox
+from turnwise_sandbox.remote.messages import ExecutionAnswer, FusionResponse, RunBody
+from turnwise_sandbox.serve import SandboxServer, new_token
+from turnwise_sandbox.types import Execution, Limits, Program
 
 TOKEN = "a-token-for-the-tests-only"
 
@@ -70,7 +70,15 @@ async def speak(url: str, request: bytes, *, end: bool = False) -> bytes:
 
 
 def test_a_program_and_its_execution_arrive_whole() -> None:
-    sent = Program(code=b"\xff\n", language="bash", stdin=b"\x00\xfe", files={"a/b": b"\x80"}, outputs=("o",), seed=7, profile="numpy")
+    sent = Program(
+        code=b"\xff\n",
+        language="bash",
+        stdin=b"\x00\xfe",
+        files={"a/b": b"\x80"},
+        outputs=("o",),
+        seed=7,
+        profile="numpy",
+    )
     got = Execution(
         stdout=b"\xff\x00",
         stderr=b"\xfe",
@@ -98,13 +106,21 @@ def test_a_program_and_its_execution_arrive_whole() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(code=st.binary(), stdin=st.binary(), files=st.dictionaries(st.text(st.characters(codec="utf-8")), st.binary()), stdout=st.binary())
+@given(
+    code=st.binary(),
+    stdin=st.binary(),
+    files=st.dictionaries(st.text(st.characters(codec="utf-8")), st.binary()),
+    stdout=st.binary(),
+)
 def test_no_bytes_are_lost_on_the_wire(code: bytes, stdin: bytes, files: dict[str, bytes], stdout: bytes) -> None:
     program = Program(code=code, stdin=stdin, files=files)
     body = RunBody.of(program, Limits())
     assert RunBody.model_validate_json(body.model_dump_json()).to_program() == program
     execution = Execution(stdout=stdout, stderr=stdin, exit_code=0, files=files)
-    assert ExecutionAnswer.model_validate_json(ExecutionAnswer(execution=execution).model_dump_json()).execution == execution
+    assert (
+        ExecutionAnswer.model_validate_json(ExecutionAnswer(execution=execution).model_dump_json()).execution
+        == execution
+    )
 
 
 def test_sessions_live_fork_and_end() -> None:
@@ -131,7 +147,10 @@ def test_sessions_live_fork_and_end() -> None:
             assert (await branch.run("y")).ok
 
     play(scene)
-    assert [(s.seed, s.limits.wall_s, s.cells) for s in sandbox.sessions[:2]] == [(5, 3.0, [("x = 1", 2.0)]), (5, 3.0, [("y", None)])]
+    assert [(s.seed, s.limits.wall_s, s.cells) for s in sandbox.sessions[:2]] == [
+        (5, 3.0, [("x = 1", 2.0)]),
+        (5, 3.0, [("y", None)]),
+    ]
     assert [s.num_closed for s in sandbox.sessions] == [1, 1, 1]  # one by the client, the others when the server closed
 
 
@@ -154,7 +173,14 @@ def test_run_code_speaks_sandbox_fusion() -> None:
     async def scene() -> None:
         async with serving(sandbox) as url, httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}) as client:
             # Fields that this server does not know are ignored, as SandboxFusion's own models do.
-            body = {"code": "ok", "language": "python", "run_timeout": 3, "compile_timeout": 1, "memory_limit_MB": 256, "future": 1}
+            body = {
+                "code": "ok",
+                "language": "python",
+                "run_timeout": 3,
+                "compile_timeout": 1,
+                "memory_limit_MB": 256,
+                "future": 1,
+            }
             body |= {"stdin": "in", "files": {"f.txt": "aGk=", "none": None}, "fetch_files": ["o.bin"]}
             first = (await client.post(f"{url}/run_code", json=body)).json()
             assert (first["status"], first["files"], first["compile_result"]) == ("Success", {"o.bin": "AQ=="}, None)
@@ -180,7 +206,9 @@ def test_run_code_speaks_sandbox_fusion() -> None:
             wrong = await client.post(f"{url}/run_code", json={"code": "ok", "language": "cobol"})
             assert wrong.status_code == 400
             assert "language" in wrong.json()["error"]
-            not_base64 = await client.post(f"{url}/run_code", json={"code": "ok", "language": "python", "files": {"f": "?"}})
+            not_base64 = await client.post(
+                f"{url}/run_code", json={"code": "ok", "language": "python", "files": {"f": "?"}}
+            )
             assert (not_base64.status_code, not_base64.json()["error"]) == (400, "file 'f' is not base64")
 
     play(scene)
@@ -225,7 +253,12 @@ def test_without_the_token_nothing_runs() -> None:
     async def scene() -> None:
         async with serving(sandbox) as url, httpx.AsyncClient() as client:
             body = {"code": "x", "language": "python"}
-            for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}, {"authorization": "Bearer"}):
+            for header in (
+                {},
+                {"authorization": "Bearer wrong"},
+                {"authorization": f"Basic {TOKEN}"},
+                {"authorization": "Bearer"},
+            ):
                 refused = await client.post(f"{url}/run_code", json=body, headers=header)
                 assert refused.status_code == 401
             # A body far above what is read of it: the refusal must still arrive.

@@ -40,7 +40,9 @@ def test_a_checkpoint_is_whole(tmp_path: Path) -> None:
         (KeyboardInterrupt(), KeyboardInterrupt),
     ],
 )
-def test_a_failure_in_the_middle_leaves_the_old_checkpoint(tmp_path: Path, failure: BaseException, seen: type[BaseException]) -> None:
+def test_a_failure_in_the_middle_leaves_the_old_checkpoint(
+    tmp_path: Path, failure: BaseException, seen: type[BaseException]
+) -> None:
     path = write_checkpoint(tmp_path, 12, b"old")
 
     def fail() -> None:

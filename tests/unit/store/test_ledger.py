@@ -1,4 +1,5 @@
-"""The token ledger: the identity holds for sound steps, and every way to lose, invent or repeat a token stops the step by name."""
+"""The token ledger: the identity holds for sound steps, and every way to lose, invent or repeat a token stops the step
+by name."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,12 +51,19 @@ def make_turn(parent: int | None, context: Sequence[int], sampled: Sequence[int]
         version_first=version,
         version_last=version,
     )
-    return Turn(parent=parent, context_ids=to_ids(context), completion=completion, message=text_message("assistant", "reply"))
+    return Turn(
+        parent=parent, context_ids=to_ids(context), completion=completion, message=text_message("assistant", "reply")
+    )
 
 
 def make_trajectory(member: int, *turns: Turn, reward: Reward | None = None) -> Trajectory:
     return Trajectory(
-        task_id=TASK.id, group_id="g", member=member, turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=float(member))
+        task_id=TASK.id,
+        group_id="g",
+        member=member,
+        turns=turns,
+        stop=StopReason.DONE,
+        reward=reward or Scored(total=float(member)),
     )
 
 
@@ -64,7 +72,8 @@ def make_group(*trajectories: Trajectory, group_id: str = "g") -> TrajectoryGrou
 
 
 def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | None = None) -> Sample:
-    """A sample of one branch, written apart from `batching`: `trains` are the turns that carry loss (None: all of the branch)."""
+    """A sample of one branch, written apart from `batching`: `trains` are the turns that carry loss (None: all of the
+    branch)."""
     path = trajectory.branches()[branch]
     ids: list[int] = []
     mask: list[bool] = []
@@ -74,7 +83,9 @@ def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | Non
         on = trains is None or index in trains
         ids += [*turn.context_ids.tolist(), *turn.completion.token_ids.tolist()]
         mask += [False] * len(turn.context_ids) + [on] * len(turn.completion.token_ids)
-        logprobs += [0.0] * len(turn.context_ids) + [value if on else 0.0 for value in turn.completion.logprobs.tolist()]
+        logprobs += [0.0] * len(turn.context_ids) + [
+            value if on else 0.0 for value in turn.completion.logprobs.tolist()
+        ]
     return Sample(
         token_ids=to_ids(ids),
         loss_mask=to_mask(mask),
@@ -82,7 +93,9 @@ def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | Non
         advantages=to_floats([0.5 if on else 0.0 for on in mask]),
         version_first=4,
         version_last=4,
-        origin=Origin(task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch),
+        origin=Origin(
+            task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch
+        ),
     )
 
 
@@ -117,7 +130,9 @@ def test_a_shared_turn_trains_in_one_branch() -> None:
         reconcile(1, [make_group(tree)], [[first, flatten(tree, 1)]], version=4)
 
 
-def breach(samples: Sequence[Sample], *, trajectory: Trajectory = LINEAR, drops: Sequence[Drop] = (), version: int = 4) -> LedgerError:
+def breach(
+    samples: Sequence[Sample], *, trajectory: Trajectory = LINEAR, drops: Sequence[Drop] = (), version: int = 4
+) -> LedgerError:
     with pytest.raises(LedgerError) as caught:
         reconcile(7, [make_group(trajectory, OTHER)], [[*samples, flatten(OTHER)]], drops, version=version)
     assert "step 7" in str(caught.value)
@@ -134,14 +149,29 @@ def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ({"token_ids": to_ids([1, 2, 3, 4, 99, 6, 7, 8])}, "sampled token id 1 of turn 0 is 99 in the sample, 5 was recorded"),
+        (
+            {"token_ids": to_ids([1, 2, 3, 4, 99, 6, 7, 8])},
+            "sampled token id 1 of turn 0 is 99 in the sample, 5 was recorded",
+        ),
         ({"token_ids": to_ids([1, 2, 3, 4, 5, 99, 7, 8])}, "context token id 0 of turn 1 is 99"),
         ({"loss_mask": to_mask([0, 0, 1, 1, 0, 0, 1, 0])}, "context token 2 of turn 0 trains"),
-        ({"loss_mask": to_mask([0, 0, 0, 1, 0, 0, 0, 1])}, "1 of 2 sampled tokens of turn 0 neither train nor are dropped"),
-        ({"behavior_logprobs": to_floats([0, 0, 0, -0.5, -0.4, 0, 0, -0.8])}, "log-probability of sampled token 0 of turn 0"),
-        ({"origin": Origin(task_id="t", group_id="g", member=5)}, "g/5: a sample trains a trajectory that was not sampled"),
+        (
+            {"loss_mask": to_mask([0, 0, 0, 1, 0, 0, 0, 1])},
+            "1 of 2 sampled tokens of turn 0 neither train nor are dropped",
+        ),
+        (
+            {"behavior_logprobs": to_floats([0, 0, 0, -0.5, -0.4, 0, 0, -0.8])},
+            "log-probability of sampled token 0 of turn 0",
+        ),
+        (
+            {"origin": Origin(task_id="t", group_id="g", member=5)},
+            "g/5: a sample trains a trajectory that was not sampled",
+        ),
         ({"origin": Origin(task_id="t", group_id="g", member=0, branch=1)}, "trains branch 1, the trajectory has 1"),
-        ({"origin": Origin(task_id="t", group_id="g", member=1)}, "g/1: a sample of branch 0 has 8 tokens, its turns have 4"),
+        (
+            {"origin": Origin(task_id="t", group_id="g", member=1)},
+            "g/1: a sample of branch 0 has 8 tokens, its turns have 4",
+        ),
     ],
 )
 def test_a_sample_that_is_not_what_was_sampled_is_a_breach(damage: dict[str, object], words: str) -> None:
@@ -169,7 +199,9 @@ def test_staleness_is_allowed_where_the_recipe_allows_it() -> None:
 
 
 def test_observations_train_only_where_they_may() -> None:
-    unmasked = replace(flatten(LINEAR), loss_mask=to_mask([0, 0, 0, 1, 1, 1, 1, 1]), context_mask=to_mask([0, 0, 0, 0, 0, 1, 1, 0]))
+    unmasked = replace(
+        flatten(LINEAR), loss_mask=to_mask([0, 0, 0, 1, 1, 1, 1, 1]), context_mask=to_mask([0, 0, 0, 0, 0, 1, 1, 0])
+    )
     ledger = reconcile(1, [make_group(LINEAR)], [[unmasked]], version=4, observations_train=True)
     assert (ledger.trained, ledger.context_trained) == (3, 2)
     with pytest.raises(LedgerError, match="context token 0 of turn 1 trains"):
@@ -230,7 +262,9 @@ def test_digests_tell_absent_from_zero() -> None:
     zero = to_floats([0.0, 0.0])
     assert digest_advantages(None) == digest_advantages([None, None]) == "none"
     assert len({digest_advantages([zero, None]), digest_advantages([zero, zero]), digest_advantages([None, zero])}) == 3
-    assert digest_advantages([np.zeros(2)]) == digest_advantages([zero]), "stored as float32, whatever it was computed in"
+    assert digest_advantages([np.zeros(2)]) == digest_advantages([zero]), (
+        "stored as float32, whatever it was computed in"
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -238,7 +272,9 @@ def test_digests_tell_absent_from_zero() -> None:
 def test_any_tree_balances_and_any_missing_sample_is_found(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
     turns = [
-        make_turn(data.draw(st.integers(0, index - 1)) if index else None, [50 + index], [index * 10 + i for i in range(size)])
+        make_turn(
+            data.draw(st.integers(0, index - 1)) if index else None, [50 + index], [index * 10 + i for i in range(size)]
+        )
         for index, size in enumerate(sizes)
     ]
     tree = make_trajectory(0, *turns)
@@ -290,7 +326,9 @@ def with_completion(**changes: object) -> Trajectory:
 def test_every_token_must_be_fresh_enough() -> None:
     """A reply that began under version 3 and ended under 4."""
     mixed = with_completion(version_first=3, versions=to_ids([3, 4]))
-    with pytest.raises(LedgerError, match=r"turn 0 was sampled by weight version 3\.\.4, version 4 trains with max_staleness 0"):
+    with pytest.raises(
+        LedgerError, match=r"turn 0 was sampled by weight version 3\.\.4, version 4 trains with max_staleness 0"
+    ):
         reconcile(7, [make_group(mixed)], [[flatten(mixed)]], version=4)
     assert reconcile(7, [make_group(mixed)], [[flatten(mixed)]], version=4, max_staleness=1).trained == 3
     # What stands in the middle counts, too.
@@ -300,7 +338,8 @@ def test_every_token_must_be_fresh_enough() -> None:
 
 
 def test_what_a_grammar_cut_trains_with_the_whole_distribution() -> None:
-    """Sampled at -0.1 and -0.2 of what the grammar left, which is -0.4 and -0.5 of everything: the trainer sees the latter."""
+    """Sampled at -0.1 and -0.2 of what the grammar left, which is -0.4 and -0.5 of everything: the trainer sees the
+    latter."""
     guided = with_completion(logprobs=to_floats([-0.1, -0.2]), full_logprobs=to_floats([-0.4, -0.5]))
     assert reconcile(7, [make_group(guided)], [[flatten(LINEAR)]], version=4).trained == 3
     cut = replace(flatten(LINEAR), behavior_logprobs=to_floats([0, 0, 0, -0.1, -0.2, 0, 0, -0.8]))
@@ -310,7 +349,9 @@ def test_what_a_grammar_cut_trains_with_the_whole_distribution() -> None:
 
 def test_the_digest_knows_versions_and_whole_distributions_but_not_how_versions_were_said() -> None:
     plain = digest_tokens(LINEAR)
-    assert digest_tokens(with_completion(versions=to_ids([4, 4]))) == plain, "as runs wrote it that kept no versions per token"
+    assert digest_tokens(with_completion(versions=to_ids([4, 4]))) == plain, (
+        "as runs wrote it that kept no versions per token"
+    )
     others = [
         digest_tokens(with_completion(**changes))
         for changes in (

@@ -62,7 +62,9 @@ def test_metrics_come_back_and_what_is_not_finite_is_null(run: RunFolder) -> Non
 
 @settings(max_examples=30, deadline=None)
 @given(cut=st.integers(1, 80))
-def test_a_line_torn_at_any_byte_is_left_out_and_the_next_one_is_whole(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+def test_a_line_torn_at_any_byte_is_left_out_and_the_next_one_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
     run = RunFolder.create(tmp_path_factory.mktemp("runs") / "run")
     for step in (1, 2):
         run.append_metrics(step, "train", {"a": 0.25})

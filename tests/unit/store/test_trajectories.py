@@ -43,7 +43,9 @@ messages = st.builds(
     content=st.lists(st.builds(TextPart, text=texts), max_size=2).map(tuple),
     reasoning=st.none() | texts,
     tool_calls=st.lists(calls, max_size=2).map(tuple),
-    tool_errors=st.lists(st.builds(ToolCallError, kind=st.just("bad_json"), raw=texts, message=texts), max_size=1).map(tuple),
+    tool_errors=st.lists(st.builds(ToolCallError, kind=st.just("bad_json"), raw=texts, message=texts), max_size=1).map(
+        tuple
+    ),
     tool_call_id=st.none() | texts,
     name=st.none() | texts,
 )
@@ -76,7 +78,12 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
         message=draw(messages),
         observations=tuple(draw(st.lists(messages, max_size=1))),
         tool_records=tuple(
-            draw(st.lists(st.builds(ToolRecord, call=calls, observation=texts, error=st.none() | texts, seconds=numbers), max_size=1))
+            draw(
+                st.lists(
+                    st.builds(ToolRecord, call=calls, observation=texts, error=st.none() | texts, seconds=numbers),
+                    max_size=1,
+                )
+            )
         ),
         signals=tuple(draw(st.lists(st.builds(Signal, name=texts, value=numbers), max_size=1))),
         state=draw(st.none() | texts),
@@ -89,7 +96,12 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
 def batches(draw: st.DrawFn) -> list[TrajectoryGroup]:
     groups = []
     for g in range(draw(st.integers(0, 2))):
-        task = Task(environment=draw(texts), prompt=tuple(draw(st.lists(messages, max_size=2))), payload={"k": draw(texts)}, id=f"t{g}")
+        task = Task(
+            environment=draw(texts),
+            prompt=tuple(draw(st.lists(messages, max_size=2))),
+            payload={"k": draw(texts)},
+            id=f"t{g}",
+        )
         trajectories = tuple(
             Trajectory(
                 task_id=task.id,
@@ -122,7 +134,11 @@ def assert_equal(found: list[TrajectoryGroup], expected: list[TrajectoryGroup]) 
                 for name in plain:
                     assert getattr(s, name) == getattr(t, name), name
                 c, d = s.completion, t.completion
-                assert (c.finish_reason, c.version_first, c.version_last) == (d.finish_reason, d.version_first, d.version_last)
+                assert (c.finish_reason, c.version_first, c.version_last) == (
+                    d.finish_reason,
+                    d.version_first,
+                    d.version_last,
+                )
                 assert same_bits(s.context_ids, t.context_ids)
                 assert same_bits(c.token_ids, d.token_ids)
                 assert same_bits(c.logprobs, d.logprobs)
@@ -166,7 +182,9 @@ def make_group() -> TrajectoryGroup:
             version_first=0,
             version_last=0,
         )
-        return Turn(parent=parent, context_ids=to_ids(context), completion=completion, message=text_message("assistant", "x"))
+        return Turn(
+            parent=parent, context_ids=to_ids(context), completion=completion, message=text_message("assistant", "x")
+        )
 
     task = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
     trajectory = Trajectory(
@@ -191,7 +209,14 @@ def test_arrays_are_flat_and_one_number_covers_the_sampled_tokens_only(tmp_path:
 
 
 def test_text_and_pieces_are_written_where_asked(tmp_path: Path) -> None:
-    save_group_batch(tmp_path, "s", [make_group()], advantages=None, decode=lambda ids: "".join(chr(96 + i) for i in ids), with_pieces=True)
+    save_group_batch(
+        tmp_path,
+        "s",
+        [make_group()],
+        advantages=None,
+        decode=lambda ids: "".join(chr(96 + i) for i in ids),
+        with_pieces=True,
+    )
     (row,) = load_rows(tmp_path, "s")
     second = row["turns"][1]
     assert (second["context_text"], second["completion_text"], second["completion_pieces"]) == ("d", "ef", ["e", "f"])
@@ -200,7 +225,9 @@ def test_text_and_pieces_are_written_where_asked(tmp_path: Path) -> None:
 
 def test_advantages_that_do_not_fit_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[1, 1\] values per turn, the trajectory sampled \[1, 2\]"):
-        save_group_batch(tmp_path, "s", [make_group()], advantages={("g", 0): [to_floats([1]), to_floats([1])]}, decode=None)
+        save_group_batch(
+            tmp_path, "s", [make_group()], advantages={("g", 0): [to_floats([1]), to_floats([1])]}, decode=None
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,7 +250,9 @@ def test_damage_is_named(tmp_path: Path, suffix: str) -> None:
 def group_of(completion: Completion) -> TrajectoryGroup:
     turn = Turn(parent=None, context_ids=to_ids([1]), completion=completion, message=text_message("assistant", ""))
     task = Task(environment="none", prompt=(), payload={}, id="t")
-    trajectory = Trajectory(task_id="t", group_id="g", member=0, turns=(turn,), stop=StopReason.DONE, reward=Scored(total=1.0))
+    trajectory = Trajectory(
+        task_id="t", group_id="g", member=0, turns=(turn,), stop=StopReason.DONE, reward=Scored(total=1.0)
+    )
     return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
 
 
@@ -231,7 +260,11 @@ def group_of(completion: Completion) -> TrajectoryGroup:
 def test_a_batch_from_before_versions_per_token_is_read(tmp_path: Path, last: int, expected: list[int] | None) -> None:
     """One version for all tokens is known; of several nobody said which token is whose."""
     completion = Completion(
-        token_ids=to_ids([5, 6]), logprobs=to_floats([-1, -2]), finish_reason=FinishReason.STOP, version_first=3, version_last=last
+        token_ids=to_ids([5, 6]),
+        logprobs=to_floats([-1, -2]),
+        finish_reason=FinishReason.STOP,
+        version_first=3,
+        version_last=last,
     )
     group = group_of(completion)
     save_group_batch(tmp_path, "step_000001", [group], advantages=None, decode=None)

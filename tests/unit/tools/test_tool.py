@@ -110,7 +110,9 @@ def test_null_fits_an_optional_argument_and_an_integer_fits_a_number() -> None:
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.text()
-objects = st.dictionaries(st.sampled_from(["first", "second", "label", "tags", "other"]), scalars | st.lists(scalars, max_size=3))
+objects = st.dictionaries(
+    st.sampled_from(["first", "second", "label", "tags", "other"]), scalars | st.lists(scalars, max_size=3)
+)
 
 
 @settings(max_examples=50, deadline=None)
@@ -190,7 +192,9 @@ def test_hanging_tools_time_out_and_their_threads_come_back_when_they_end() -> N
 
     for function in (hang, sleep_long):
         started = time.perf_counter()
-        with pytest.raises(ToolTimeout, match=rf"tool '{function.__name__}' ran past 0.05 s .*environment.tool_timeout_s"):
+        with pytest.raises(
+            ToolTimeout, match=rf"tool '{function.__name__}' ran past 0.05 s .*environment.tool_timeout_s"
+        ):
             run(function, "{}", timeout_s=0.05)
         assert time.perf_counter() - started < 2.0
     assert run(add, '{"first": 1}').observation == "None:1.0"  # the abandoned thread is nobody's obstacle

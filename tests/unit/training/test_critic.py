@@ -132,7 +132,15 @@ def test_any_split_gives_the_critic_the_same_step(kind: Kind) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         loss = PolicyLoss(function=build_loss("gpg"), temperature=1.0)
         run_policy_step(
-            model, optimizer, SAMPLES, loss=loss, lr=1.0, max_grad_norm=1e9, micro_batch_tokens=tokens, columns=columns, critic=critic
+            model,
+            optimizer,
+            SAMPLES,
+            loss=loss,
+            lr=1.0,
+            max_grad_norm=1e9,
+            micro_batch_tokens=tokens,
+            columns=columns,
+            critic=critic,
         )
         return [p.detach() for p in (*critic.own.parameters(), *model.parameters())]
 
@@ -145,7 +153,9 @@ def attempt(*turns: CreditTurn, reward: float = 1.0) -> CreditTrajectory:
 
 
 def test_targets_by_hand() -> None:
-    two = attempt(CreditTurn(num_tokens=2, values=np.array([0.5, 0.25])), CreditTurn(num_tokens=1, values=np.array([0.75])))
+    two = attempt(
+        CreditTurn(num_tokens=2, values=np.array([0.5, 0.25])), CreditTurn(num_tokens=1, values=np.array([0.75]))
+    )
     full = {"gamma": 1.0, "gae_lambda": 1.0, "bootstrap": "zero", "whitening": "full", "epsilon": 1e-8}
     # gamma = lambda = 1: the return of every token is the outcome, whatever the critic said.
     assert [t.tolist() for t in compute_returns("gae", {**full, "kl_coefficient": 0.0}, two)] == [[1.0, 1.0], [1.0]]
@@ -177,7 +187,15 @@ def test_a_critic_survives_its_checkpoint_bit_for_bit(tmp_path: Path, kind: Kind
             run_critic_step(critic, SAMPLES, columns, max_grad_norm=1.0, micro_batch_tokens=100)
         else:
             run_policy_step(
-                model, optimizer, SAMPLES, loss=loss, lr=1e-3, max_grad_norm=1.0, micro_batch_tokens=100, columns=columns, critic=critic
+                model,
+                optimizer,
+                SAMPLES,
+                loss=loss,
+                lr=1e-3,
+                max_grad_norm=1.0,
+                micro_batch_tokens=100,
+                columns=columns,
+                critic=critic,
             )
 
     def fresh(seed: int) -> tuple[Any, torch.optim.Optimizer, Critic]:

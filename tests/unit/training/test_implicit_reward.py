@@ -1,4 +1,5 @@
-"""The implicit reward model: nothing at first, learns which attempts succeed, any split, and refuses outcomes that are no chances."""
+"""The implicit reward model: nothing at first, learns which attempts succeed, any split, and refuses outcomes that are
+no chances."""
 
 from typing import Any
 
@@ -52,7 +53,9 @@ def build() -> tuple[ImplicitReward, list[Any]]:
 
 
 def learn(model: ImplicitReward, reference: list[Any], tokens: int = 100) -> dict[str, Any]:
-    return run_implicit_reward_step(model, SAMPLES, OUTCOMES, reference, temperature=1.0, max_grad_norm=1e9, micro_batch_tokens=tokens)
+    return run_implicit_reward_step(
+        model, SAMPLES, OUTCOMES, reference, temperature=1.0, max_grad_norm=1e9, micro_batch_tokens=tokens
+    )
 
 
 def test_it_starts_from_nothing_and_learns_what_succeeds() -> None:
@@ -84,4 +87,6 @@ def test_any_split_gives_the_same_step() -> None:
 def test_outcomes_that_are_no_chances_are_refused() -> None:
     model, reference = build()
     with pytest.raises(TrainingError, match=r"rewards from -1\.0 to 1\.0 are no chances of success"):
-        run_implicit_reward_step(model, SAMPLES, [1.0, -1.0, 0.0], reference, temperature=1.0, max_grad_norm=1.0, micro_batch_tokens=100)
+        run_implicit_reward_step(
+            model, SAMPLES, [1.0, -1.0, 0.0], reference, temperature=1.0, max_grad_norm=1.0, micro_batch_tokens=100
+        )

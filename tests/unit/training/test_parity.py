@@ -60,7 +60,8 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def make_evidence(temperature: float = 1.0, within: float = 1.0) -> Evidence:
-    """Eight sequences of two replies of six tokens, drawn from random logits; the last token of a reply is the end token.
+    """Eight sequences of two replies of six tokens, drawn from random logits; the last token of a reply is the end
+    token.
 
     `within` keeps tokens in the nucleus of that mass.
     """
@@ -154,7 +155,10 @@ def test_a_template_that_rewrites_history() -> None:
 def test_padding_on_the_wrong_side() -> None:
     evidence = make_evidence()
     short = np.asarray(evidence.lengths)[evidence.sequence] < 30
-    assert named(replace(evidence, sampler_logprobs=evidence.sampler_logprobs + np.where(short, noise(len(short)), 0.0))) == "padding_side"
+    assert (
+        named(replace(evidence, sampler_logprobs=evidence.sampler_logprobs + np.where(short, noise(len(short)), 0.0)))
+        == "padding_side"
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -202,7 +206,8 @@ def make_model(dtype: str = "float32") -> PreTrainedModel:
 def sample_conversations(
     engine: Engine, *, temperature: float = 1.0, top_p: float = 1.0, stop_token_ids: tuple[int, ...] = ()
 ) -> list[Sample]:
-    """Six conversations of three replies with observations between, sampled side by side; all begin with the same 30 tokens."""
+    """Six conversations of three replies with observations between, sampled side by side; all begin with the same 30
+    tokens."""
 
     async def converse(member: int) -> Trajectory:
         rng = np.random.default_rng(member)
@@ -210,14 +215,20 @@ def sample_conversations(
         turns: list[Turn] = []
         for number in range(3):
             seed = 100 * member + number
-            params = SamplingParams(max_tokens=16 + member, temperature=temperature, top_p=top_p, stop_token_ids=stop_token_ids, seed=seed)
+            params = SamplingParams(
+                max_tokens=16 + member, temperature=temperature, top_p=top_p, stop_token_ids=stop_token_ids, seed=seed
+            )
             completion = await engine.generate(prompt, params, session=str(member))
             parent = number - 1 if number else None
-            turns.append(Turn(parent=parent, context_ids=context, completion=completion, message=text_message("assistant", "")))
+            turns.append(
+                Turn(parent=parent, context_ids=context, completion=completion, message=text_message("assistant", ""))
+            )
             context = to_ids(rng.integers(1, 64, 7))
             prompt = to_ids(np.concatenate([prompt, completion.token_ids, context]))
         await engine.release(str(member))
-        return Trajectory(task_id="t", group_id="g", member=member, turns=tuple(turns), stop=StopReason.DONE, reward=Scored(total=0.0))
+        return Trajectory(
+            task_id="t", group_id="g", member=member, turns=tuple(turns), stop=StopReason.DONE, reward=Scored(total=0.0)
+        )
 
     async def converse_all() -> list[Trajectory]:
         return await asyncio.gather(*(converse(member) for member in range(6)))
@@ -263,7 +274,9 @@ def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
     engine = PagedEngine(model, max_concurrency=8, max_context=256, fused=False)
     # The end token is the padding token here; nothing pads and nothing masks by id, so it scores like any other.
     samples = sample_conversations(engine, temperature=temperature, stop_token_ids=(END,))
-    together = collect_evidence(model, samples, temperature=temperature, attention=InvariantAttention, end_token_ids=[END])
+    together = collect_evidence(
+        model, samples, temperature=temperature, attention=InvariantAttention, end_token_ids=[END]
+    )
     assert together.trainer_logprobs.tobytes() == together.sampler_logprobs.tobytes()
     assert (together.token_ids == END).any()
     assert (together.sampler_logprobs[together.token_ids == END] < -0.01).all(), "a masked token would have 0"
@@ -275,7 +288,8 @@ def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
 
 
 def test_a_truncated_sampler_is_refused_for_training() -> None:
-    """Its log-probabilities are those of another distribution than the trainer's, so exact mode does not exist there."""
+    """Its log-probabilities are those of another distribution than the trainer's, so exact mode does not exist
+    there."""
     with pytest.raises(ConfigError, match=r"rollout\.top_p=0\.9 samples from a truncated distribution"):
         load_config([], ["rollout.top_p=0.9", 'model.path="somewhere"'])
 
@@ -289,7 +303,9 @@ def test_invariant_attention_has_the_same_gradient() -> None:
     for plan in (PackedAttention([70, 20]), InvariantAttention([70, 20])):
         model.zero_grad()
         positions = torch.cat([torch.arange(70), torch.arange(20)])[None]
-        model(input_ids=ids, position_ids=positions, use_cache=False, attention_plan=plan).logits.logsumexp(-1).sum().backward()
+        model(input_ids=ids, position_ids=positions, use_cache=False, attention_plan=plan).logits.logsumexp(
+            -1
+        ).sum().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
     assert len(gradients[0]) > 10
     for expected, found in zip(*gradients, strict=True):

@@ -10,7 +10,17 @@ import torch
 from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.core.errors import TrainingError
-from turnwise.core.types import Completion, FinishReason, Scored, StopReason, Trajectory, Turn, text_message, to_floats, to_ids
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Scored,
+    StopReason,
+    Trajectory,
+    Turn,
+    text_message,
+    to_floats,
+    to_ids,
+)
 from turnwise.models.build import build_model
 from turnwise.runs.selection import to_side
 from turnwise.training.optimizer import build_optimizer
@@ -49,11 +59,15 @@ def attempt(*replies: list[int]) -> Trajectory:
     return Trajectory(task_id="t", group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0))
 
 
-def dpo(policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int) -> PairOutput:
+def dpo(
+    policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+) -> PairOutput:
     return compute_dpo_loss(policy, reference, sequence, num_pairs=num_pairs, beta=0.5)
 
 
-def step_dpo(policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int) -> PairOutput:
+def step_dpo(
+    policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+) -> PairOutput:
     return compute_step_dpo_loss(policy, reference, sequence, in_step, num_pairs=num_pairs, beta=0.5)
 
 
@@ -63,11 +77,23 @@ PAIRS = [
 ]
 
 
-def take(pairs: list[SamplePair], loss: PairFunction, tokens: int, steps: int = 1, lr: float = 1.0) -> tuple[Any, list[Any]]:
+def take(
+    pairs: list[SamplePair], loss: PairFunction, tokens: int, steps: int = 1, lr: float = 1.0
+) -> tuple[Any, list[Any]]:
     model, reference = build(), build()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     told = [
-        run_pair_step(model, reference, optimizer, pairs, loss=loss, temperature=1.0, lr=lr, max_grad_norm=1e9, micro_batch_tokens=tokens)
+        run_pair_step(
+            model,
+            reference,
+            optimizer,
+            pairs,
+            loss=loss,
+            temperature=1.0,
+            lr=lr,
+            max_grad_norm=1e9,
+            micro_batch_tokens=tokens,
+        )
         for _ in range(steps)
     ]
     return model, told

@@ -54,8 +54,11 @@ def build(model_type: str = "qwen3", seed: int = 0, dtype: str = "float64") -> P
     return build_model(model_type, {**SIZES, "initializer_range": 0.2}, vocab_size=VOCAB, seed=seed, dtype=dtype)
 
 
-def make_tree(seed: int, *, num_groups: int = 2, group_size: int = 4, prompt: int = 12, prompt_trains: bool = False) -> list[Sample]:
-    """Groups with a common system prompt and a prompt of their own; members extend each other at random places, so that prefixes nest."""
+def make_tree(
+    seed: int, *, num_groups: int = 2, group_size: int = 4, prompt: int = 12, prompt_trains: bool = False
+) -> list[Sample]:
+    """Groups with a common system prompt and a prompt of their own; members extend each other at random places, so that
+    prefixes nest."""
     rng = np.random.default_rng(seed)
     system = rng.integers(0, VOCAB, 5).tolist()
     samples = []
@@ -142,11 +145,14 @@ def _make_returns(samples: list[Sample]) -> list[np.ndarray]:
 
 def make_columns(samples: list[Sample]) -> dict[str, list[np.ndarray]]:
     rng = np.random.default_rng(5)
-    return {"old_logprobs": [s.behavior_logprobs[s.loss_mask] + rng.normal(0, 0.2, int(s.loss_mask.sum())) for s in samples]}
+    return {
+        "old_logprobs": [s.behavior_logprobs[s.loss_mask] + rng.normal(0, 0.2, int(s.loss_mask.sum())) for s in samples]
+    }
 
 
 def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """To 1e-6 of the gradient's norm. Float64 weights leave about 1e-7: transformers' norms and rotary embeddings compute in float32."""
+    """To 1e-6 of the gradient's norm. Float64 weights leave about 1e-7: transformers' norms and rotary embeddings
+    compute in float32."""
     assert expected.norm() > 1e-3
     assert float((found - expected).norm() / expected.norm()) < 1e-6
 
@@ -154,7 +160,9 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_every_loss_has_the_same_gradient(name: str) -> None:
     method = LOSSES[name]
-    options: dict[str, Any] = {"kl_cov": {"share": 0.2}, "clip_cov": {"share": 0.2, "low": 0.0, "high": 100.0}}.get(name, {})
+    options: dict[str, Any] = {"kl_cov": {"share": 0.2}, "clip_cov": {"share": 0.2, "low": 0.0, "high": 100.0}}.get(
+        name, {}
+    )
     loss = PolicyLoss(
         function=build_loss(name, options),
         temperature=0.8,
@@ -174,7 +182,9 @@ def test_every_loss_has_the_same_gradient(name: str) -> None:
 @pytest.mark.parametrize("with_critic", [False, True])
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 10**6), group_size=st.integers(1, 6), tokens=st.sampled_from([1, 50, 10_000]))
-def test_random_trees_with_every_term_of_the_loss(model_type: str, with_critic: bool, seed: int, group_size: int, tokens: int) -> None:
+def test_random_trees_with_every_term_of_the_loss(
+    model_type: str, with_critic: bool, seed: int, group_size: int, tokens: int
+) -> None:
     loss = PolicyLoss(
         function=build_loss("gspo" if seed % 2 else "ppo"),
         temperature=0.7,
@@ -184,7 +194,9 @@ def test_random_trees_with_every_term_of_the_loss(model_type: str, with_critic: 
         correct=partial(compute_correction, mode="truncate", level="token", low=0.5, high=1.5),
     )
     samples = make_tree(seed, group_size=group_size, prompt_trains=seed % 3 == 0)
-    step = partial(compute_step, samples, loss=loss, model_type=model_type, columns=make_columns(samples), with_critic=with_critic)
+    step = partial(
+        compute_step, samples, loss=loss, model_type=model_type, columns=make_columns(samples), with_critic=with_critic
+    )
     assert_same(step(Packing(micro_batch_tokens=tokens, shared_prefix=True)), step(ALONE))
 
 
@@ -222,7 +234,8 @@ def test_as_many_tokens_are_computed_as_the_tree_has_nodes() -> None:
 
 
 def test_a_shared_sampled_token_takes_the_sum_of_its_advantages() -> None:
-    # Two members sampled the same reply, with advantages 1 and -1: what they agree on cancels, and nothing else is there.
+    # Two members sampled the same reply, with advantages 1 and -1: what they agree on cancels, and nothing else is
+    # there.
     (sample,) = make_tree(4, num_groups=1, group_size=1)
     pair = [replace(sample, advantages=to_floats(np.where(sample.loss_mask, sign, 0.0))) for sign in (1.0, -1.0)]
     model = build()
@@ -262,11 +275,15 @@ def test_the_other_steps_have_the_same_gradient() -> None:
         pairs = [SamplePair(chosen=a, rejected=b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
         model, loss = build(), partial(compute_dpo_loss, beta=0.1)
 
-        def mean(policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, _: torch.Tensor, num_pairs: int) -> Any:
+        def mean(
+            policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, _: torch.Tensor, num_pairs: int
+        ) -> Any:
             return loss(policy, reference, sequence, num_pairs=num_pairs)
 
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        run_pair_step(model, build(seed=3), optimizer, pairs, loss=mean, temperature=1.0, lr=1.0, max_grad_norm=1e9, **packing)
+        run_pair_step(
+            model, build(seed=3), optimizer, pairs, loss=mean, temperature=1.0, lr=1.0, max_grad_norm=1e9, **packing
+        )
         return parameters_of(build()) - parameters_of(model)
 
     def implicit_step(packing: Packing) -> torch.Tensor:
@@ -288,7 +305,9 @@ def test_attention_over_paths_is_attention_over_whole_sequences(kv_heads: int) -
     torch.manual_seed(0)
     samples = make_tree(6, group_size=5)
     tree, plain = collate(samples, shared_prefix=True), collate(samples)
-    query, key, value = (torch.randn(len(tree.token_ids), heads, 8, dtype=torch.float64) for heads in (4, kv_heads, kv_heads))
+    query, key, value = (
+        torch.randn(len(tree.token_ids), heads, 8, dtype=torch.float64) for heads in (4, kv_heads, kv_heads)
+    )
     paths = np.split(np.arange(len(plain.token_ids)), np.cumsum(plain.lengths)[:-1])
     # Each token of the plain layout is the tree's token with the same beginning.
     beginnings = {}

@@ -106,12 +106,20 @@ def test_any_micro_batch_split_gives_the_same_step() -> None:
         ("dr_grpo", {"aggregation": "constant", "constant": 30.0, "kl_coefficient": 0.1, "kl_kind": "k3_weighted"}),
     ],
 )
-def test_any_split_gives_the_same_step_whatever_the_loss_needs_to_know_of_the_batch(name: str, fields: dict[str, Any]) -> None:
+def test_any_split_gives_the_same_step_whatever_the_loss_needs_to_know_of_the_batch(
+    name: str, fields: dict[str, Any]
+) -> None:
     samples = [make_sample(i, length) for i, length in enumerate([15, 30, 8, 17, 3, 24, 12])]
-    options: dict[str, Any] = {"kl_cov": {"share": 0.2}, "clip_cov": {"share": 0.2, "low": 0.0, "high": 100.0}}.get(name, {})
+    options: dict[str, Any] = {"kl_cov": {"share": 0.2}, "clip_cov": {"share": 0.2, "low": 0.0, "high": 100.0}}.get(
+        name, {}
+    )
     loss = PolicyLoss(function=build_loss(name, options), temperature=1.0, **fields)
     noise = np.random.default_rng(5)
-    columns = {"old_logprobs": [s.behavior_logprobs[s.loss_mask] + noise.normal(0, 0.05, int(s.loss_mask.sum())) for s in samples]}
+    columns = {
+        "old_logprobs": [
+            s.behavior_logprobs[s.loss_mask] + noise.normal(0, 0.05, int(s.loss_mask.sum())) for s in samples
+        ]
+    }
     whole = weights_after(samples, 10_000, loss, build(3), columns)
     assert not torch.allclose(whole, weights_of(build()), atol=1e-6)
     for tokens in (1, 20, 40):
@@ -122,7 +130,9 @@ def test_rejected_tokens_leave_the_denominator_only_when_asked() -> None:
     # The correction drops every token of the first sample: with "out" the step is that of the second sample alone.
     kept, dropped = make_sample(1, 12), make_sample(2, 20)
     columns = {
-        "old_logprobs": [np.asarray(s.behavior_logprobs[s.loss_mask]) + shift for s, shift in ((dropped, 3.0), (kept, 0.0))],
+        "old_logprobs": [
+            np.asarray(s.behavior_logprobs[s.loss_mask]) + shift for s, shift in ((dropped, 3.0), (kept, 0.0))
+        ],
     }
     both = [dropped, kept]
     share = int(kept.loss_mask.sum()) / sum(int(s.loss_mask.sum()) for s in both)
@@ -134,12 +144,16 @@ def test_rejected_tokens_leave_the_denominator_only_when_asked() -> None:
 
 
 def test_distillation_by_the_exact_divergence_moves_towards_the_teacher() -> None:
-    samples = [replace(s, advantages=to_floats(np.zeros(len(s.token_ids)))) for s in (make_sample(1, 30), make_sample(2, 25))]
+    samples = [
+        replace(s, advantages=to_floats(np.zeros(len(s.token_ids)))) for s in (make_sample(1, 30), make_sample(2, 25))
+    ]
     model, teacher = build(), build(9)
     optimizer = build_optimizer(model, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0)
     loss = replace(LOSS, teacher_coefficient=1.0)
     told = [
-        run_policy_step(model, optimizer, samples, loss=loss, lr=3e-3, max_grad_norm=1.0, micro_batch_tokens=100, teacher=teacher)
+        run_policy_step(
+            model, optimizer, samples, loss=loss, lr=3e-3, max_grad_norm=1.0, micro_batch_tokens=100, teacher=teacher
+        )
         for _ in range(30)
     ]
     assert told[-1]["train/teacher_kl"].value < 0.2 * told[0]["train/teacher_kl"].value
@@ -213,7 +227,9 @@ def test_a_loss_that_is_not_finite_names_the_trajectory_and_keeps_the_weights() 
     )
     optimizer = build_optimizer(model, lr=1.0, betas=(0.9, 0.95), weight_decay=0.0)
     with pytest.raises(TrainingError, match="t7/7"):
-        run_policy_step(model, optimizer, [make_sample(1, 9), broken], loss=LOSS, lr=1.0, max_grad_norm=1.0, micro_batch_tokens=10)
+        run_policy_step(
+            model, optimizer, [make_sample(1, 9), broken], loss=LOSS, lr=1.0, max_grad_norm=1.0, micro_batch_tokens=10
+        )
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
 
@@ -230,7 +246,8 @@ def test_sft_learns_to_copy_a_demonstration() -> None:
     optimizer = build_optimizer(model, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0)
     sample = make_sample(1, 24)
     losses = [
-        run_sft_step(model, optimizer, [sample], lr=3e-3, max_grad_norm=1.0, micro_batch_tokens=100)["sft/loss"].value for _ in range(60)
+        run_sft_step(model, optimizer, [sample], lr=3e-3, max_grad_norm=1.0, micro_batch_tokens=100)["sft/loss"].value
+        for _ in range(60)
     ]
     assert losses[0] > 2.5
     assert losses[-1] < 0.2

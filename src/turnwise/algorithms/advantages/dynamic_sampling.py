@@ -15,13 +15,13 @@ from turnwise.algorithms.options import check_range
 
 
 def is_informative(metrics: Sequence[float | None], *, tolerance: float = 1e-6) -> bool:
-    """Whether a group's *metric* (accuracy, exact match) varies by more than `tolerance`: DAPO's `0 < number correct < n`.
+    """Whether a group's *metric* (accuracy, exact match) varies by more than `tolerance`: DAPO's `0 < number correct <
+    n`.
 
-    Give the unshaped metric, not the reward that trains: a length penalty makes an all-wrong group's rewards differ although it
-    teaches nothing about the task. None (not scored) is left out; a group with fewer than two scored members is not informative.
-    The range is compared, never a standard deviation (that of [0.1] * 3 is 1.4e-17, not 0). Raises ValueError when a metric is
-    not finite or the tolerance is negative.
-    """
+    Give the unshaped metric, not the reward that trains: a length penalty makes an all-wrong group's rewards differ
+    although it teaches nothing about the task. None (not scored) is left out; a group with fewer than two scored
+    members is not informative. The range is compared, never a standard deviation (that of [0.1] * 3 is 1.4e-17, not 0).
+    Raises ValueError when a metric is not finite or the tolerance is negative."""
     check_range("tolerance", tolerance, 0)
     scored = select_scored(metrics)
     return len(scored) >= 2 and max(scored) - min(scored) > tolerance
@@ -32,8 +32,8 @@ class Refill:
     """What to do next."""
 
     state: Literal["full", "draw", "spent"]
-    """"full": train on `kept`. "draw": roll out more prompts, then plan again. "spent": the budget is used up, train on `kept`
-    although it is short, or skip the step where it is empty."""
+    """"full": train on `kept`. "draw": roll out more prompts, then plan again. "spent": the budget is used up, train on
+    `kept` although it is short, or skip the step where it is empty."""
     num_prompts: int
     """Prompts to draw now; 0 unless "draw"."""
     kept: tuple[int, ...]
@@ -44,18 +44,20 @@ def plan_refill(informative: Sequence[bool], *, num_wanted: int, batch_size: int
     """Plan the next draw from all groups drawn so far for this step.
 
     Args:
-        informative: `is_informative` of every group drawn so far, in the order drawn (not the order finished, which favours
+        informative: `is_informative` of every group drawn so far, in the order drawn (not the order finished, which
+        favours
             short trajectories).
         num_wanted: groups per optimizer step, at least 1.
         batch_size: most prompts to draw at once, at least 1.
         max_batches: budget per step; `max_batches * batch_size` prompts in all.
 
     Returns:
-        A Refill. It draws what is expected to fill the rest at the share kept so far (counted with one informative and one
-        uninformative group more than seen, so that neither 0 nor 1 is certain), at most `batch_size` and what the budget leaves.
-        Groups beyond `num_wanted` are not kept.
+        A Refill. It draws what is expected to fill the rest at the share kept so far (counted with one informative and
+        one uninformative group more than seen, so that neither 0 nor 1 is certain), at most `batch_size` and what the
+        budget leaves. Groups beyond `num_wanted` are not kept.
 
-    Deviation: DAPO draws whole batches and stops with an error when the budget is spent; here a short batch is returned and named.
+    Deviation: DAPO draws whole batches and stops with an error when the budget is spent; here a short batch is returned
+    and named.
 
     Raises:
         ValueError: a count is below 1.

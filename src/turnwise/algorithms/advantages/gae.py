@@ -27,9 +27,9 @@ def compute_gae(
 ) -> tuple[FloatArray, FloatArray]:
     """`A_t = d_t + gamma * lambda * A_{t+1}`, `d_t = r_t + gamma * V_{t+1} - V_t`; returns `R_t = A_t + V_t`.
 
-    t + 1 is the next *sampled* token, in whatever turn. Observation tokens are not in the arrays, so they cost no discount and
-    none of their values is bootstrapped from: code that masks them and recurses over all positions agrees with this only when
-    gamma = lambda = 1.
+    t + 1 is the next *sampled* token, in whatever turn. Observation tokens are not in the arrays, so they cost no
+    discount and none of their values is bootstrapped from: code that masks them and recurses over all positions agrees
+    with this only when gamma = lambda = 1.
 
     Args:
         rewards, values: `[L]` each, one per step; `values[t]` is the value of the state before step t.
@@ -45,7 +45,9 @@ def compute_gae(
     check_range("gamma", gamma, 0, 1)
     check_range("gae_lambda", gae_lambda, 0, 1)
     if rewards.shape != values.shape or rewards.ndim != 1:
-        raise ValueError(f"rewards {list(rewards.shape)} and values {list(values.shape)} must be one number per step each")
+        raise ValueError(
+            f"rewards {list(rewards.shape)} and values {list(values.shape)} must be one number per step each"
+        )
     if not (np.isfinite(rewards).all() and np.isfinite(values).all() and np.isfinite(final_value)):
         raise ValueError("rewards, values or final_value hold a number that is not finite; check the critic's output")
     advantages = np.empty_like(values)
@@ -61,21 +63,26 @@ def compute_gae(
 def select_final_value(trajectory: CreditTrajectory, bootstrap: Bootstrap) -> float:
     """The value after the last turn.
 
-    0 for a trajectory that ended, and for a truncated one with "zero" (a limit counts as an end, worth nothing more). With "value"
-    a truncated one gives the critic's `final_value`; raises ValueError where that is None.
-    """
+    0 for a trajectory that ended, and for a truncated one with "zero" (a limit counts as an end, worth nothing more).
+    With "value" a truncated one gives the critic's `final_value`; raises ValueError where that is None."""
     if bootstrap == "zero" or not trajectory.truncated:
         return 0.0
     if trajectory.final_value is None:
         raise ValueError(
-            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' needs the critic's value "
+            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' "
+            "needs the critic's value "
             "after the last turn: compute it, or set bootstrap='zero'"
         )
     return trajectory.final_value
 
 
 def compute_trajectory_gae(
-    trajectory: CreditTrajectory, *, gamma: float = 1.0, gae_lambda: float = 1.0, bootstrap: Bootstrap = "zero", kl_coefficient: float = 0.0
+    trajectory: CreditTrajectory,
+    *,
+    gamma: float = 1.0,
+    gae_lambda: float = 1.0,
+    bootstrap: Bootstrap = "zero",
+    kl_coefficient: float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Advantages and returns of one trajectory, all its sampled tokens joined, `[L]` each, not whitened.
 
@@ -102,9 +109,8 @@ def build_gae(
 ) -> CreditFunction:
     """PPO's advantages: token GAE across turns, then `compute_whitened` over all sampled tokens of the batch.
 
-    Needs `values`; with a KL coefficient also `logprobs` and `reference_logprobs`. Trajectories without a reward or a sampled token
-    take no part in the whitening; groups play no part.
-    """
+    Needs `values`; with a KL coefficient also `logprobs` and `reference_logprobs`. Trajectories without a reward or a
+    sampled token take no part in the whitening; groups play no part."""
     check_choice("bootstrap", bootstrap, get_args(Bootstrap))
     check_choice("whitening", whitening, get_args(Whitening))
     check_range("gamma", gamma, 0, 1)

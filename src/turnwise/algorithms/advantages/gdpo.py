@@ -22,7 +22,11 @@ Normalization = Literal["trajectories", "tokens", "none"]
 
 
 def compute_gdpo_advantages(
-    parts: Sequence[Mapping[str, float] | None], *, weights: Mapping[str, float], deviation: Deviation = "sample", epsilon: float = 1e-6
+    parts: Sequence[Mapping[str, float] | None],
+    *,
+    weights: Mapping[str, float],
+    deviation: Deviation = "sample",
+    epsilon: float = 1e-6,
 ) -> list[float | None]:
     """`A_i = sum_k w_k * GRPO(r^(k))_i` over one group, before any batch normalisation.
 
@@ -32,8 +36,8 @@ def compute_gdpo_advantages(
         deviation, epsilon: as in `compute_grpo_advantages`.
 
     Returns:
-        One number per member. A group of one gives 0.0; a part that is constant in the group contributes exactly 0.0, so that it
-        neither drowns nor dilutes the others.
+        One number per member. A group of one gives 0.0; a part that is constant in the group contributes exactly 0.0,
+        so that it neither drowns nor dilutes the others.
 
     Raises:
         ValueError: a member lacks a weighted part, or a part is not finite.
@@ -42,9 +46,14 @@ def compute_gdpo_advantages(
     for name, weight in weights.items():
         for part in parts:
             if part is not None and name not in part:
-                raise ValueError(f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does not apply)")
+                raise ValueError(
+                    f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does "
+                    "not apply)"
+                )
         for index, value in enumerate(
-            compute_grpo_advantages([None if p is None else p[name] for p in parts], deviation=deviation, epsilon=epsilon)
+            compute_grpo_advantages(
+                [None if p is None else p[name] for p in parts], deviation=deviation, epsilon=epsilon
+            )
         ):
             if value is not None:
                 result[index] = (result[index] or 0.0) + weight * value
@@ -63,7 +72,8 @@ def build_gdpo(
     Args:
         weights: part to weight; None takes every part that occurs in the batch with weight 1.
         deviation, epsilon: of the normalisation inside a group; epsilon also of the batch's.
-        normalization: the sums are whitened over the batch, each trajectory counting once ("trajectories", the paper and TRL) or
+        normalization: the sums are whitened over the batch, each trajectory counting once ("trajectories", the paper
+        and TRL) or
             once per sampled token ("tokens", verl), or left alone ("none").
 
     A group where every part is constant is 0 before the batch step, which then moves it by the batch mean.
@@ -72,14 +82,22 @@ def build_gdpo(
     check_choice("normalization", normalization, get_args(Normalization))
     check_range("epsilon", epsilon, 0)
     if weights is not None and not (isinstance(weights, Mapping) and weights):
-        raise ValueError(f"weights is {weights!r}; give a mapping of at least one part to its weight, or None for all with weight 1")
+        raise ValueError(
+            f"weights is {weights!r}; give a mapping of at least one part to its weight, or None for all with weight 1"
+        )
 
     def compute(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
         parts = [None if trajectory.reward is None else trajectory.parts for trajectory in trajectories]
-        used = weights if weights is not None else dict.fromkeys(sorted({name for part in parts if part is not None for name in part}), 1.0)
+        used = (
+            weights
+            if weights is not None
+            else dict.fromkeys(sorted({name for part in parts if part is not None for name in part}), 1.0)
+        )
         sums: list[float | None] = [None] * len(trajectories)
         for members in group_indices([trajectory.group for trajectory in trajectories]):
-            values = compute_gdpo_advantages([parts[i] for i in members], weights=used, deviation=deviation, epsilon=epsilon)
+            values = compute_gdpo_advantages(
+                [parts[i] for i in members], weights=used, deviation=deviation, epsilon=epsilon
+            )
             for index, value in zip(members, values, strict=True):
                 sums[index] = value
         if normalization == "trajectories":

@@ -1,4 +1,5 @@
-"""Group-relative advantages (GRPO: Shao et al. 2024, arXiv 2402.03300, section 4.1.2; without deviation: Dr.GRPO, 2503.20783)."""
+"""Group-relative advantages (GRPO: Shao et al. 2024, arXiv 2402.03300, section 4.1.2; without deviation: Dr.GRPO,
+2503.20783)."""
 
 from __future__ import annotations
 
@@ -19,15 +20,18 @@ def compute_grpo_advantages(
     """`A_i = (r_i - mean) / (std + epsilon)` over the scored members of one group.
 
     Args:
-        rewards: one total per member, any length; None where it could not be scored. Such members are left out of mean and
+        rewards: one total per member, any length; None where it could not be scored. Such members are left out of mean
+        and
             standard deviation.
-        deviation: "sample" divides by the n-1 standard deviation (verl, TRL, OpenRLHF, SkyRL), "population" by the n one (rLLM),
+        deviation: "sample" divides by the n-1 standard deviation (verl, TRL, OpenRLHF, SkyRL), "population" by the n
+        one (rLLM),
             "none" not at all (Dr.GRPO, prime-rl). The paper does not say which; frameworks differ by sqrt((n-1)/n).
         epsilon: added to the standard deviation; unused with "none".
 
     Returns:
-        One advantage per member, None where the reward was None. A group of one, and a group whose rewards all lie within
-        1e-6 of their scale, gives exactly 0.0: rounding never becomes signal. (verl gives a group of one its raw reward.)
+        One advantage per member, None where the reward was None. A group of one, and a group whose rewards all lie
+        within 1e-6 of their scale, gives exactly 0.0: rounding never becomes signal. (verl gives a group of one its raw
+        reward.)
 
     Raises:
         ValueError: a reward is not finite, or epsilon is negative.
@@ -54,7 +58,9 @@ def build_grpo(*, deviation: Deviation = "sample", epsilon: float = 1e-6) -> Cre
     """GRPO over the total rewards of each group, the same for every sampled token of a trajectory."""
     check_choice("deviation", deviation, get_args(Deviation))
     check_range("epsilon", epsilon, 0)
-    return build_outcome_credit(lambda members: compute_grpo_advantages(compute_totals(members), deviation=deviation, epsilon=epsilon))
+    return build_outcome_credit(
+        lambda members: compute_grpo_advantages(compute_totals(members), deviation=deviation, epsilon=epsilon)
+    )
 
 
 def build_dr_grpo() -> CreditFunction:

@@ -10,20 +10,23 @@ from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
 
 
 def compute_max_rl_advantages(rewards: Sequence[float | None]) -> list[float | None]:
-    """`A_i = (r_i - mean) / mean` over the scored members: the gradient of the log of the success rate instead of the rate.
+    """`A_i = (r_i - mean) / mean` over the scored members: the gradient of the log of the success rate instead of the
+    rate.
 
-    None is left out. A group of one, a constant group (range within 1e-6 of its scale) and an all-zero group give exactly 0.0.
-    No deviation, no epsilon. Invariant to the scale of the reward, not to a shift.
+    None is left out. A group of one, a constant group (range within 1e-6 of its scale) and an all-zero group give
+    exactly 0.0. No deviation, no epsilon. Invariant to the scale of the reward, not to a shift.
 
-    Deviation: a negative reward is refused. With mixed signs the mean may come near 0 or below, where the quotient explodes or
-    flips its sign (other code adds an epsilon or gives 0 there).
+    Deviation: a negative reward is refused. With mixed signs the mean may come near 0 or below, where the quotient
+    explodes or flips its sign (other code adds an epsilon or gives 0 there).
 
     Raises:
         ValueError: a reward is not finite, or negative.
     """
     scored = select_scored(rewards)
     if scored and min(scored) < 0:
-        raise ValueError(f"reward {min(scored)} is negative; MaxRL divides by the mean reward: map rewards to [0, 1] or use grpo")
+        raise ValueError(
+            f"reward {min(scored)} is negative; MaxRL divides by the mean reward: map rewards to [0, 1] or use grpo"
+        )
     if not has_signal(rewards):
         return compute_zeros(rewards)
     mean = math.fsum(scored) / len(scored)

@@ -10,15 +10,17 @@ from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, build_o
 
 
 def compute_opo_advantages(rewards: Sequence[float | None], lengths: Sequence[int]) -> list[float | None]:
-    """`A_i = r_i - sum_j(L_j r_j) / sum_j(L_j)`, the baseline of least variance if a gradient's squared norm grows as its length.
+    """`A_i = r_i - sum_j(L_j r_j) / sum_j(L_j)`, the baseline of least variance if a gradient's squared norm grows as
+    its length.
 
     Args:
         rewards: one total per member; None is left out.
         lengths: sampled tokens per member (observations never count), at least 0.
 
     Returns:
-        One advantage per member. A group of one, a constant group (range within 1e-6 of its scale) and a group without a single
-        sampled token give exactly 0.0. A member of length 0 does not move the baseline. No deviation, no epsilon.
+        One advantage per member. A group of one, a constant group (range within 1e-6 of its scale) and a group without
+        a single sampled token give exactly 0.0. A member of length 0 does not move the baseline. No deviation, no
+        epsilon.
 
     Raises:
         ValueError: a reward is not finite, a length is negative, or there are not as many lengths as rewards.

@@ -1,4 +1,5 @@
-"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by how much gradient each path has gathered."""
+"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by how much gradient each path
+has gathered."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ from turnwise.algorithms.credit import (
 
 
 def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> FloatArray:
-    """`W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)`, `[L]`: squared norms of the logits' gradients, summed along the path.
+    """`W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)`, `[L]`: squared norms of the logits' gradients, summed along the
+    path.
 
-    One term is the squared distance between the sampled token's one-hot vector and the distribution it was drawn from, at least 0.
+    One term is the squared distance between the sampled token's one-hot vector and the distribution it was drawn from,
+    at least 0.
 
     Args:
         logprobs: `[L]`, of the sampled tokens.
@@ -33,7 +36,10 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
         ValueError: the lengths differ.
     """
     if logprobs.shape != squared_mass.shape:
-        raise ValueError(f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled token")
+        raise ValueError(
+            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per "
+            "sampled token"
+        )
     # Rounding may take a certain token a hair below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))
     return energy
@@ -42,22 +48,25 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
 def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[FloatArray]) -> list[FloatArray]:
     """`A_it = G_it - B_t` with `B_t = sum_i(W_it G_it) / sum_i(W_it)` over the members that reach position t.
 
-    Positions count sampled tokens, across turns. At a position that only one member reaches the baseline is 0, as in the reference
-    implementation; where no path has any energy it is the plain mean. No deviation, no epsilon (the reference adds 1e-8 to the sum of W).
+    Positions count sampled tokens, across turns. At a position that only one member reaches the baseline is 0, as in
+    the reference implementation; where no path has any energy it is the plain mean. No deviation, no epsilon (the
+    reference adds 1e-8 to the sum of W).
 
     Args:
         returns: `[L_i]` per member of one group: the rewards from each sampled token on.
         energies: `[L_i]` per member (`compute_path_energy`).
 
     Returns:
-        `[L_i]` per member. A group of one gives exactly 0 (deviation: the reference gives the return itself), and so does a position at
-        which all members that reach it, two or more, have the same return.
+        `[L_i]` per member. A group of one gives exactly 0 (deviation: the reference gives the return itself), and so
+        does a position at which all members that reach it, two or more, have the same return.
 
     Raises:
         ValueError: lengths differ.
     """
     if [len(row) for row in returns] != [len(row) for row in energies]:
-        raise ValueError(f"returns of {[len(r) for r in returns]} tokens, energies of {[len(e) for e in energies]}; give one of each")
+        raise ValueError(
+            f"returns of {[len(r) for r in returns]} tokens, energies of {[len(e) for e in energies]}; give one of each"
+        )
     if len(returns) == 1:
         return [np.zeros_like(returns[0])]
     advantages = [np.array(row, dtype=np.float64) for row in returns]
@@ -75,7 +84,8 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
 
 
 def build_otb() -> CreditFunction:
-    """`compute_otb_advantages` on each group, with `logprobs`, `squared_mass` and the rewards-to-go of sampled tokens (gamma 1)."""
+    """`compute_otb_advantages` on each group, with `logprobs`, `squared_mass` and the rewards-to-go of sampled tokens
+    (gamma 1)."""
 
     def compute(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
         credited: list[TokenAdvantages | None] = [None] * len(trajectories)
@@ -83,7 +93,10 @@ def build_otb() -> CreditFunction:
             members = [i for i in indices if trajectories[i].reward is not None]
             returns = [np.cumsum(compute_token_rewards(trajectories[i])[::-1])[::-1] for i in members]
             energies = [
-                compute_path_energy(join_turns(trajectories[i], "logprobs"), join_turns(trajectories[i], "squared_mass")) for i in members
+                compute_path_energy(
+                    join_turns(trajectories[i], "logprobs"), join_turns(trajectories[i], "squared_mass")
+                )
+                for i in members
             ]
             for i, values in zip(members, compute_otb_advantages(returns, energies), strict=True):
                 credited[i] = split_turns(trajectories[i], values)

@@ -19,7 +19,8 @@ from turnwise.algorithms.options import check_range
 def compute_rae_advantages(
     rewards: Sequence[float | None], roles: Sequence[str], baselines: Mapping[str, float], *, decay: float = 0.95
 ) -> tuple[list[float | None], dict[str, float]]:
-    """`A_i = r_i - b_role`; afterwards `b_role <- decay * b_role + (1 - decay) * (mean reward of that role in this batch)`.
+    """`A_i = r_i - b_role`; afterwards `b_role <- decay * b_role + (1 - decay) * (mean reward of that role in this
+    batch)`.
 
     Args:
         rewards: totals; None is left out of the advantages and of the baselines.
@@ -28,11 +29,12 @@ def compute_rae_advantages(
         decay: in [0, 1]; 1 never moves a baseline.
 
     Returns:
-        Advantages, and the baselines after this batch (a new dict; roles without a scored reward keep theirs). A baseline never
-        contains the reward it is subtracted from. Groups play no part: one trajectory alone gets `r - b`, a constant group too.
+        Advantages, and the baselines after this batch (a new dict; roles without a scored reward keep theirs). A
+        baseline never contains the reward it is subtracted from. Groups play no part: one trajectory alone gets `r -
+        b`, a constant group too.
 
-    Deviation: one update per batch with the role's mean, so that the order of trajectories does not matter; updating after every
-    trajectory is this function called with one trajectory at a time.
+    Deviation: one update per batch with the role's mean, so that the order of trajectories does not matter; updating
+    after every trajectory is this function called with one trajectory at a time.
 
     Raises:
         ValueError: a reward is not finite, decay is outside [0, 1], or there are not as many roles as rewards.
@@ -74,7 +76,9 @@ class RoleBaselineCredit:
         """Adopt what `state_dict` returned. Raises ValueError when it is anything else."""
         baselines = state.get("baselines")
         if set(state) != {"baselines"} or not isinstance(baselines, Mapping):
-            raise ValueError(f"state of rae has the keys {sorted(state)}; expected only 'baselines', a mapping of role to number")
+            raise ValueError(
+                f"state of rae has the keys {sorted(state)}; expected only 'baselines', a mapping of role to number"
+            )
         for role, value in baselines.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"baseline of role {role!r} is {value!r}; it must be a finite number")

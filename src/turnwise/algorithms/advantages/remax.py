@@ -19,11 +19,13 @@ from turnwise.algorithms.credit import (
 def compute_remax_advantages(rewards: FloatArray, greedy_reward: float) -> FloatArray:
     """`A_t = G_t - r(greedy attempt)`, `[L]`, with `G_t` the undiscounted rewards from token t on.
 
-    With an outcome only, every token gets `r - r(greedy)`. Groups play no part, so a group of one is defined and a constant group
-    is 0 only where it equals its greedy attempt. Raises ValueError when `greedy_reward` is not finite.
+    With an outcome only, every token gets `r - r(greedy)`. Groups play no part, so a group of one is defined and a
+    constant group is 0 only where it equals its greedy attempt. Raises ValueError when `greedy_reward` is not finite.
     """
     if not math.isfinite(greedy_reward):
-        raise ValueError(f"greedy_reward is {greedy_reward}; leave the trajectory out (reward None) where the greedy attempt failed")
+        raise ValueError(
+            f"greedy_reward is {greedy_reward}; leave the trajectory out (reward None) where the greedy attempt failed"
+        )
     return compute_discounted_returns(rewards, gamma=1.0) - greedy_reward
 
 
@@ -41,9 +43,14 @@ def build_remax() -> CreditFunction:
                 continue
             if trajectory.greedy_reward is None:
                 raise ValueError(
-                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one greedy attempt per task"
+                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one "
+                    "greedy attempt per task"
                 )
-            result.append(split_turns(trajectory, compute_remax_advantages(compute_token_rewards(trajectory), trajectory.greedy_reward)))
+            result.append(
+                split_turns(
+                    trajectory, compute_remax_advantages(compute_token_rewards(trajectory), trajectory.greedy_reward)
+                )
+            )
         return result
 
     return compute

@@ -1,8 +1,7 @@
 """GAE with turns as steps: turn-PPO (arXiv 2512.17008) and RAGEN's bi-level form (arXiv 2504.20073).
 
-A turn ends where its sampled tokens end, whatever its reward: a turn worth 0 is a step like any other. Turns without sampled
-tokens are no steps; their reward goes where `compute_turn_rewards` puts it.
-"""
+A turn ends where its sampled tokens end, whatever its reward: a turn worth 0 is a step like any other. Turns without
+sampled tokens are no steps; their reward goes where `compute_turn_rewards` puts it."""
 
 from __future__ import annotations
 
@@ -33,15 +32,16 @@ def compute_turn_gae(
     `V_k` is the value before the first sampled token of turn k, the critic's only reading of that turn.
 
     Returns:
-        Advantage and return per turn with sampled tokens, `[K]` each, in order. Every token of turn k gets `A_k`; the critic is
-        trained at the turn's first token only, towards the return.
+        Advantage and return per turn with sampled tokens, `[K]` each, in order. Every token of turn k gets `A_k`; the
+        critic is trained at the turn's first token only, towards the return.
 
-    Deviation: the paper has no public code; that the value is read at the first sampled token, and that a discount counts turns
-    with sampled tokens only, are our readings.
-    """
+    Deviation: the paper has no public code; that the value is read at the first sampled token, and that a discount
+    counts turns with sampled tokens only, are our readings."""
     rewards, starts, _ = _turn_steps(trajectory)
     values = join_turns(trajectory, "values")[starts]
-    return compute_gae(rewards, values, gamma=gamma, gae_lambda=gae_lambda, final_value=select_final_value(trajectory, bootstrap))
+    return compute_gae(
+        rewards, values, gamma=gamma, gae_lambda=gae_lambda, final_value=select_final_value(trajectory, bootstrap)
+    )
 
 
 def compute_bilevel_gae(
@@ -54,33 +54,44 @@ def compute_bilevel_gae(
 ) -> tuple[FloatArray, FloatArray]:
     """Bi-level GAE: over turns first, then inside each turn.
 
-    The upper level runs GAE (`turn_gamma`) over the turns' rewards and the values at their *last* tokens, giving `A_k`. The lower
-    level runs GAE (`token_gamma`) inside each turn by itself, with the single reward `A_k + V(last token of k)` on the last
-    token and nothing after it, so that the last token's advantage is `A_k`.
+    The upper level runs GAE (`turn_gamma`) over the turns' rewards and the values at their *last* tokens, giving `A_k`.
+    The lower level runs GAE (`token_gamma`) inside each turn by itself, with the single reward `A_k + V(last token of
+    k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
 
     Returns:
         Advantages and returns, `[L]` each over all sampled tokens joined, not whitened.
 
-    Deviation: RAGEN finds turn ends where the reward is not zero, and so loses turns worth 0; here they are explicit. With all
-    gammas and lambda 1 this is token GAE; with one turn it is token GAE with `token_gamma`.
-    """
+    Deviation: RAGEN finds turn ends where the reward is not zero, and so loses turns worth 0; here they are explicit.
+    With all gammas and lambda 1 this is token GAE; with one turn it is token GAE with `token_gamma`."""
     rewards, starts, ends = _turn_steps(trajectory)
     values = join_turns(trajectory, "values")
     _, turn_returns = compute_gae(
-        rewards, values[ends], gamma=turn_gamma, gae_lambda=gae_lambda, final_value=select_final_value(trajectory, bootstrap)
+        rewards,
+        values[ends],
+        gamma=turn_gamma,
+        gae_lambda=gae_lambda,
+        final_value=select_final_value(trajectory, bootstrap),
     )
     advantages = np.zeros_like(values)
     for start, end, turn_return in zip(starts, ends, turn_returns, strict=True):
         token_rewards = np.zeros(end + 1 - start)
         token_rewards[-1] = turn_return
-        advantages[start : end + 1], _ = compute_gae(token_rewards, values[start : end + 1], gamma=token_gamma, gae_lambda=gae_lambda)
+        advantages[start : end + 1], _ = compute_gae(
+            token_rewards, values[start : end + 1], gamma=token_gamma, gae_lambda=gae_lambda
+        )
     return advantages, advantages + values
 
 
 def build_turn_gae(
-    *, gamma: float = 0.99, gae_lambda: float = 0.9, bootstrap: Bootstrap = "zero", whitening: Whitening = "full", epsilon: float = 1e-8
+    *,
+    gamma: float = 0.99,
+    gae_lambda: float = 0.9,
+    bootstrap: Bootstrap = "zero",
+    whitening: Whitening = "full",
+    epsilon: float = 1e-8,
 ) -> CreditFunction:
-    """Turn-PPO's advantages, whitened over the turns with sampled tokens of the batch (each counting once), then given to their tokens.
+    """Turn-PPO's advantages, whitened over the turns with sampled tokens of the batch (each counting once), then given
+    to their tokens.
 
     Whitening over turns is our reading; the paper does not say. Needs `values`.
     """
@@ -110,9 +121,9 @@ def build_bilevel_gae(
     check_range("token_gamma", token_gamma, 0, 1)
 
     def compute_rows(trajectory: CreditTrajectory) -> FloatArray:
-        return compute_bilevel_gae(trajectory, turn_gamma=turn_gamma, token_gamma=token_gamma, gae_lambda=gae_lambda, bootstrap=bootstrap)[
-            0
-        ]
+        return compute_bilevel_gae(
+            trajectory, turn_gamma=turn_gamma, token_gamma=token_gamma, gae_lambda=gae_lambda, bootstrap=bootstrap
+        )[0]
 
     return _build_whitened(compute_rows, split_turns, gae_lambda, bootstrap, whitening, epsilon)
 

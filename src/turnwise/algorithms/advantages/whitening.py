@@ -1,4 +1,5 @@
-"""Whitening over a batch: mean 0 and deviation 1 of all given numbers. Masked tokens never get here, so they cannot count."""
+"""Whitening over a batch: mean 0 and deviation 1 of all given numbers. Masked tokens never get here, so they cannot
+count."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from turnwise.algorithms.credit import FloatArray, TokenAdvantages
 Whitening = Literal["full", "scale", "none"]
 
 
-def compute_whitened(rows: Sequence[FloatArray], *, whitening: Whitening = "full", epsilon: float = 1e-8) -> list[FloatArray]:
+def compute_whitened(
+    rows: Sequence[FloatArray], *, whitening: Whitening = "full", epsilon: float = 1e-8
+) -> list[FloatArray]:
     """Whiten all numbers of all rows together: `(x - mean) / (std + epsilon)`, `std` the n-1 standard deviation.
 
     Args:
@@ -23,9 +26,9 @@ def compute_whitened(rows: Sequence[FloatArray], *, whitening: Whitening = "full
         epsilon: added to the deviation (verl takes `sqrt(var + 1e-8)`; relative difference 5e-9 / var).
 
     Returns:
-        Rows of the same lengths. Numbers that all lie within 1e-6 of their scale, one number among them, have no deviation:
-        "full" gives exactly 0.0, "scale" leaves them as they are. The statistics are those of the given rows only: give the whole
-        batch, never one data-parallel share of it.
+        Rows of the same lengths. Numbers that all lie within 1e-6 of their scale, one number among them, have no
+        deviation: "full" gives exactly 0.0, "scale" leaves them as they are. The statistics are those of the given rows
+        only: give the whole batch, never one data-parallel share of it.
 
     Raises:
         ValueError: a number is not finite.
@@ -34,7 +37,10 @@ def compute_whitened(rows: Sequence[FloatArray], *, whitening: Whitening = "full
         return list(rows)
     values = np.concatenate([np.zeros(0), *rows])
     if not np.isfinite(values).all():
-        raise ValueError(f"{int((~np.isfinite(values)).sum())} of {values.size} numbers to whiten are not finite; check rewards and values")
+        raise ValueError(
+            f"{int((~np.isfinite(values)).sum())} of {values.size} numbers to whiten are not finite; check rewards "
+            "and values"
+        )
     center, scale = 0.0, 1.0
     if has_signal([float(values.min()), float(values.max())] if values.size else []):
         mean = math.fsum(values) / values.size

@@ -1,4 +1,5 @@
-"""Three policies: behavior sampled, proximal anchors the clip, current is trained (decoupled PPO: arXiv 2110.00641, 2505.24298)."""
+"""Three policies: behavior sampled, proximal anchors the clip, current is trained (decoupled PPO: arXiv 2110.00641,
+2505.24298)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,15 @@ from turnwise.algorithms.losses.ppo_clip import compute_ppo_loss
 
 
 def compute_decoupled_ppo_loss(
-    inputs: LossInputs, *, clip_low: float, clip_high: float, max_weight: float, weight_mode: Literal["mask", "truncate"]
+    inputs: LossInputs,
+    *,
+    clip_low: float,
+    clip_high: float,
+    max_weight: float,
+    weight_mode: Literal["mask", "truncate"],
 ) -> LossOutput:
-    """`w max(-u A, -clip(u) A)` with `u = policy / old` and the detached `w = old / behavior` (AReaL: arXiv 2505.24298, equation 5).
+    """`w max(-u A, -clip(u) A)` with `u = policy / old` and the detached `w = old / behavior` (AReaL: arXiv 2505.24298,
+    equation 5).
 
     Args:
         inputs: `old_logprobs` is the proximal policy. Where it equals the behavior policy this is PPO exactly.
@@ -23,9 +30,8 @@ def compute_decoupled_ppo_loss(
         max_weight: largest `w`; inf is the paper's objective.
         weight_mode: above `max_weight`, "mask" drops the token, "truncate" uses `max_weight`.
 
-    `clipped` is PPO's cut of `u` plus the dropped tokens. Unclipped, `w u = policy / behavior`: the proximal policy has no influence
-    on the gradient.
-    """
+    `clipped` is PPO's cut of `u` plus the dropped tokens. Unclipped, `w u = policy / behavior`: the proximal policy has
+    no influence on the gradient."""
     ppo = compute_ppo_loss(inputs, clip_low=clip_low, clip_high=clip_high)
     correction = compute_correction(
         inputs.old_logprobs, inputs.behavior_logprobs, inputs.sequence, mode=weight_mode, level="token", high=max_weight
@@ -38,12 +44,14 @@ def compute_loglinear_proximal(
 ) -> torch.Tensor:
     """Proximal log-probabilities `[K]` without a forward pass: `(1 - alpha) behavior + alpha sg(policy)` (A-3PO).
 
-    `alpha = (version - 1 - v) / (version - v)` with `version` the policy's and `v [K]` the version that sampled the token: a token one
-    version old has alpha 0 (the behavior policy), a very stale one approaches the current policy. A token that the current version
-    itself sampled (`v = version`) has alpha 0. Raises ValueError when a token is newer than the policy.
-    """
+    `alpha = (version - 1 - v) / (version - v)` with `version` the policy's and `v [K]` the version that sampled the
+    token: a token one version old has alpha 0 (the behavior policy), a very stale one approaches the current policy. A
+    token that the current version itself sampled (`v = version`) has alpha 0. Raises ValueError when a token is newer
+    than the policy."""
     age = version - behavior_versions
     if bool((age < 0).any()):
-        raise ValueError(f"a token was sampled by version {int(behavior_versions.max())}, which is newer than the policy's {version}")
+        raise ValueError(
+            f"a token was sampled by version {int(behavior_versions.max())}, which is newer than the policy's {version}"
+        )
     alpha = ((age - 1) / age.clamp(min=1)).clamp(min=0).to(policy_logprobs.dtype)
     return torch.lerp(behavior_logprobs, policy_logprobs.detach(), alpha)

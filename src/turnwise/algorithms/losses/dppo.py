@@ -12,14 +12,15 @@ FLOOR = 1e-8
 
 
 def compute_dppo_tv_loss(inputs: LossInputs, *, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
-    """`-A sg(min(ratio, max_ratio)) log policy` inside the trust region, 0 outside; probabilities against the *behavior* policy mu.
+    """`-A sg(min(ratio, max_ratio)) log policy` inside the trust region, 0 outside; probabilities against the
+    *behavior* policy mu.
 
-    Outside: A > 0 with `policy - mu > delta_high`, or A <= 0 with `policy - mu < -delta_low` (probabilities, not logs), so rare
-    tokens may grow by large ratios and frequent ones may not move far. `clipped` is outside. Raises ValueError unless the deltas
-    are at least 0 and `max_ratio` is positive.
+    Outside: A > 0 with `policy - mu > delta_high`, or A <= 0 with `policy - mu < -delta_low` (probabilities, not logs),
+    so rare tokens may grow by large ratios and frequent ones may not move far. `clipped` is outside. Raises ValueError
+    unless the deltas are at least 0 and `max_ratio` is positive.
 
-    Deviation: verl compares with its old log-probabilities; ours are the sampler's (equal where nothing was recomputed).
-    """
+    Deviation: verl compares with its old log-probabilities; ours are the sampler's (equal where nothing was
+    recomputed)."""
     policy, behavior = inputs.policy_logprobs.detach().exp(), inputs.behavior_logprobs.exp()
     moved = policy - behavior
     outside = torch.where(inputs.advantages > 0, moved > delta_high, moved < -delta_low)
@@ -27,10 +28,11 @@ def compute_dppo_tv_loss(inputs: LossInputs, *, delta_low: float, delta_high: fl
 
 
 def compute_dppo_kl_loss(inputs: LossInputs, *, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
-    """As `compute_dppo_tv_loss`, with the region in binary KL: `mu log(mu / policy) + (1 - mu) log((1 - mu) / (1 - policy))`.
+    """As `compute_dppo_tv_loss`, with the region in binary KL: `mu log(mu / policy) + (1 - mu) log((1 - mu) / (1 -
+    policy))`.
 
-    Outside: the divergence exceeds the delta *and* the token moved the way its advantage pushes it. `1 - p` is at least 1e-8.
-    """
+    Outside: the divergence exceeds the delta *and* the token moved the way its advantage pushes it. `1 - p` is at least
+    1e-8."""
     log_policy, log_behavior = inputs.policy_logprobs.detach(), inputs.behavior_logprobs
     policy, behavior = log_policy.exp(), log_behavior.exp()
     rest = ((1 - behavior).clamp(min=FLOOR) / (1 - policy).clamp(min=FLOOR)).log()
@@ -43,10 +45,15 @@ def compute_dppo_kl_loss(inputs: LossInputs, *, delta_low: float, delta_high: fl
     return _masked_policy_gradient(inputs, outside, delta_low, delta_high, max_ratio)
 
 
-def _masked_policy_gradient(inputs: LossInputs, outside: torch.Tensor, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
+def _masked_policy_gradient(
+    inputs: LossInputs, outside: torch.Tensor, delta_low: float, delta_high: float, max_ratio: float
+) -> LossOutput:
     """The capped, detached importance weight times REINFORCE, 0 (value and gradient) where `outside`."""
     if not (delta_low >= 0 and delta_high >= 0 and max_ratio > 0):
-        raise ValueError(f"DPPO's deltas are {delta_low}, {delta_high} and max_ratio {max_ratio}; deltas >= 0 and max_ratio > 0 are needed")
+        raise ValueError(
+            f"DPPO's deltas are {delta_low}, {delta_high} and max_ratio {max_ratio}; deltas >= 0 and max_ratio > 0 "
+            "are needed"
+        )
     weights = compute_ratio(inputs.policy_logprobs.detach() - inputs.behavior_logprobs).clamp(max=max_ratio)
     losses = -weights.masked_fill(outside, 0.0) * inputs.advantages * inputs.policy_logprobs
     return LossOutput(losses=losses, clipped=outside)

@@ -12,12 +12,13 @@ from turnwise.algorithms.ratios import compute_ratio
 def compute_dual_clip_loss(inputs: LossInputs, *, clip_low: float, clip_high: float, dual_clip: float) -> LossOutput:
     """PPO's loss, at most `-dual_clip A` where A < 0 (Ye et al. 2019, arXiv 1912.09729).
 
-    A rare token with a bad advantage and a ratio above `dual_clip` gets no gradient, where PPO's is unbounded. `clipped` is
-    PPO's plus these. Large `dual_clip` is PPO. Raises ValueError unless `dual_clip > 1`.
-    """
+    A rare token with a bad advantage and a ratio above `dual_clip` gets no gradient, where PPO's is unbounded.
+    `clipped` is PPO's plus these. Large `dual_clip` is PPO. Raises ValueError unless `dual_clip > 1`."""
     check_clip(clip_low, clip_high)
     if not dual_clip > 1:
-        raise ValueError(f"dual_clip is {dual_clip}; it bounds the ratio from above and must be larger than 1 (usual: 3)")
+        raise ValueError(
+            f"dual_clip is {dual_clip}; it bounds the ratio from above and must be larger than 1 (usual: 3)"
+        )
     ratio = compute_ratio(inputs.policy_logprobs - inputs.old_logprobs)
     losses, clipped = clip_surrogate(ratio, inputs.advantages, clip_low, clip_high)
     over = (inputs.advantages < 0) & (ratio > dual_clip)

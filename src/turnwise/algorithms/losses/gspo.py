@@ -10,11 +10,11 @@ from turnwise.algorithms.ratios import compute_ratio, mean_over_sequence
 def compute_gspo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
     """`max(-s A, -clip(s, 1 - clip_low, 1 + clip_high) A)`, `s = exp(mean over the sequence of log(policy / old))`.
 
-    GSPO (Zheng et al. 2025, arXiv 2507.18071, equations 5 and 7): one geometric-mean ratio per sequence, the same for all its
-    tokens, and its gradient reaches every token of the sequence. With `sequence_mean` aggregation and one advantage per sequence
-    this is the paper's objective. The clip distances are those of a mean log-ratio and therefore tiny (3e-4, 4e-4).
-    Deviation: with advantages that differ inside a sequence, each token's own advantage multiplies `s`.
-    """
+    GSPO (Zheng et al. 2025, arXiv 2507.18071, equations 5 and 7): one geometric-mean ratio per sequence, the same for
+    all its tokens, and its gradient reaches every token of the sequence. With `sequence_mean` aggregation and one
+    advantage per sequence this is the paper's objective. The clip distances are those of a mean log-ratio and therefore
+    tiny (3e-4, 4e-4). Deviation: with advantages that differ inside a sequence, each token's own advantage multiplies
+    `s`."""
     check_clip(clip_low, clip_high)
     s = compute_ratio(mean_over_sequence(inputs.policy_logprobs - inputs.old_logprobs, inputs.sequence))
     losses, clipped = clip_surrogate(s, inputs.advantages, clip_low, clip_high)
@@ -22,11 +22,11 @@ def compute_gspo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
 
 
 def compute_gspo_token_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
-    """GSPO-token (arXiv 2507.18071, equation 13): the value of GSPO's ratio, the gradient of the token's own log-probability.
+    """GSPO-token (arXiv 2507.18071, equation 13): the value of GSPO's ratio, the gradient of the token's own
+    log-probability.
 
-    `s_t = sg(s) policy_t / sg(policy_t)`. Equals GSPO in value always, and in gradient when the advantage and the aggregation
-    weight are constant over a sequence; made for advantages that differ from turn to turn.
-    """
+    `s_t = sg(s) policy_t / sg(policy_t)`. Equals GSPO in value always, and in gradient when the advantage and the
+    aggregation weight are constant over a sequence; made for advantages that differ from turn to turn."""
     check_clip(clip_low, clip_high)
     own = (inputs.policy_logprobs - inputs.policy_logprobs.detach()).exp()
     s = compute_ratio(mean_over_sequence((inputs.policy_logprobs - inputs.old_logprobs).detach(), inputs.sequence))

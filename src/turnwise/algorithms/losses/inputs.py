@@ -1,8 +1,8 @@
 """What every policy loss takes and gives: packed trained tokens in, one value per token out.
 
-A loss knows nothing of batches, masks or denominators: weighting is `aggregate.compute_weights`, correction for a sampler
-that is not the trainer is `corrections`. A micro-batch must hold whole sequences; how it is composed changes nothing else.
-"""
+A loss knows nothing of batches, masks or denominators: weighting is `aggregate.compute_weights`, correction for a
+sampler that is not the trainer is `corrections`. A micro-batch must hold whole sequences; how it is composed changes
+nothing else."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ class LossInputs:
     """K trained tokens, laid end to end. Prompt, observation and padding tokens never appear.
 
     Raises:
-        ValueError: shapes differ, `sequence` is not integer, or anything but `policy_logprobs` and `entropy` carries a gradient.
+        ValueError: shapes differ, `sequence` is not integer, or anything but `policy_logprobs` and `entropy` carries a
+        gradient.
     """
 
     policy_logprobs: torch.Tensor
     """`[K]`, of the policy that is trained; carries the gradient."""
     old_logprobs: torch.Tensor
-    """`[K]`, the denominator of the ratio: the proximal policy, or the behavior policy again where nothing was recomputed."""
+    """`[K]`, the denominator of the ratio: the proximal policy, or the behavior policy again where nothing was
+    recomputed."""
     behavior_logprobs: torch.Tensor
     """`[K]`, of the distribution the tokens were drawn from, as the sampler reported them."""
     advantages: torch.Tensor
@@ -33,8 +35,8 @@ class LossInputs:
     entropy: torch.Tensor | None = None
     """`[K]` nats; None where it was not computed."""
     selected: torch.Tensor | None = None
-    """`[K]` bool: tokens that a rule over the whole step's batch marked (clip-cov, KL-cov). None: the loss applies the rule to
-    the tokens it is given, which depends on the split into micro-batches."""
+    """`[K]` bool: tokens that a rule over the whole step's batch marked (clip-cov, KL-cov). None: the loss applies the
+    rule to the tokens it is given, which depends on the split into micro-batches."""
 
     def __post_init__(self) -> None:
         shape = self.policy_logprobs.shape
@@ -45,7 +47,9 @@ class LossInputs:
             if tensor is None:
                 continue
             if tensor.shape != shape:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, policy_logprobs {tuple(shape)}; pack both the same way")
+                raise ValueError(
+                    f"{name} has shape {tuple(tensor.shape)}, policy_logprobs {tuple(shape)}; pack both the same way"
+                )
             if name != "entropy" and tensor.requires_grad:
                 raise ValueError(f"{name} carries a gradient; detach it, only policy_logprobs is differentiated")
         if self.sequence.is_floating_point() or self.sequence.dtype == torch.bool:
@@ -59,7 +63,8 @@ class LossOutput:
     losses: torch.Tensor
     """`[K]`, to be minimised."""
     clipped: torch.Tensor
-    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says how)."""
+    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says
+    how)."""
 
 
 LossFunction = Callable[[LossInputs], LossOutput]

@@ -37,16 +37,19 @@ def compute_ppo_clip_loss(
 def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
     """`compute_ppo_clip_loss` of packed tokens with the ratio policy / old. PPO, GRPO, Dr.GRPO and DAPO share it.
 
-    They differ in the advantage, the KL term and the aggregation. Raises ValueError when a clip distance is out of range.
-    """
+    They differ in the advantage, the KL term and the aggregation. Raises ValueError when a clip distance is out of
+    range."""
     check_clip(clip_low, clip_high)
     ratio = compute_ratio(inputs.policy_logprobs - inputs.old_logprobs)
     losses, clipped = clip_surrogate(ratio, inputs.advantages, clip_low, clip_high)
     return LossOutput(losses=losses, clipped=clipped)
 
 
-def clip_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's pessimistic surrogate `losses [K]` of any ratio `[K]`, and where it cut the gradient, `clipped [K]` (bool)."""
+def clip_surrogate(
+    ratio: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """PPO's pessimistic surrogate `losses [K]` of any ratio `[K]`, and where it cut the gradient, `clipped [K]`
+    (bool)."""
     losses = torch.maximum(-ratio * advantages, -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
     clipped = ((advantages > 0) & (ratio > 1 + clip_high)) | ((advantages < 0) & (ratio < 1 - clip_low))
     return losses, clipped

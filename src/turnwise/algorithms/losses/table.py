@@ -35,17 +35,20 @@ class LossMethod:
     name: str
     summary: str
     formula: str
-    """Per token, to be minimised. `u = policy / old`, `s` its geometric mean over the sequence, `mu` the behavior, `sg` stop-gradient."""
+    """Per token, to be minimised. `u = policy / old`, `s` its geometric mean over the sequence, `mu` the behavior, `sg`
+    stop-gradient."""
     paper: str
     defaults: Mapping[str, OptionValue]
     level: Literal["token", "sequence"]
     """Whether a token's loss reads its own token alone or its whole sequence."""
     default_aggregation: Aggregation
     anchor: Anchor
-    """Which log-probabilities besides the policy's are read: they must exist, and they decide which corrections make sense."""
+    """Which log-probabilities besides the policy's are read: they must exist, and they decide which corrections make
+    sense."""
     function: Callable[..., LossOutput]
     batch_rule: bool = False
-    """Ranks tokens against each other: give `LossInputs.selected` from the whole step's batch, or the split into micro-batches matters."""
+    """Ranks tokens against each other: give `LossInputs.selected` from the whole step's batch, or the split into
+    micro-batches matters."""
 
     def build(self, **options: OptionValue) -> LossFunction:
         """The loss with its defaults and these options; nothing is checked (`build_loss` does)."""
@@ -106,7 +109,9 @@ LOSSES: dict[str, LossMethod] = {
         ),
         LossMethod(
             name="dr_grpo",
-            summary="PPO's surrogate, token sums over a constant divisor: no length bias (advantages without deviation).",
+            summary=(
+                "PPO's surrogate, token sums over a constant divisor: no length bias (advantages without deviation)."
+            ),
             formula=_PPO,
             paper="arXiv 2503.20783",
             defaults=_CLIP,
@@ -195,7 +200,10 @@ LOSSES: dict[str, LossMethod] = {
         LossMethod(
             name="dppo_tv",
             summary="Trust region on the change in probability, against the behavior policy.",
-            formula="-A sg(min(policy/mu, max_ratio)) log policy, 0 where policy - mu left [-delta_low, delta_high] with A's sign",
+            formula=(
+                "-A sg(min(policy/mu, max_ratio)) log policy, 0 where policy - mu left [-delta_low, delta_high] "
+                "with A's sign"
+            ),
             paper="arXiv 2602.04879",
             defaults={"delta_low": 0.15, "delta_high": 0.15, "max_ratio": 20.0},
             level="token",
@@ -206,7 +214,10 @@ LOSSES: dict[str, LossMethod] = {
         LossMethod(
             name="dppo_kl",
             summary="Trust region on the binary KL, against the behavior policy.",
-            formula="-A sg(min(policy/mu, max_ratio)) log policy, 0 where KL(mu, policy) > delta and the token moved with A's sign",
+            formula=(
+                "-A sg(min(policy/mu, max_ratio)) log policy, 0 where KL(mu, policy) > delta and the token "
+                "moved with A's sign"
+            ),
             paper="arXiv 2602.04879",
             defaults={"delta_low": 0.05, "delta_high": 0.05, "max_ratio": 20.0},
             level="token",
@@ -252,7 +263,10 @@ LOSSES: dict[str, LossMethod] = {
         LossMethod(
             name="vespo",
             summary="Soft weight of the whole sequence's ratio to the behavior policy.",
-            formula="-sg(W^power exp(decay (1 - W))) A log policy, W = product of policy/mu, powers and decays by the sign of A",
+            formula=(
+                "-sg(W^power exp(decay (1 - W))) A log policy, W = product of policy/mu, powers and decays by "
+                "the sign of A"
+            ),
             paper="arXiv 2602.10693",
             defaults={"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0},
             level="sequence",
@@ -302,7 +316,8 @@ def build_loss(
         old_is_behavior: whether `old_logprobs` are the sampler's instead of recomputed ones; None when not known.
 
     Raises:
-        ValueError: unknown name or option (the nearest is named), a value of the wrong type or out of range, or a combination that
+        ValueError: unknown name or option (the nearest is named), a value of the wrong type or out of range, or a
+        combination that
             cannot mean anything, with the reason.
     """
     if name not in LOSSES:
@@ -312,13 +327,19 @@ def build_loss(
     for key, value in given.items():
         if key not in method.defaults:
             known = ", ".join(method.defaults) or "none"
-            raise ValueError(f"loss {name!r} has no option {key!r}{_nearest(key, method.defaults)}; its options: {known}")
+            raise ValueError(
+                f"loss {name!r} has no option {key!r}{_nearest(key, method.defaults)}; its options: {known}"
+            )
         _check_type(name, key, value, method.defaults[key])
     _check_combination(method, corrected, old_is_behavior)
     loss = method.build(**given)
     token = torch.zeros(1)
     # Every loss checks its own ranges when it is called; one token makes it do so now.
-    loss(LossInputs(policy_logprobs=token, old_logprobs=token, behavior_logprobs=token, advantages=token, sequence=token.long()))
+    loss(
+        LossInputs(
+            policy_logprobs=token, old_logprobs=token, behavior_logprobs=token, advantages=token, sequence=token.long()
+        )
+    )
     return loss
 
 
@@ -328,7 +349,9 @@ def _nearest(name: str, known: Mapping[str, object]) -> str:
 
 
 def _check_type(name: str, key: str, value: object, default: OptionValue) -> None:
-    kinds: tuple[type, ...] = (str,) if isinstance(default, str) else (int,) if isinstance(default, int) else (int, float)
+    kinds: tuple[type, ...] = (
+        (str,) if isinstance(default, str) else (int,) if isinstance(default, int) else (int, float)
+    )
     if isinstance(value, bool) or not isinstance(value, kinds) or value != value:
         wanted = "a text" if kinds == (str,) else "a whole number" if kinds == (int,) else "a number"
         raise ValueError(f"loss {name!r}: option {key!r} is {value!r}; it must be {wanted} (default {default!r})")
@@ -337,17 +360,21 @@ def _check_type(name: str, key: str, value: object, default: OptionValue) -> Non
 def _check_combination(method: LossMethod, corrected: bool, old_is_behavior: bool | None) -> None:
     if corrected and method.anchor in ("behavior", "both"):
         raise ValueError(
-            f"loss {method.name!r} already weighs by the behavior policy; an importance correction on top would count the "
+            f"loss {method.name!r} already weighs by the behavior policy; an importance correction on top would "
+            "count the "
             "sampler-trainer mismatch twice. Switch the correction off, or choose a loss anchored at the old policy"
         )
     if corrected and old_is_behavior:
         raise ValueError(
-            f"loss {method.name!r} with an importance correction: the old log-probabilities are the sampler's own, so old / behavior is 1 "
-            "everywhere, and a correction recomputed elsewhere would count the mismatch twice (the ratio already contains it). "
+            f"loss {method.name!r} with an importance correction: the old log-probabilities are the sampler's own, "
+            "so old / behavior is 1 "
+            "everywhere, and a correction recomputed elsewhere would count the mismatch twice (the ratio already "
+            "contains it). "
             "Recompute old log-probabilities with the trainer, or switch the correction off"
         )
     if method.anchor == "both" and old_is_behavior:
         raise ValueError(
-            f"loss {method.name!r} needs old log-probabilities that differ from the behavior's; where they are the same it is plain 'ppo'. "
+            f"loss {method.name!r} needs old log-probabilities that differ from the behavior's; where they are the "
+            "same it is plain 'ppo'. "
             "Recompute old log-probabilities with the trainer, or use 'ppo'"
         )

@@ -1,4 +1,5 @@
-"""On-policy distillation: a teacher scores the tokens the student sampled (MiniLLM: arXiv 2306.08543, GKD: arXiv 2306.13649)."""
+"""On-policy distillation: a teacher scores the tokens the student sampled (MiniLLM: arXiv 2306.08543, GKD: arXiv
+2306.13649)."""
 
 from __future__ import annotations
 
@@ -10,24 +11,30 @@ from numpy.typing import NDArray
 def compute_distillation_advantages(
     behavior_logprobs: NDArray[np.floating], teacher_logprobs: NDArray[np.floating], *, coefficient: float = 1.0
 ) -> NDArray[np.float64]:
-    """`coefficient (teacher - behavior)` per sampled token, `[K]` float64: minus the k1 estimate of KL(student || teacher).
+    """`coefficient (teacher - behavior)` per sampled token, `[K]` float64: minus the k1 estimate of KL(student ||
+    teacher).
 
-    To be used as (or added to) advantages of any policy loss; its expected gradient is that of the per-token reverse KL with the
-    future discounted away. Needs only the teacher's log-probability of the sampled token.
+    To be used as (or added to) advantages of any policy loss; its expected gradient is that of the per-token reverse KL
+    with the future discounted away. Needs only the teacher's log-probability of the sampled token.
 
     Raises:
         ValueError: lengths differ or a log-probability is not finite.
     """
     behavior, teacher = np.asarray(behavior_logprobs, dtype=np.float64), np.asarray(teacher_logprobs, dtype=np.float64)
     if behavior.shape != teacher.shape:
-        raise ValueError(f"behavior_logprobs has shape {behavior.shape}, teacher_logprobs {teacher.shape}; score the same tokens")
+        raise ValueError(
+            f"behavior_logprobs has shape {behavior.shape}, teacher_logprobs {teacher.shape}; score the same tokens"
+        )
     if not (np.isfinite(behavior).all() and np.isfinite(teacher).all()):
-        raise ValueError("a log-probability is not finite; the teacher must score every sampled token with the student's vocabulary")
+        raise ValueError(
+            "a log-probability is not finite; the teacher must score every sampled token with the student's vocabulary"
+        )
     return coefficient * (teacher - behavior)
 
 
 def compute_reverse_kl_loss(policy_logits: torch.Tensor, teacher_logits: torch.Tensor) -> torch.Tensor:
-    """Exact `KL(policy || teacher)` per token, `[K]`, from logits `[K, V]` of one vocabulary; the gradient is the policy's alone.
+    """Exact `KL(policy || teacher)` per token, `[K]`, from logits `[K, V]` of one vocabulary; the gradient is the
+    policy's alone.
 
     The policy's logits must already be divided by the sampling temperature. Raises ValueError when the shapes differ.
     """

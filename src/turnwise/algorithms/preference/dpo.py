@@ -23,14 +23,19 @@ class PairOutput:
     """`[P]`, detached. Accuracy is the share of pairs with `chosen_rewards > rejected_rewards`."""
 
 
-def sum_pair_logprobs(logprobs: torch.Tensor, sequence: torch.Tensor, *, num_pairs: int) -> tuple[torch.Tensor, torch.Tensor]:
+def sum_pair_logprobs(
+    logprobs: torch.Tensor, sequence: torch.Tensor, *, num_pairs: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Sequence log-probabilities `(chosen [P], rejected [P])` of packed tokens `[K]`.
 
-    `sequence [K]` integer: 2p is the chosen and 2p + 1 the rejected sequence of pair p. A sequence without a token sums to 0.
+    `sequence [K]` integer: 2p is the chosen and 2p + 1 the rejected sequence of pair p. A sequence without a token sums
+    to 0.
     Raises ValueError when a token belongs to no pair.
     """
     if len(sequence) and int(sequence.max()) >= 2 * num_pairs:
-        raise ValueError(f"a token belongs to sequence {int(sequence.max())}, but {num_pairs} pairs have {2 * num_pairs} sequences")
+        raise ValueError(
+            f"a token belongs to sequence {int(sequence.max())}, but {num_pairs} pairs have {2 * num_pairs} sequences"
+        )
     sums = logprobs.new_zeros(2 * num_pairs).index_add(0, sequence, logprobs)
     return sums[0::2], sums[1::2]
 
@@ -45,7 +50,8 @@ def compute_dpo_loss(
     kind: PairLoss = "sigmoid",
     label_smoothing: float = 0.0,
 ) -> PairOutput:
-    """`-log sigmoid(beta h)` per pair, with `h = (policy - reference)[chosen] - (policy - reference)[rejected]` summed over tokens.
+    """`-log sigmoid(beta h)` per pair, with `h = (policy - reference)[chosen] - (policy - reference)[rejected]` summed
+    over tokens.
 
     Args:
         policy_logprobs: `[K]` with gradient: the trained tokens of all pairs, observations left out.
@@ -53,8 +59,10 @@ def compute_dpo_loss(
         sequence: `[K]` integer, 2p chosen and 2p + 1 rejected of pair p.
         num_pairs: P.
         beta: strength of the tie to the reference.
-        kind: "sigmoid" is DPO (equation 7 of its paper), "ipo" is `(h - 1 / (2 beta))^2` (equation 17 of IPO's), whose optimum is finite.
-        label_smoothing: probability that a label is wrong (cDPO): `-(1 - e) log sigmoid(beta h) - e log sigmoid(-beta h)`; sigmoid only.
+        kind: "sigmoid" is DPO (equation 7 of its paper), "ipo" is `(h - 1 / (2 beta))^2` (equation 17 of IPO's), whose
+        optimum is finite.
+        label_smoothing: probability that a label is wrong (cDPO): `-(1 - e) log sigmoid(beta h) - e log sigmoid(-beta
+        h)`; sigmoid only.
 
     `h` is a sum over tokens for both kinds; TRL's IPO averages over tokens instead. Both are finite at any log-ratio.
 
@@ -66,7 +74,9 @@ def compute_dpo_loss(
     if not 0 <= label_smoothing < 0.5:
         raise ValueError(f"label_smoothing is {label_smoothing}; it is a probability below 0.5")
     if kind not in ("sigmoid", "ipo") or (kind == "ipo" and label_smoothing):
-        raise ValueError(f"pair loss {kind!r} with label_smoothing {label_smoothing}; known: 'sigmoid', and 'ipo' without smoothing")
+        raise ValueError(
+            f"pair loss {kind!r} with label_smoothing {label_smoothing}; known: 'sigmoid', and 'ipo' without smoothing"
+        )
     chosen, rejected = sum_pair_logprobs(policy_logprobs - reference_logprobs, sequence, num_pairs=num_pairs)
     margin = chosen - rejected
     if kind == "ipo":

@@ -30,18 +30,20 @@ class StepPair:
     rejected_member: int
     rejected_turn: int
     margin: float
-    """Mean reward of the trajectories through the chosen turn minus that of those through the rejected one; positive."""
+    """Mean reward of the trajectories through the chosen turn minus that of those through the rejected one;
+    positive."""
 
 
 def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, max_pairs: int = 1) -> list[OutcomePair]:
     """Best against worst, second best against second worst, and so on; each member is used at most once.
 
-    None rewards are left out; ties go to the lower index. A group of one, and one whose rewards differ by less than `min_margin`, gives
-    no pair. Raises ValueError when a reward is not finite, `min_margin` is not positive or `max_pairs` is less than 1.
-    """
+    None rewards are left out; ties go to the lower index. A group of one, and one whose rewards differ by less than
+    `min_margin`, gives no pair. Raises ValueError when a reward is not finite, `min_margin` is not positive or
+    `max_pairs` is less than 1."""
     if not min_margin > 0 or max_pairs < 1:
         raise ValueError(
-            f"min_margin is {min_margin} and max_pairs {max_pairs}; a pair needs a positive margin and at least one is asked for"
+            f"min_margin is {min_margin} and max_pairs {max_pairs}; a pair needs a positive margin and at least one "
+            "is asked for"
         )
     scored = [(reward, index) for index, reward in enumerate(rewards) if reward is not None]
     for reward, index in scored:
@@ -60,10 +62,10 @@ def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, ma
 def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPair]:
     """At most one pair per shared prefix: the step with the best mean reward against the one with the worst.
 
-    Two turns share a prefix when every token before their replies is the same; they are the same step when the replies are. The mean is
-    over the scored trajectories through the step; the pair names the best of them for the chosen and the worst for the rejected step.
-    Turns of unscored trajectories are left out. Order: prefixes by first appearance. Raises ValueError when `min_margin` is not positive.
-    """
+    Two turns share a prefix when every token before their replies is the same; they are the same step when the replies
+    are. The mean is over the scored trajectories through the step; the pair names the best of them for the chosen and
+    the worst for the rejected step. Turns of unscored trajectories are left out. Order: prefixes by first appearance.
+    Raises ValueError when `min_margin` is not positive."""
     if not min_margin > 0:
         raise ValueError(f"min_margin is {min_margin}; a pair needs a positive margin")
     prefixes: dict[tuple[bytes, ...], dict[bytes, dict[int, tuple[float, int]]]] = {}
@@ -77,11 +79,16 @@ def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPa
                 prefix = (*prefix, added.context_ids.tobytes())
                 reply = added.completion.token_ids.tobytes()
                 # A turn that two branches share counts once.
-                prefixes.setdefault(prefix, {}).setdefault(reply, {}).setdefault(member, (trajectory.reward.total, turn))
+                prefixes.setdefault(prefix, {}).setdefault(reply, {}).setdefault(
+                    member, (trajectory.reward.total, turn)
+                )
                 prefix = (*prefix, reply)
     pairs = []
     for steps in prefixes.values():
-        means = {reply: math.fsum(reward for reward, _ in through.values()) / len(through) for reply, through in steps.items()}
+        means = {
+            reply: math.fsum(reward for reward, _ in through.values()) / len(through)
+            for reply, through in steps.items()
+        }
         best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
         if means[best] - means[worst] < min_margin:
             continue

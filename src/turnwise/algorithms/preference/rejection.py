@@ -1,4 +1,5 @@
-"""Which sampled trajectories to fine-tune on: best of n, everything above a bar, and bars that rise (ReST: arXiv 2308.08998)."""
+"""Which sampled trajectories to fine-tune on: best of n, everything above a bar, and bars that rise (ReST: arXiv
+2308.08998)."""
 
 from __future__ import annotations
 
@@ -19,18 +20,21 @@ def select_best_of_n(rewards: Sequence[float | None], *, num_kept: int = 1, min_
 
 
 def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[int]:
-    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter). None is never kept."""
+    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter). None is never
+    kept."""
     return [index for index, reward in _numbers(rewards) if reward >= threshold]
 
 
 def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> list[float]:
-    """ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`; each improve step filters the same samples anew.
+    """ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`; each improve step filters the
+    same samples anew.
 
     One step gives `[last]`. Raises ValueError when the bar would fall or `num_steps` is less than 1.
     """
     if num_steps < 1 or not first <= last:
         raise ValueError(
-            f"thresholds from {first} to {last} in {num_steps} steps: at least one step and a bar that does not fall are needed"
+            f"thresholds from {first} to {last} in {num_steps} steps: at least one step and a bar that does not "
+            "fall are needed"
         )
     if num_steps == 1:
         return [last]

@@ -16,9 +16,11 @@ def compute_step_dpo_loss(
     num_pairs: int,
     beta: float,
 ) -> PairOutput:
-    """`compute_dpo_loss` over the tokens of the differing step only (`in_step [K]`, bool); all others get exactly 0 gradient.
+    """`compute_dpo_loss` over the tokens of the differing step only (`in_step [K]`, bool); all others get exactly 0
+    gradient.
 
-    The shared prefix cancels in DPO anyway; what this leaves out are the turns *after* the step, whose quality is not the step's.
+    The shared prefix cancels in DPO anyway; what this leaves out are the turns *after* the step, whose quality is not
+    the step's.
 
     Raises:
         ValueError: a pair has a side without a step token, or `beta` is not positive.
@@ -26,5 +28,10 @@ def compute_step_dpo_loss(
     counts = torch.bincount(sequence[in_step], minlength=2 * num_pairs)
     if bool((counts[: 2 * num_pairs] == 0).any()):
         side = int((counts == 0).nonzero()[0])
-        raise ValueError(f"pair {side // 2} has no step token on its {'rejected' if side % 2 else 'chosen'} side; mark the differing turn")
-    return compute_dpo_loss(policy_logprobs[in_step], reference_logprobs[in_step], sequence[in_step], num_pairs=num_pairs, beta=beta)
+        raise ValueError(
+            f"pair {side // 2} has no step token on its {'rejected' if side % 2 else 'chosen'} side; mark the "
+            "differing turn"
+        )
+    return compute_dpo_loss(
+        policy_logprobs[in_step], reference_logprobs[in_step], sequence[in_step], num_pairs=num_pairs, beta=beta
+    )

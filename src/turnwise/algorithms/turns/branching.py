@@ -1,4 +1,5 @@
-"""Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its advantage.
+"""Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its
+advantage.
 
 Pure arithmetic; who samples the branches and where the uniform number comes from it does not know.
 """
@@ -17,10 +18,12 @@ from turnwise.algorithms.turns.tree import Sharing, build_tree
 
 
 def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_size: int, max_tokens: int = 20) -> float:
-    """`H = sum_t -sum_v p_tv log p_tv / log(vocab_size)` over the first `max_tokens` positions, as in the released code.
+    """`H = sum_t -sum_v p_tv log p_tv / log(vocab_size)` over the first `max_tokens` positions, as in the released
+    code.
 
     Args:
-        top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their mass may be below 1
+        top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their
+        mass may be below 1
             and is not renormalised; -inf counts as probability 0.
         vocab_size: at least 2.
 
@@ -36,29 +39,37 @@ def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_siz
     for position, row in enumerate(top_logprobs[:max_tokens]):
         for logprob in row:
             if not logprob <= 0:
-                raise ValueError(f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0")
+                raise ValueError(
+                    f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0"
+                )
             total -= math.exp(logprob) * logprob if logprob > -math.inf else 0.0
     return total / math.log(vocab_size)
 
 
-def compute_sampled_entropy(logprobs: Sequence[float] | NDArray[np.floating], *, vocab_size: int, max_tokens: int = 20) -> float:
-    """`compute_branch_entropy` estimated from the sampled tokens alone: `H = sum_t -log p_t / log(vocab_size)`, first `max_tokens`.
+def compute_sampled_entropy(
+    logprobs: Sequence[float] | NDArray[np.floating], *, vocab_size: int, max_tokens: int = 20
+) -> float:
+    """`compute_branch_entropy` estimated from the sampled tokens alone: `H = sum_t -log p_t / log(vocab_size)`, first
+    `max_tokens`.
 
-    At each position -log p of the token that was drawn has the entropy as its expected value: unbiased, and noisier than the entropy
-    of known probabilities. No tokens give 0. Raises ValueError as `compute_branch_entropy` does.
-    """
+    At each position -log p of the token that was drawn has the entropy as its expected value: unbiased, and noisier
+    than the entropy of known probabilities. No tokens give 0. Raises ValueError as `compute_branch_entropy` does."""
     if vocab_size < 2:
         raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
     total = 0.0
     for position, logprob in enumerate(logprobs[:max_tokens]):
         # Rounding may leave a certain token a hair above 0.
         if not logprob <= 1e-6:
-            raise ValueError(f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0")
+            raise ValueError(
+                f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0"
+            )
         total -= min(float(logprob), 0.0)
     return total / math.log(vocab_size)
 
 
-def should_branch(entropy: float, initial_entropy: float, uniform: float, *, weight: float = 0.2, threshold: float = 0.5) -> bool:
+def should_branch(
+    entropy: float, initial_entropy: float, uniform: float, *, weight: float = 0.2, threshold: float = 0.5
+) -> bool:
     """Branch iff `u - weight * (H - H_initial) <= threshold`.
 
     Args:
@@ -79,6 +90,6 @@ def should_branch(entropy: float, initial_entropy: float, uniform: float, *, wei
 def build_arpo(*, sharing: Sharing = "each", deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
     """GRPO over all leaves of a group; `sharing` says what turns above a fork get.
 
-    "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged number), "once" is ours.
-    """
+    "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged
+    number), "once" is ours."""
     return build_tree(intra=0.0, inter=1.0, sharing=sharing, deviation=deviation, epsilon=epsilon)

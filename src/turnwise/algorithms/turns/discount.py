@@ -18,19 +18,24 @@ def compute_discounted_advantages(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> TurnAdvantages:
-    """`A_ik = gamma^(T_i-1-k) norm(R)_i + sum_{j >= k} gamma^(j-k) norm(r)_ij`: compared first, discounted per turn afterwards.
+    """`A_ik = gamma^(T_i-1-k) norm(R)_i + sum_{j >= k} gamma^(j-k) norm(r)_ij`: compared first, discounted per turn
+    afterwards.
 
-    Comparing first is ours: discounting before comparing would give a group of equal outcomes and unequal lengths a signal that
-    nobody asked for. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this is GRPO at any lengths.
-    A group of one and a constant group give exactly 0.
+    Comparing first is ours: discounting before comparing would give a group of equal outcomes and unequal lengths a
+    signal that nobody asked for. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this
+    is GRPO at any lengths. A group of one and a constant group give exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].
     """
-    return compute_multi_turn_advantages(outcomes, rewards, gamma=gamma, outcome_gamma=gamma, deviation=deviation, epsilon=epsilon)
+    return compute_multi_turn_advantages(
+        outcomes, rewards, gamma=gamma, outcome_gamma=gamma, deviation=deviation, epsilon=epsilon
+    )
 
 
-def build_turn_discount(*, gamma: float = 0.95, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
+def build_turn_discount(
+    *, gamma: float = 0.95, deviation: Deviation = "sample", epsilon: float = 1e-6
+) -> CreditFunction:
     """`compute_discounted_advantages` on each group."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 

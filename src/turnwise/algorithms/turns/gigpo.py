@@ -1,8 +1,7 @@
 """Group-in-group credit (GiGPO, arXiv 2505.10978): turns taken from the same state are compared with each other.
 
-Equal keys are taken for equal states. An observation that hides something (an inventory) merges states that differ; use a hash of
-the environment's state where there is one.
-"""
+Equal keys are taken for equal states. An observation that hides something (an inventory) merges states that differ; use
+a hash of the environment's state where there is one."""
 
 from __future__ import annotations
 
@@ -24,16 +23,20 @@ from turnwise.algorithms.turns.groups import (
 
 
 def compute_anchor_advantages(
-    returns: Sequence[Sequence[float]], states: Sequence[Sequence[str | None]], *, deviation: Deviation = "none", epsilon: float = 1e-6
+    returns: Sequence[Sequence[float]],
+    states: Sequence[Sequence[str | None]],
+    *,
+    deviation: Deviation = "none",
+    epsilon: float = 1e-6,
 ) -> TurnAdvantages:
     """`A^S_ik = (G_ik - baseline(s)) / F(s)` over all turns of a group that start in the same state s.
 
-    Each trajectory counts once per state, however often it came back: `baseline(s)` is the mean over trajectories of the mean return of
-    their visits, and with "sample" (the paper's mean_std_norm) `F(s)^2 = sum_i mean_visits (G - baseline)^2 / (n - 1)`, plus epsilon on F;
-    "population" divides by n, "none" (mean_norm, the default) is F = 1. The original counts every visit, so that a trajectory that walks
-    in a circle is compared with itself; where no state is visited twice both agree. A state that only one trajectory
-    visited, a state key of None, and a state with equal returns give exactly 0. Averaged over visits, then summed over trajectories, the
-    advantages of a state are 0.
+    Each trajectory counts once per state, however often it came back: `baseline(s)` is the mean over trajectories of
+    the mean return of their visits, and with "sample" (the paper's mean_std_norm) `F(s)^2 = sum_i mean_visits (G -
+    baseline)^2 / (n - 1)`, plus epsilon on F; "population" divides by n, "none" (mean_norm, the default) is F = 1. The
+    original counts every visit, so that a trajectory that walks in a circle is compared with itself; where no state is
+    visited twice both agree. A state that only one trajectory visited, a state key of None, and a state with equal
+    returns give exactly 0. Averaged over visits, then summed over trajectories, the advantages of a state are 0.
 
     Raises:
         ValueError: a return is not finite, epsilon is negative, or a row has not one state per turn.
@@ -53,7 +56,9 @@ def compute_anchor_advantages(
         baseline = math.fsum(math.fsum(values) / len(values) for values in at_state.values()) / len(at_state)
         scale = 1.0
         if deviation != "none":
-            squares = math.fsum(math.fsum((value - baseline) ** 2 for value in values) / len(values) for values in at_state.values())
+            squares = math.fsum(
+                math.fsum((value - baseline) ** 2 for value in values) / len(values) for values in at_state.values()
+            )
             scale = math.sqrt(squares / (len(at_state) - (1 if deviation == "sample" else 0))) + epsilon
         for i, turns in by_trajectory.items():
             for k in turns:
@@ -74,27 +79,34 @@ def compute_gigpo_advantages(
     """`A_ik = A^E_i + omega A^S_ik` for one group.
 
     `A^E` compares undiscounted episode rewards (outcome plus turn rewards) as `compute_grpo_advantages` does. `A^S` is
-    `compute_anchor_advantages` of the returns `G_k = sum_{l >= k} gamma^(l-k) r_l`, the outcome counted at the last turn. The same
-    deviation serves both. A group of one gives exactly 0 (the original gives a lone trajectory its reward itself). A constant group
-    gives `A^E = 0` exactly; `A^S` may still tell apart who reached the same outcome in fewer turns from the same state (gamma < 1).
+    `compute_anchor_advantages` of the returns `G_k = sum_{l >= k} gamma^(l-k) r_l`, the outcome counted at the last
+    turn. The same deviation serves both. A group of one gives exactly 0 (the original gives a lone trajectory its
+    reward itself). A constant group gives `A^E = 0` exactly; `A^S` may still tell apart who reached the same outcome in
+    fewer turns from the same state (gamma < 1).
 
     Raises:
         ValueError: a reward is not finite, gamma lies outside [0, 1], or a row has not one state per turn.
     """
     totals = [outcome + math.fsum(row) for outcome, row in zip(outcomes, rewards, strict=True)]
     episode = [value or 0.0 for value in compute_grpo_advantages(totals, deviation=deviation, epsilon=epsilon)]
-    returns = [compute_returns(add_outcome(row, outcome), gamma) for outcome, row in zip(outcomes, rewards, strict=True)]
+    returns = [
+        compute_returns(add_outcome(row, outcome), gamma) for outcome, row in zip(outcomes, rewards, strict=True)
+    ]
     steps = compute_anchor_advantages(returns, states, deviation=deviation, epsilon=epsilon)
     return [[value + omega * step for step in row] for value, row in zip(episode, steps, strict=True)]
 
 
-def build_gigpo(*, omega: float = 1.0, gamma: float = 0.95, deviation: Deviation = "none", epsilon: float = 1e-6) -> CreditFunction:
+def build_gigpo(
+    *, omega: float = 1.0, gamma: float = 0.95, deviation: Deviation = "none", epsilon: float = 1e-6
+) -> CreditFunction:
     """`compute_gigpo_advantages` on each group, with `CreditTurn.state` and `CreditTurn.reward`."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
         rewards = [turn_rewards(member) for member in members]
         states = [[turn.state for turn in member.turns] for member in members]
-        return compute_gigpo_advantages(outcomes, rewards, states, omega=omega, gamma=gamma, deviation=deviation, epsilon=epsilon)
+        return compute_gigpo_advantages(
+            outcomes, rewards, states, omega=omega, gamma=gamma, deviation=deviation, epsilon=epsilon
+        )
 
     return build_group_credit(compute)

@@ -1,8 +1,8 @@
 """What the turn-level methods share: turns of a group as lists of numbers, returns along turns, and back to tokens.
 
-Turns are taken in the order of the list, which is the order in time; `CreditTurn.parent` is not read. Members without an
-outcome (None) enter no statistic and come out as None. A member without turns has an outcome but nothing to train: it comes
-out as an empty list. A turn without sampled tokens takes part like any other and comes out as an empty array.
+Turns are taken in the order of the list, which is the order in time; `CreditTurn.parent` is not read. Members without
+an outcome (None) enter no statistic and come out as None. A member without turns has an outcome but nothing to train:
+it comes out as an empty list. A turn without sampled tokens takes part like any other and comes out as an empty array.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def credit_by_group(trajectories: Sequence[CreditTrajectory], compute: GroupCred
 
 def spread_over_tokens(trajectory: CreditTrajectory, values: Sequence[float]) -> TokenAdvantages:
     """One number per turn to every sampled token of that turn."""
-    return [np.full(turn.num_tokens, value, dtype=np.float64) for turn, value in zip(trajectory.turns, values, strict=True)]
+    return [
+        np.full(turn.num_tokens, value, dtype=np.float64) for turn, value in zip(trajectory.turns, values, strict=True)
+    ]
 
 
 def turn_rewards(trajectory: CreditTrajectory) -> list[float]:
@@ -73,7 +75,9 @@ def require_turn_values(values: Iterable[float | None], name: str) -> list[float
     found = []
     for index, value in enumerate(values):
         if value is None:
-            raise ValueError(f"turn {index} has no {name}; measure it on every turn or choose a method that does not need it")
+            raise ValueError(
+                f"turn {index} has no {name}; measure it on every turn or choose a method that does not need it"
+            )
         found.append(value)
     return found
 
@@ -82,18 +86,23 @@ def check_finite(values: Iterable[float], name: str) -> None:
     """Raise ValueError naming the first value that is NaN or infinite."""
     for index, value in enumerate(values):
         if not math.isfinite(value):
-            raise ValueError(f"{name} {index} is {value}, not finite; leave an unscorable trajectory out by giving it the reward None")
+            raise ValueError(
+                f"{name} {index} is {value}, not finite; leave an unscorable trajectory out by giving it the reward "
+                "None"
+            )
 
 
 def check_comparison(*, deviation: Deviation, epsilon: float, gamma: float = 1.0) -> None:
-    """Raise ValueError for an unknown deviation, a negative epsilon or a gamma outside [0, 1]: at building, before any batch."""
+    """Raise ValueError for an unknown deviation, a negative epsilon or a gamma outside [0, 1]: at building, before any
+    batch."""
     check_choice("deviation", deviation, get_args(Deviation))
     check_range("epsilon", epsilon, 0)
     check_range("gamma", gamma, 0, 1)
 
 
 def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """`G_k = sum_{l >= k} gamma^(l-k) r_l` over turns; gamma counts turns, not tokens. Raises ValueError: gamma outside [0, 1]."""
+    """`G_k = sum_{l >= k} gamma^(l-k) r_l` over turns; gamma counts turns, not tokens. Raises ValueError: gamma outside
+    [0, 1]."""
     check_range("gamma", gamma, 0, 1)
     returns: list[float] = []
     following = 0.0
@@ -103,11 +112,16 @@ def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]
     return returns[::-1]
 
 
-def normalize_by_turn_index(values: Sequence[Sequence[float]], *, deviation: Deviation, epsilon: float) -> TurnAdvantages:
-    """Turn k of every member against turn k of the members that reached it; alone at an index, or constant there, gives exactly 0."""
+def normalize_by_turn_index(
+    values: Sequence[Sequence[float]], *, deviation: Deviation, epsilon: float
+) -> TurnAdvantages:
+    """Turn k of every member against turn k of the members that reached it; alone at an index, or constant there, gives
+    exactly 0."""
     normalised: TurnAdvantages = [[] for _ in values]
     for k in range(max((len(row) for row in values), default=0)):
-        column = compute_grpo_advantages([row[k] if k < len(row) else None for row in values], deviation=deviation, epsilon=epsilon)
+        column = compute_grpo_advantages(
+            [row[k] if k < len(row) else None for row in values], deviation=deviation, epsilon=epsilon
+        )
         for row, value in zip(normalised, column, strict=True):
             if value is not None:
                 row.append(value)
@@ -117,9 +131,11 @@ def normalize_by_turn_index(values: Sequence[Sequence[float]], *, deviation: Dev
 def normalize_pooled(values: Sequence[Sequence[float]], *, deviation: Deviation, epsilon: float) -> TurnAdvantages:
     """Every turn of every member against all turns of all members, each turn counting once.
 
-    Fewer than two members with turns have nothing to be compared with and give exactly 0, as does a pool of equal values.
-    """
+    Fewer than two members with turns have nothing to be compared with and give exactly 0, as does a pool of equal
+    values."""
     if sum(1 for row in values if row) < 2:
         return [[0.0] * len(row) for row in values]
-    pool = iter(compute_grpo_advantages([value for row in values for value in row], deviation=deviation, epsilon=epsilon))
+    pool = iter(
+        compute_grpo_advantages([value for row in values for value in row], deviation=deviation, epsilon=epsilon)
+    )
     return [[next(pool) or 0.0 for _ in row] for row in values]

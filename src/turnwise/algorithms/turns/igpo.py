@@ -1,4 +1,5 @@
-"""Information gain per turn (IGPO, arXiv 2510.14967): how much a turn raised the policy's probability of the right answer."""
+"""Information gain per turn (IGPO, arXiv 2510.14967): how much a turn raised the policy's probability of the right
+answer."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def compute_information_gains(probabilities: Sequence[float], outcome: float, *,
     """`r_k = p_k - p_{k-1}` for all turns but the last, which gets the outcome instead; `p_{-1}` is `prior`.
 
     Args:
-        probabilities: `[T]`, geometric mean probability of the gold answer after turn k's observations, in [0, 1]. The last one is
+        probabilities: `[T]`, geometric mean probability of the gold answer after turn k's observations, in [0, 1]. The
+        last one is
             not read: the last turn answers and is judged by the outcome.
         prior: the same before the first turn. 0 where it was not measured, which gives turn 0 all of `p_0`.
 
@@ -37,7 +39,9 @@ def compute_information_gains(probabilities: Sequence[float], outcome: float, *,
     check_finite([outcome], "outcome")
     for index, p in enumerate([*probabilities, prior]):
         if not 0 <= p <= 1:
-            raise ValueError(f"answer probability {index} of {len(probabilities)} turns and the prior is {p}; it must lie in [0, 1]")
+            raise ValueError(
+                f"answer probability {index} of {len(probabilities)} turns and the prior is {p}; it must lie in [0, 1]"
+            )
     if not probabilities:
         return []
     gains = [after - before for before, after in zip([prior, *probabilities[:-1]], probabilities, strict=True)]
@@ -49,8 +53,9 @@ def compute_igpo_advantages(
 ) -> TurnAdvantages:
     """`A_ik = sum_{l >= k} gamma^(l-k) norm(r)_il`, where norm pools gains and outcomes of all turns of the group.
 
-    The released code differs (its returns start anew at every observation, its mean is per token position); this is the paper's formula
-    as we read it. A group of one gives exactly 0, as does a group in which all turn rewards are equal. With one turn each this is GRPO.
+    The released code differs (its returns start anew at every observation, its mean is per token position); this is the
+    paper's formula as we read it. A group of one gives exactly 0, as does a group in which all turn rewards are equal.
+    With one turn each this is GRPO.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].
@@ -59,13 +64,16 @@ def compute_igpo_advantages(
 
 
 def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
-    """Information gains from `CreditTurn.answer_probability`, the prior from `parts[PRIOR_PART]`; turn rewards are not read."""
+    """Information gains from `CreditTurn.answer_probability`, the prior from `parts[PRIOR_PART]`; turn rewards are not
+    read."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
         rewards = []
         for member, outcome in zip(members, outcomes, strict=True):
-            probabilities = require_turn_values((turn.answer_probability for turn in member.turns), "answer_probability")
+            probabilities = require_turn_values(
+                (turn.answer_probability for turn in member.turns), "answer_probability"
+            )
             rewards.append(compute_information_gains(probabilities, outcome, prior=member.parts.get(PRIOR_PART, 0.0)))
         return compute_igpo_advantages(rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
 

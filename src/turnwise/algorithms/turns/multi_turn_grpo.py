@@ -29,10 +29,11 @@ def compute_multi_turn_advantages(
 ) -> TurnAdvantages:
     """`A_ik = outcome_gamma^(T_i-1-k) norm(R)_i + coefficient * sum_{j >= k} gamma^(j-k) norm(r)_ij` for one group.
 
-    `norm(R)` compares outcomes over the whole group; `norm(r)_ij` compares the reward of turn j with turn j of the members that
-    have one. The paper's two-turn form (before the tool result `A_out + lambda A_turn`, after it `A_out`) is the case where only
-    turn 0 has rewards that differ. Differences from its code: a trajectory without a tool result is not treated apart, and a
-    reward credits the turn that earned it and the turns before it rather than everything before the first result.
+    `norm(R)` compares outcomes over the whole group; `norm(r)_ij` compares the reward of turn j with turn j of the
+    members that have one. The paper's two-turn form (before the tool result `A_out + lambda A_turn`, after it `A_out`)
+    is the case where only turn 0 has rewards that differ. Differences from its code: a trajectory without a tool result
+    is not treated apart, and a reward credits the turn that earned it and the turns before it rather than everything
+    before the first result.
 
     Args:
         outcomes: one per member, n numbers.
@@ -40,18 +41,21 @@ def compute_multi_turn_advantages(
         coefficient: weight of the turn part (lambda).
         gamma: how a turn reward fades towards earlier turns; 0 credits the turn alone.
         outcome_gamma: how the outcome fades with the distance from the last turn; 1 (the paper) does not fade it.
-        deviation, epsilon: of both normalisations, see `compute_grpo_advantages`; 1e-4 and "sample" are the paper's code.
+        deviation, epsilon: of both normalisations, see `compute_grpo_advantages`; 1e-4 and "sample" are the paper's
+        code.
 
     Returns:
-        Per member one advantage per turn. A group of one and a group in which everything is equal give exactly 0. With one turn and no
-        turn rewards this is GRPO.
+        Per member one advantage per turn. A group of one and a group in which everything is equal give exactly 0. With
+        one turn and no turn rewards this is GRPO.
 
     Raises:
         ValueError: a reward is not finite, or a gamma lies outside [0, 1].
     """
     check_range("outcome_gamma", outcome_gamma, 0, 1)
     outcome_part = [value or 0.0 for value in compute_grpo_advantages(outcomes, deviation=deviation, epsilon=epsilon)]
-    turn_part = [compute_returns(row, gamma) for row in normalize_by_turn_index(rewards, deviation=deviation, epsilon=epsilon)]
+    turn_part = [
+        compute_returns(row, gamma) for row in normalize_by_turn_index(rewards, deviation=deviation, epsilon=epsilon)
+    ]
     return [
         [outcome_gamma ** (len(row) - 1 - k) * outcome + coefficient * value for k, value in enumerate(row)]
         for outcome, row in zip(outcome_part, turn_part, strict=True)
@@ -66,6 +70,8 @@ def build_multi_turn_grpo(
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
         rewards = [turn_rewards(member) for member in members]
-        return compute_multi_turn_advantages(outcomes, rewards, coefficient=coefficient, gamma=gamma, deviation=deviation, epsilon=epsilon)
+        return compute_multi_turn_advantages(
+            outcomes, rewards, coefficient=coefficient, gamma=gamma, deviation=deviation, epsilon=epsilon
+        )
 
     return build_group_credit(compute)

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from turnwise.algorithms.advantages.grpo import Deviation
 from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
 from turnwise.algorithms.options import check_range
-from turnwise.algorithms.turns.groups import TurnAdvantages, build_group_credit, check_comparison, check_finite, require_turn_values
+from turnwise.algorithms.turns.groups import (
+    TurnAdvantages,
+    build_group_credit,
+    check_comparison,
+    check_finite,
+    require_turn_values,
+)
 from turnwise.algorithms.turns.multi_turn_grpo import compute_multi_turn_advantages
 
 
@@ -29,12 +35,13 @@ def compute_shaping(potentials: Sequence[float], *, gamma: float = 1.0) -> list[
 def build_potential(
     *, gamma: float = 1.0, coefficient: float = 1.0, deviation: Deviation = "none", epsilon: float = 1e-6
 ) -> CreditFunction:
-    """Turn rewards plus `compute_shaping`, then `compute_multi_turn_advantages` with the same gamma for outcome and turn rewards.
+    """Turn rewards plus `compute_shaping`, then `compute_multi_turn_advantages` with the same gamma for outcome and
+    turn rewards.
 
-    `coefficient` weighs turn rewards and shaping together. The default deviation is "none": dividing each turn index by its own
-    deviation would rescale the shaping terms against each other, and they would no longer cancel along a trajectory. The comparison within
-    the turn index is ours; it subtracts what members have in common and so changes no best policy.
-    """
+    `coefficient` weighs turn rewards and shaping together. The default deviation is "none": dividing each turn index by
+    its own deviation would rescale the shaping terms against each other, and they would no longer cancel along a
+    trajectory. The comparison within the turn index is ours; it subtracts what members have in common and so changes no
+    best policy."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
@@ -44,7 +51,13 @@ def build_potential(
             shaping = compute_shaping(potentials, gamma=gamma)
             shaped.append([turn.reward + extra for turn, extra in zip(member.turns, shaping, strict=True)])
         return compute_multi_turn_advantages(
-            outcomes, shaped, coefficient=coefficient, gamma=gamma, outcome_gamma=gamma, deviation=deviation, epsilon=epsilon
+            outcomes,
+            shaped,
+            coefficient=coefficient,
+            gamma=gamma,
+            outcome_gamma=gamma,
+            deviation=deviation,
+            epsilon=epsilon,
         )
 
     return build_group_credit(compute)

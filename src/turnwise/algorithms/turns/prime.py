@@ -1,4 +1,5 @@
-"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). How the reward model is trained it does not know."""
+"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). How the reward model is trained it
+does not know."""
 
 from __future__ import annotations
 
@@ -10,18 +11,32 @@ import numpy as np
 
 from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
 from turnwise.algorithms.advantages.whitening import Whitening, whiten_tokens
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, FloatArray, TokenAdvantages, group_indices, join_turns, split_turns
+from turnwise.algorithms.credit import (
+    CreditFunction,
+    CreditTrajectory,
+    FloatArray,
+    TokenAdvantages,
+    group_indices,
+    join_turns,
+    split_turns,
+)
 from turnwise.algorithms.options import check_choice, check_range
 from turnwise.algorithms.turns.groups import check_finite
 
 
-def compute_implicit_rewards(model_logprobs: FloatArray, reference_logprobs: FloatArray, *, beta: float = 0.05) -> FloatArray:
-    """`r_t = beta (log pi_phi - log pi_ref)` per sampled token, `[N]`; they sum to beta times the log-ratio of the whole reply.
+def compute_implicit_rewards(
+    model_logprobs: FloatArray, reference_logprobs: FloatArray, *, beta: float = 0.05
+) -> FloatArray:
+    """`r_t = beta (log pi_phi - log pi_ref)` per sampled token, `[N]`; they sum to beta times the log-ratio of the
+    whole reply.
 
     Raises ValueError when the lengths differ.
     """
     if model_logprobs.shape != reference_logprobs.shape:
-        raise ValueError(f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the same tokens")
+        raise ValueError(
+            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the "
+            "same tokens"
+        )
     return beta * (np.asarray(model_logprobs, dtype=np.float64) - np.asarray(reference_logprobs, dtype=np.float64))
 
 
@@ -43,12 +58,13 @@ def compute_prime_returns(
 
     Args:
         outcomes: n numbers.
-        implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens lend no implicit baseline.
+        implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens lend no
+        implicit baseline.
         gamma: discount per token.
 
     Returns:
-        Per member `[N_i]`. A group of one gives exactly 0. Difference from the released code: there r_t is scaled by n/(n-1) before the sum
-        over all members is taken off, which is the same only where a member's r_t does not vary.
+        Per member `[N_i]`. A group of one gives exactly 0. Difference from the released code: there r_t is scaled by
+        n/(n-1) before the sum over all members is taken off, which is the same only where a member's r_t does not vary.
 
     Raises:
         ValueError: a number is not finite, or gamma lies outside [0, 1].
@@ -78,11 +94,11 @@ def build_prime(
     whitening: Whitening = "full",
     epsilon: float = 1e-8,
 ) -> CreditFunction:
-    """`compute_prime_returns` on each group from `CreditTurn.implicit_rewards`, then whitened over all sampled tokens of the batch.
+    """`compute_prime_returns` on each group from `CreditTurn.implicit_rewards`, then whitened over all sampled tokens
+    of the batch.
 
-    Turn rewards are not read. With whitening only the ratio of the two coefficients matters. Raises ValueError when a turn has not one
-    implicit reward per token (None is fine where it sampled nothing).
-    """
+    Turn rewards are not read. With whitening only the ratio of the two coefficients matters. Raises ValueError when a
+    turn has not one implicit reward per token (None is fine where it sampled nothing)."""
     check_range("gamma", gamma, 0, 1)
     check_range("epsilon", epsilon, 0)
     check_choice("whitening", whitening, get_args(Whitening))

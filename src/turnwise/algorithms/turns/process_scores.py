@@ -26,11 +26,13 @@ def compute_process_advantages(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> TurnAdvantages:
-    """`A_ik = sum_{l >= k} gamma^(l-k) norm(s)_il + outcome_coefficient * norm(R)_i`, where norm(s) pools all turns of all members.
+    """`A_ik = sum_{l >= k} gamma^(l-k) norm(s)_il + outcome_coefficient * norm(R)_i`, where norm(s) pools all turns of
+    all members.
 
-    The paper's form is gamma 1 and outcome_coefficient 0; which deviation it uses it does not say. A group of one gives exactly 0. A group
-    whose scores are all equal gives exactly 0 in the process part; equal outcomes give exactly 0 in the outcome part. Summing normalised
-    scores favours long trajectories when their scores lie above the pool's mean: the formula's own property, kept.
+    The paper's form is gamma 1 and outcome_coefficient 0; which deviation it uses it does not say. A group of one gives
+    exactly 0. A group whose scores are all equal gives exactly 0 in the process part; equal outcomes give exactly 0 in
+    the outcome part. Summing normalised scores favours long trajectories when their scores lie above the pool's mean:
+    the formula's own property, kept.
 
     Raises:
         ValueError: a number is not finite, or gamma lies outside [0, 1].
@@ -38,7 +40,10 @@ def compute_process_advantages(
     check_finite((score for row in scores for score in row), "process score")
     process = [compute_returns(row, gamma) for row in normalize_pooled(scores, deviation=deviation, epsilon=epsilon)]
     outcome_part = [value or 0.0 for value in compute_grpo_advantages(outcomes, deviation=deviation, epsilon=epsilon)]
-    return [[value + outcome_coefficient * outcome for value in row] for outcome, row in zip(outcome_part, process, strict=True)]
+    return [
+        [value + outcome_coefficient * outcome for value in row]
+        for outcome, row in zip(outcome_part, process, strict=True)
+    ]
 
 
 def build_process_scores(
@@ -48,7 +53,9 @@ def build_process_scores(
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
-        scores = [require_turn_values((turn.process_score for turn in member.turns), "process_score") for member in members]
+        scores = [
+            require_turn_values((turn.process_score for turn in member.turns), "process_score") for member in members
+        ]
         return compute_process_advantages(
             outcomes, scores, outcome_coefficient=outcome_coefficient, gamma=gamma, deviation=deviation, epsilon=epsilon
         )

@@ -1,8 +1,8 @@
 """A reward mix that moves from dense step scores to the bare outcome as training goes on.
 
-Early: 0.7 mean step score + 0.3 outcome. Middle: 0.3 mean milestone score + 0.7 outcome. Late: outcome only. This is an illustration
-found beside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is `rewards/staged.py`.
-"""
+Early: 0.7 mean step score + 0.3 outcome. Middle: 0.3 mean milestone score + 0.7 outcome. Late: outcome only. This is an
+illustration found beside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is
+`rewards/staged.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from typing import Literal, get_args
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
 from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, TokenAdvantages
 from turnwise.algorithms.options import check_choice, check_range
-from turnwise.algorithms.turns.groups import TurnAdvantages, check_comparison, check_finite, credit_by_group, turn_rewards
+from turnwise.algorithms.turns.groups import (
+    TurnAdvantages,
+    check_comparison,
+    check_finite,
+    credit_by_group,
+    turn_rewards,
+)
 
 Stage = Literal["early", "middle", "late"]
 Switch = Literal["step", "success"]
@@ -36,13 +42,15 @@ def compute_mixed_reward(outcome: float, steps: Sequence[float], milestones: Seq
 
 
 def find_stage(measure: float, boundaries: Sequence[float]) -> Stage:
-    """ "early" below the first boundary, "middle" below the second, else "late"; `measure` is a step or a success share.
+    """ "early" below the first boundary, "middle" below the second, else "late"; `measure` is a step or a success
+    share.
 
     Raises ValueError unless there are two boundaries in ascending order.
     """
     if len(boundaries) != 2 or not boundaries[0] <= boundaries[1]:
         raise ValueError(
-            f"boundaries are {list(boundaries)}; give two numbers in ascending order: where the middle and the late stage begin"
+            f"boundaries are {list(boundaries)}; give two numbers in ascending order: where the middle and the late "
+            "stage begin"
         )
     return STAGES[sum(measure >= boundary for boundary in boundaries)]
 
@@ -50,11 +58,11 @@ def find_stage(measure: float, boundaries: Sequence[float]) -> Stage:
 class ScheduledMix:
     """A CreditFunction: GRPO on the mixed reward, whose stage follows the steps taken or the success measured so far.
 
-    Every call is one training step. Step scores are `CreditTurn.reward`; a turn is a key milestone when it carries a `process_score`
-    (our reading: the source does not say what makes a step a milestone). With "success", the stage of a call follows from the calls before
-    it, by the exponential mean (from 0, factor `memory`) of the share of scored trajectories whose outcome reaches `success_outcome`; once
-    reached, a stage is not left again, so that a noisy batch does not move the target back. `state_dict` is all the memory there is.
-    """
+    Every call is one training step. Step scores are `CreditTurn.reward`; a turn is a key milestone when it carries a
+    `process_score` (our reading: the source does not say what makes a step a milestone). With "success", the stage of a
+    call follows from the calls before it, by the exponential mean (from 0, factor `memory`) of the share of scored
+    trajectories whose outcome reaches `success_outcome`; once reached, a stage is not left again, so that a noisy batch
+    does not move the target back. `state_dict` is all the memory there is."""
 
     def __init__(
         self,
@@ -109,7 +117,9 @@ class ScheduledMix:
         """Continue from what `state_dict` returned. Raises ValueError when it is anything else."""
         numbers = [value for value in state.values() if isinstance(value, int | float) and math.isfinite(value)]
         if set(state) != set(self.state_dict()) or len(numbers) != len(state):
-            raise ValueError(f"state of scheduled_mix is {dict(state)}; expected finite numbers under {sorted(self.state_dict())}")
+            raise ValueError(
+                f"state of scheduled_mix is {dict(state)}; expected finite numbers under {sorted(self.state_dict())}"
+            )
         known = dict(zip(state, numbers, strict=True))
         self._step, self._success, self._peak = int(known["step"]), float(known["success"]), float(known["peak"])
 
@@ -125,7 +135,12 @@ def build_scheduled_mix(
 ) -> CreditFunction:
     """A new `ScheduledMix`; `boundaries` are steps with switch "step", success shares with "success"."""
     return ScheduledMix(
-        switch=switch, boundaries=boundaries, success_outcome=success_outcome, memory=memory, deviation=deviation, epsilon=epsilon
+        switch=switch,
+        boundaries=boundaries,
+        success_outcome=success_outcome,
+        memory=memory,
+        deviation=deviation,
+        epsilon=epsilon,
     )
 
 

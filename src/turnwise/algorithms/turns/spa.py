@@ -1,4 +1,5 @@
-"""Stepwise progress attribution (SPA-RL, arXiv 2505.20732): a learned split of the outcome over the turns replaces the outcome."""
+"""Stepwise progress attribution (SPA-RL, arXiv 2505.20732): a learned split of the outcome over the turns replaces the
+outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
 from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
-from turnwise.algorithms.turns.groups import TurnAdvantages, build_group_credit, check_comparison, check_finite, require_turn_values
+from turnwise.algorithms.turns.groups import (
+    TurnAdvantages,
+    build_group_credit,
+    check_comparison,
+    check_finite,
+    require_turn_values,
+)
 from turnwise.algorithms.turns.multi_turn_grpo import compute_multi_turn_advantages
 
 
@@ -26,11 +33,13 @@ def compute_progress_rewards(
         progress: `c_k` per turn, trained so that their sum is the outcome.
         grounding: `g_k` per turn.
         outcome: read with `conserve` only.
-        conserve: add `(outcome - sum c) / T` to every `c_k` first, so that a predictor that is off shifts credit between turns but
+        conserve: add `(outcome - sum c) / T` to every `c_k` first, so that a predictor that is off shifts credit
+        between turns but
             never invents any. The paper relies on the predictor alone (False).
 
     Raises:
-        ValueError: a number is not finite, or the lists differ in length. alpha and beta of the paper are not confirmed; 1 is ours.
+        ValueError: a number is not finite, or the lists differ in length. alpha and beta of the paper are not
+        confirmed; 1 is ours.
     """
     check_finite(progress, "progress")
     check_finite(grounding, "grounding")
@@ -47,11 +56,11 @@ def build_spa(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> CreditFunction:
-    """Progress rewards (`CreditTurn.progress`, grounding in `CreditTurn.reward`), compared within the turn index, summed from each turn on.
+    """Progress rewards (`CreditTurn.progress`, grounding in `CreditTurn.reward`), compared within the turn index,
+    summed from each turn on.
 
-    The paper feeds these rewards to PPO with a critic; comparing within the group instead is ours. The outcome enters through the
-    predictor only (and through `conserve`).
-    """
+    The paper feeds these rewards to PPO with a critic; comparing within the group instead is ours. The outcome enters
+    through the predictor only (and through `conserve`)."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
@@ -59,7 +68,11 @@ def build_spa(
         for member, outcome in zip(members, outcomes, strict=True):
             progress = require_turn_values((turn.progress for turn in member.turns), "progress")
             grounding = [turn.reward for turn in member.turns]
-            rewards.append(compute_progress_rewards(progress, grounding, outcome, alpha=alpha, beta=beta, conserve=conserve))
-        return compute_multi_turn_advantages([0.0] * len(members), rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
+            rewards.append(
+                compute_progress_rewards(progress, grounding, outcome, alpha=alpha, beta=beta, conserve=conserve)
+            )
+        return compute_multi_turn_advantages(
+            [0.0] * len(members), rewards, gamma=gamma, deviation=deviation, epsilon=epsilon
+        )
 
     return build_group_credit(compute)

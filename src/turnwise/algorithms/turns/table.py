@@ -20,7 +20,10 @@ from turnwise.algorithms.vspo import build_vspo
 _METHODS = (
     CreditMethod(
         name="multi_turn_grpo",
-        summary="outcome and turn rewards, each compared within the group; a turn gets the outcome and the turn rewards from it on",
+        summary=(
+            "outcome and turn rewards, each compared within the group; a turn gets the outcome and the turn "
+            "rewards from it on"
+        ),
         formula="A_ik = norm(R)_i + coefficient * sum_{j>=k} gamma^(j-k) norm(r)_ij",
         paper="2505.11821",
         defaults={"coefficient": 1.0, "gamma": 1.0, "deviation": "sample", "epsilon": 1e-4},
@@ -84,10 +87,19 @@ _METHODS = (
     ),
     CreditMethod(
         name="prime",
-        summary="implicit per-token process rewards and the outcome, leave-one-out, as rewards-to-go, whitened over the batch",
+        summary=(
+            "implicit per-token process rewards and the outcome, leave-one-out, as rewards-to-go, whitened over "
+            "the batch"
+        ),
         formula="A = whiten(sum_{l>=t} c_i (r_l - loo mean r) + c_o (R - loo mean R))",
         paper="2502.01456",
-        defaults={"implicit_coefficient": 1.0, "outcome_coefficient": 1.0, "gamma": 1.0, "whitening": "full", "epsilon": 1e-8},
+        defaults={
+            "implicit_coefficient": 1.0,
+            "outcome_coefficient": 1.0,
+            "gamma": 1.0,
+            "whitening": "full",
+            "epsilon": 1e-8,
+        },
         group_of_one="0 before whitening",
         constant_group="0 in the outcome part; the implicit part remains",
         needs=("implicit_rewards",),
@@ -127,7 +139,10 @@ _METHODS = (
     ),
     CreditMethod(
         name="arpo",
-        summary="GRPO over all leaves of entropy-guided branching; turns above a fork get each leaf's advantage, or their mean",
+        summary=(
+            "GRPO over all leaves of entropy-guided branching; turns above a fork get each leaf's advantage, or "
+            "their mean"
+        ),
         formula="A_i = norm_group(R)_i; shared turn by `sharing`: each, mean or once",
         paper="2507.19849",
         defaults={"sharing": "each", "deviation": "sample", "epsilon": 1e-6},
@@ -138,7 +153,9 @@ _METHODS = (
     ),
     CreditMethod(
         name="scheduled_mix",
-        summary="GRPO on a reward that moves from step scores to milestones to the outcome, by step or by measured success",
+        summary=(
+            "GRPO on a reward that moves from step scores to milestones to the outcome, by step or by measured success"
+        ),
         formula="early 0.7 mean(steps) + 0.3 R; middle 0.3 mean(milestones) + 0.7 R; late R",
         paper="an illustration beside 2512.07478, not the paper's method",
         defaults={

@@ -1,8 +1,9 @@
-"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240), and what shared turns get.
+"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240), and what shared
+turns get.
 
-Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in several of
-them. `share_advantages` says what its copies get. Who trains one copy only gives it the sum over all of them.
-"""
+Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in
+several of them. `share_advantages` says what its copies get. Who trains one copy only gives it the sum over all of
+them."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from turnwise.algorithms.options import check_choice
 from turnwise.algorithms.turns.groups import TurnAdvantages, build_group_credit, check_comparison, turn_rewards
 
 Sharing = Literal["once", "mean", "each"]
-"""What the c copies of a shared turn get: "once" the mean over its leaves divided by c, so that all copies together weigh as one turn;
-"mean" the mean in every copy; "each" its own leaf's advantage in every copy. With "mean" and "each" the turn weighs c times."""
+"""What the c copies of a shared turn get: "once" the mean over its leaves divided by c, so that all copies together
+weigh as one turn; "mean" the mean in every copy; "each" its own leaf's advantage in every copy. With "mean" and "each"
+the turn weighs c times."""
 
 
 def compute_tree_advantages(
@@ -31,22 +33,24 @@ def compute_tree_advantages(
 ) -> list[float | None]:
     """`A_i = intra * norm_tree(R)_i + inter * norm_group(R)_i` for the leaves of one group.
 
-    `norm_tree` compares a leaf with the leaves of its tree, `norm_group` with all leaves of the group. This is the paper's sum; its
-    released code normalises by group and then by tree, which leaves the within-tree part alone (the case inter = 0).
+    `norm_tree` compares a leaf with the leaves of its tree, `norm_group` with all leaves of the group. This is the
+    paper's sum; its released code normalises by group and then by tree, which leaves the within-tree part alone (the
+    case inter = 0).
 
     Args:
         rewards: one per leaf; None leaves it out of both comparisons.
         trees: one key per leaf; None is a tree of its own.
 
     Returns:
-        One per leaf, None where the reward was None. A leaf alone in its tree gets exactly 0 from the first part, so with one leaf per
-        tree and inter = 1 this is GRPO; a group of one leaf and a constant group give exactly 0.
+        One per leaf, None where the reward was None. A leaf alone in its tree gets exactly 0 from the first part, so
+        with one leaf per tree and inter = 1 this is GRPO; a group of one leaf and a constant group give exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or epsilon is negative.
     """
     advantages = [
-        None if value is None else inter * value for value in compute_grpo_advantages(rewards, deviation=deviation, epsilon=epsilon)
+        None if value is None else inter * value
+        for value in compute_grpo_advantages(rewards, deviation=deviation, epsilon=epsilon)
     ]
     keys = [f"alone {i}" if tree is None else f"tree {tree}" for i, tree in enumerate(trees)]
     for leaves in group_indices(keys):
@@ -61,10 +65,10 @@ def compute_tree_advantages(
 def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
     """A number per turn of every leaf, equal where leaves of one tree hold the same turn.
 
-    Turns are the same where `CreditTurn.node` says so. Where nobody counted, turn k of two leaves is the same when turns 0 to k agree in
-    state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling have the same ones, two samplings
-    only when they drew the same tokens. A turn without `logprobs` is then never shared.
-    """
+    Turns are the same where `CreditTurn.node` says so. Where nobody counted, turn k of two leaves is the same when
+    turns 0 to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one
+    sampling have the same ones, two samplings only when they drew the same tokens. A turn without `logprobs` is then
+    never shared."""
     numbers: dict[Hashable, int] = {}
     found = []
     for i, leaf in enumerate(leaves):
@@ -79,12 +83,13 @@ def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
     return found
 
 
-def share_advantages(advantages: Sequence[float], shared: Sequence[Sequence[int]], *, sharing: Sharing = "once") -> TurnAdvantages:
+def share_advantages(
+    advantages: Sequence[float], shared: Sequence[Sequence[int]], *, sharing: Sharing = "once"
+) -> TurnAdvantages:
     """Leaf advantages to turns, with the copies of a shared turn treated as `sharing` says.
 
-    Dividing by the number of copies (rather than training one copy only) keeps the result independent of the order of the leaves. What a
-    loss divides by (tokens, sequences) still counts every copy.
-    """
+    Dividing by the number of copies (rather than training one copy only) keeps the result independent of the order of
+    the leaves. What a loss divides by (tokens, sequences) still counts every copy."""
     if sharing == "each":
         return [[value] * len(row) for value, row in zip(advantages, shared, strict=True)]
     below: dict[int, list[float]] = {}

@@ -1,4 +1,5 @@
-"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). How the environment is forked for them it does not know."""
+"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). How the environment is forked for them it does
+not know."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
 
     Args:
         rewards: `[T]` turn rewards, the outcome included at the last turn.
-        state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None where none were made: such a state takes
+        state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None where none were made: such
+        a state takes
             the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
 
     Returns:
-        `[T]`; the advantages sum to `sum r - V(s_0)`. No group is involved: a group of one is like any other, and a constant group
-        gives 0 only where no turn changed the value.
+        `[T]`; the advantages sum to `sum r - V(s_0)`. No group is involved: a group of one is like any other, and a
+        constant group gives 0 only where no turn changed the value.
 
     Raises:
         ValueError: a number is not finite, or the lists differ in length.
@@ -37,11 +39,14 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
 
 
 def build_vine() -> CreditFunction:
-    """`compute_vine_advantages` on each trajectory, with `CreditTurn.state_value`, turn rewards and the outcome at the last turn."""
+    """`compute_vine_advantages` on each trajectory, with `CreditTurn.state_value`, turn rewards and the outcome at the
+    last turn."""
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
         return [
-            compute_vine_advantages(add_outcome(turn_rewards(member), outcome), [turn.state_value for turn in member.turns])
+            compute_vine_advantages(
+                add_outcome(turn_rewards(member), outcome), [turn.state_value for turn in member.turns]
+            )
             for member, outcome in zip(members, outcomes, strict=True)
         ]
 

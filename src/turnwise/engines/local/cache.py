@@ -1,8 +1,7 @@
 """Key-value memory of live conversations, and the attention plan of one engine step.
 
-A conversation holds one slot from its first token to its release, so a token's keys and values are computed once however
-many turns follow. The memory is one tensor per layer: `[slots, kv_heads, max_context, head_dim]`.
-"""
+A conversation holds one slot from its first token to its release, so a token's keys and values are computed once
+however many turns follow. The memory is one tensor per layer: `[slots, kv_heads, max_context, head_dim]`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,9 @@ from turnwise.models.attention import causal_attention
 class KVCache:
     """Keys and values of every slot. Knows nothing about requests."""
 
-    def __init__(self, config: PretrainedConfig, *, num_slots: int, max_context: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, config: PretrainedConfig, *, num_slots: int, max_context: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         shape = (num_slots, kv_heads, max_context, head_dim)
@@ -38,9 +39,8 @@ class Chunk:
 class CachedAttention:
     """One engine step: single-token chunks first (decoding), then longer chunks (prompts and observations).
 
-    The order of `chunks` is the order of their tokens in the flat batch. Tokens after them belong to nobody (they keep the
-    matrix shapes above a minimum) and attend to nothing.
-    """
+    The order of `chunks` is the order of their tokens in the flat batch. Tokens after them belong to nobody (they keep
+    the matrix shapes above a minimum) and attend to nothing."""
 
     def __init__(self, cache: KVCache, chunks: list[Chunk]) -> None:
         self._cache = cache
@@ -65,7 +65,9 @@ class CachedAttention:
             bias = torch.zeros(rows, 1, 1, self._span, dtype=cache.keys[0].dtype, device=device)
             self._bias = bias.masked_fill_(hidden[:, None, None, :], float("-inf"))
 
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
         """See `models.attention.AttentionPlan`. Writes the new keys and values into the cache."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         out = torch.empty_like(query)

@@ -1,10 +1,10 @@
 """Continuous batching over live conversations, on the trainer's own parameters.
 
-Each step takes one token from every decoding request and as many prompt or observation tokens of waiting ones as the batch
-allows, runs the model once on all of them laid end to end, and samples where a request's last token was reached. A request
-that finishes frees its place at once; its conversation keeps its cache slot until `release`, so the next turn computes only
-the tokens it adds. Knows nothing about text except to find stop strings, and nothing about tasks or rewards.
-"""
+Each step takes one token from every decoding request and as many prompt or observation tokens of waiting ones as the
+batch allows, runs the model once on all of them laid end to end, and samples where a request's last token was reached.
+A request that finishes frees its place at once; its conversation keeps its cache slot until `release`, so the next turn
+computes only the tokens it adds. Knows nothing about text except to find stop strings, and nothing about tasks or
+rewards."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class LocalEngine:
     ) -> None:
         """`decode` is needed only for stop strings; without it a request that has any is refused."""
         self._model = model
-        self._cache = KVCache(model.config, num_slots=max_concurrency, max_context=max_context, dtype=model.dtype, device=model.device)
+        self._cache = KVCache(
+            model.config, num_slots=max_concurrency, max_context=max_context, dtype=model.dtype, device=model.device
+        )
         self._max_batch_tokens = max_batch_tokens
         self._decode = decode
         self._vocab_size = int(model.config.vocab_size)
@@ -80,9 +82,13 @@ class LocalEngine:
         """Tokens run through the model since the start, each position once per version."""
 
     def adopt(self, version: int) -> None:
-        """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read again."""
+        """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read
+        again."""
         if self._active:
-            raise EngineError(f"weights changed to version {version} while {len(self._active)} requests are being sampled; wait for them")
+            raise EngineError(
+                f"weights changed to version {version} while {len(self._active)} requests are being sampled; wait "
+                "for them"
+            )
         self.version = version
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
@@ -142,12 +148,17 @@ class LocalEngine:
             )
         if min(prompt) < 0 or max(prompt) >= self._vocab_size:
             raise EngineError(
-                f"request of {session!r} holds a token id outside the vocabulary of {self._vocab_size}: {min(prompt)}..{max(prompt)}"
+                f"request of {session!r} holds a token id outside the vocabulary of {self._vocab_size}: "
+                f"{min(prompt)}..{max(prompt)}"
             )
         if params.grammar is not None:
-            raise EngineError(f"request of {session!r} has a grammar, which this engine does not know; use engine.kind='paged'")
+            raise EngineError(
+                f"request of {session!r} has a grammar, which this engine does not know; use engine.kind='paged'"
+            )
         if params.stop and self._decode is None:
-            raise EngineError(f"request of {session!r} has stop strings {params.stop} but the engine was built without `decode`")
+            raise EngineError(
+                f"request of {session!r} has stop strings {params.stop} but the engine was built without `decode`"
+            )
 
     async def _take_slot(self) -> int:
         while not self._free:
@@ -165,7 +176,9 @@ class LocalEngine:
                 for request in failed:
                     request.session.cached.clear()
                     if not request.future.done():
-                        request.future.set_exception(EngineError(f"the engine step failed: {type(cause).__name__}: {cause}"))
+                        request.future.set_exception(
+                            EngineError(f"the engine step failed: {type(cause).__name__}: {cause}")
+                        )
                 continue
             for request, outcome in finished:
                 if request.future.done():
@@ -179,7 +192,8 @@ class LocalEngine:
             await asyncio.sleep(0)
 
     def _plan(self) -> list[tuple[_Request, int]]:
-        """Requests of this step and how many of their pending tokens run: decoding first, then prompts, in order of arrival."""
+        """Requests of this step and how many of their pending tokens run: decoding first, then prompts, in order of
+        arrival."""
         ready = [(r, 1) for r in self._active if len(r.pending) == 1][: self._max_batch_tokens]
         budget = self._max_batch_tokens - len(ready)
         for request in self._active:
@@ -223,7 +237,9 @@ class LocalEngine:
             del request.pending[:count]
         return self._sample([plan[i][0] for i in sampling], logits)
 
-    def _sample(self, requests: list[_Request], logits: torch.Tensor) -> list[tuple[_Request, Completion | EngineError]]:
+    def _sample(
+        self, requests: list[_Request], logits: torch.Tensor
+    ) -> list[tuple[_Request, Completion | EngineError]]:
         if not requests:
             return []
         logits = logits[: len(requests)]
@@ -239,7 +255,10 @@ class LocalEngine:
                 finished.append(
                     (
                         request,
-                        EngineError(f"logits are not finite after {len(request.session.cached)} tokens; the weights may have diverged"),
+                        EngineError(
+                            f"logits are not finite after {len(request.session.cached)} tokens; the weights may "
+                            "have diverged"
+                        ),
                     )
                 )
                 continue

@@ -1,4 +1,5 @@
-"""The in-process engine with paged, shared key-value memory: every token computed once, on the trainer's very parameters."""
+"""The in-process engine with paged, shared key-value memory: every token computed once, on the trainer's very
+parameters."""
 
 from turnwise.engines.paged.engine import EngineStatistics, PagedEngine
 

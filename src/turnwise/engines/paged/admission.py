@@ -19,7 +19,8 @@ def check_request(
     knows_text: bool,
     knows_grammars: bool,
 ) -> None:
-    """Raises EngineError naming the request, the value and the remedy. `cache_tokens` is what one request may hold at most."""
+    """Raises EngineError naming the request, the value and the remedy. `cache_tokens` is what one request may hold at
+    most."""
     who = f"request of {session!r}"
     if not prompt:
         raise EngineError(f"{who} has an empty prompt; render at least one token")
@@ -32,15 +33,27 @@ def check_request(
                 f"{name}={limit}; shorten the task or raise the limit"
             )
     if min(prompt) < 0 or max(prompt) >= vocab_size:
-        raise EngineError(f"{who} holds a token id outside the vocabulary of {vocab_size}: {min(prompt)}..{max(prompt)}")
+        raise EngineError(
+            f"{who} holds a token id outside the vocabulary of {vocab_size}: {min(prompt)}..{max(prompt)}"
+        )
     if any(not 0 <= token < vocab_size for token in params.stop_token_ids):
         raise EngineError(f"{who} stops at a token outside the vocabulary of {vocab_size}: {params.stop_token_ids}")
-    if not (0 <= params.temperature < float("inf") and 0 < params.top_p <= 1 and 0 <= params.min_p <= 1 and params.top_k >= 0):
+    if not (
+        0 <= params.temperature < float("inf")
+        and 0 < params.top_p <= 1
+        and 0 <= params.min_p <= 1
+        and params.top_k >= 0
+    ):
         raise EngineError(
-            f"{who} cannot be sampled with temperature={params.temperature}, top_p={params.top_p}, min_p={params.min_p}, "
-            f"top_k={params.top_k}; give a temperature of at least 0, 0 < top_p <= 1, 0 <= min_p <= 1 and top_k of at least 0"
+            f"{who} cannot be sampled with temperature={params.temperature}, top_p={params.top_p}, "
+            f"min_p={params.min_p}, "
+            f"top_k={params.top_k}; give a temperature of at least 0, 0 < top_p <= 1, 0 <= min_p <= 1 and top_k of "
+            "at least 0"
         )
     if params.stop and not knows_text:
         raise EngineError(f"{who} has stop strings {params.stop} but the engine was built without `decode`")
     if params.grammar is not None and not knows_grammars:
-        raise EngineError(f"{who} has a grammar but the engine was built without `grammars`: pip install 'turnwise[guided]' and pass them")
+        raise EngineError(
+            f"{who} has a grammar but the engine was built without `grammars`: pip install 'turnwise[guided]' and "
+            "pass them"
+        )

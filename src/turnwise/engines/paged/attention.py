@@ -1,13 +1,13 @@
 """Paged key-value memory, and attention over it that gives a token the same bits however it is computed.
 
-One kernel (scaled-dot-product attention with an explicit mask) serves single tokens, prompts and observations. Work is cut into
-*tiles*: up to `TILE` consecutive query tokens of one request. Tiles of like size are computed together, each group of them gathering
-its pages into a buffer small enough to stay in the processor's cache.
+One kernel (scaled-dot-product attention with an explicit mask) serves single tokens, prompts and observations. Work is
+cut into
+*tiles*: up to `TILE` consecutive query tokens of one request. Tiles of like size are computed together, each group of
+them gathering its pages into a buffer small enough to stay in the processor's cache.
 
-A row's result does not depend on its company (CPU, float32, one thread; `models.invariant` says why, a test holds it bit for bit), so
-decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit.
-Knows nothing about requests, sampling or model families.
-"""
+A row's result does not depend on its company (CPU, float32, one thread; `models.invariant` says why, a test holds it
+bit for bit), so decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit. Knows
+nothing about requests, sampling or model families."""
 
 from __future__ import annotations
 
@@ -53,9 +53,12 @@ class Geometry:
 
 
 class PagedMemory:
-    """Keys and values of all pages: one tensor `[num_pages * page_size, 2 * kv_heads * D]` per layer, keys before values in a row."""
+    """Keys and values of all pages: one tensor `[num_pages * page_size, 2 * kv_heads * D]` per layer, keys before
+    values in a row."""
 
-    def __init__(self, geometry: Geometry, *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, geometry: Geometry, *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         """`num_pages` includes the blank page 0, which stays zero: what stands in for a missing page must be finite."""
         self.geometry = geometry
         self.num_pages = num_pages
@@ -74,7 +77,9 @@ class PagedMemory:
         width = self.page_size * self.geometry.token_size
         if self.gathered.numel() < len(pages) * width:
             self.gathered = self.gathered.new_empty(len(pages) * width)
-        return torch.index_select(self.pages(layer), 0, pages, out=self.gathered[: len(pages) * width].view(len(pages), width))
+        return torch.index_select(
+            self.pages(layer), 0, pages, out=self.gathered[: len(pages) * width].view(len(pages), width)
+        )
 
     def copy_pages(self, copies: list[tuple[int, int]]) -> None:
         """Copy whole pages `(source, destination)`; all sources are read before any destination is written."""
@@ -131,7 +136,8 @@ class _Group:
 
 
 class PagedPlan(ABC):
-    """The attention plan of one engine step (`models.attention.AttentionPlan`): how keys and values are written, not how they are read."""
+    """The attention plan of one engine step (`models.attention.AttentionPlan`): how keys and values are written, not
+    how they are read."""
 
     def __init__(self, memory: PagedMemory, slots: torch.Tensor) -> None:
         """`slots [T]` is where the keys and values of each token are written.
@@ -141,7 +147,9 @@ class PagedPlan(ABC):
         self._memory = memory
         self._slots = slots
 
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
         """See `AttentionPlan`."""
         count = len(self._slots)
         self.write(layer, torch.cat([key[:count].reshape(count, -1), value[:count].reshape(count, -1)], dim=1))
@@ -176,10 +184,21 @@ class PagedAttention(PagedPlan):
             keys, values = cached[:, :, 0].transpose(1, 2), cached[:, :, 1].transpose(1, 2)
             if group.rows is None:
                 mine = query[group.first : group.first + n].view(n, kv_heads, -1, dim)
-                out[group.first : group.first + n] = attend_rows(mine, keys, values, group.mask, scaling).reshape(n, -1, dim)
+                out[group.first : group.first + n] = attend_rows(mine, keys, values, group.mask, scaling).reshape(
+                    n, -1, dim
+                )
             else:
-                mine = query.index_select(0, group.rows).view(n, rows, kv_heads, -1, dim).transpose(1, 2).reshape(n, kv_heads, -1, dim)
-                done = attend_rows(mine, keys, values, group.mask, scaling).view(n, kv_heads, rows, -1, dim).transpose(1, 2)
+                mine = (
+                    query.index_select(0, group.rows)
+                    .view(n, rows, kv_heads, -1, dim)
+                    .transpose(1, 2)
+                    .reshape(n, kv_heads, -1, dim)
+                )
+                done = (
+                    attend_rows(mine, keys, values, group.mask, scaling)
+                    .view(n, kv_heads, rows, -1, dim)
+                    .transpose(1, 2)
+                )
                 # Repeated places hold equal rows.
                 out.index_copy_(0, group.rows, done.reshape(n * rows, -1, dim))
         return out
@@ -197,11 +216,15 @@ class PagedAttention(PagedPlan):
         positions = torch.from_numpy(offsets + np.array([tile.start for tile in tiles])[:, None]).to(device)
         repeats = 1 if num_rows == 1 else self._memory.geometry.num_heads // self._memory.geometry.num_kv_heads
         hidden = torch.arange(span, device=device) > positions.repeat_interleave(repeats, dim=1)[:, None, :, None]
-        mask = torch.zeros(hidden.shape, dtype=self._memory.layers[0].dtype, device=device).masked_fill_(hidden, float("-inf"))
+        mask = torch.zeros(hidden.shape, dtype=self._memory.layers[0].dtype, device=device).masked_fill_(
+            hidden, float("-inf")
+        )
         rows = None
         if num_rows > 1:
             rows = torch.from_numpy((offsets + np.array([tile.at for tile in tiles])[:, None]).reshape(-1)).to(device)
-        return _Group(len(tiles), num_rows, span, tiles[0].at, rows, torch.from_numpy(table.reshape(-1)).to(device), mask)
+        return _Group(
+            len(tiles), num_rows, span, tiles[0].at, rows, torch.from_numpy(table.reshape(-1)).to(device), mask
+        )
 
 
 def bucket(count: int) -> int:

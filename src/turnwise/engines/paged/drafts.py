@@ -1,10 +1,9 @@
 """What the members of a group wrote, as a guess at what one of them writes next.
 
-Members of a group answer the same task: they call the same tools, copy the same names, quote the same results. A suffix automaton per
-group holds the text of all its members, prompts included (the idea of grouped drafting is Seer's, arXiv 2511.14617). A draft is what
-most often followed the longest recent text of a member that occurs elsewhere. Whether a draft is right decides how fast tokens come,
-never which. Knows nothing about models.
-"""
+Members of a group answer the same task: they call the same tools, copy the same names, quote the same results. A suffix
+automaton per group holds the text of all its members, prompts included (the idea of grouped drafting is Seer's, arXiv
+2511.14617). A draft is what most often followed the longest recent text of a member that occurs elsewhere. Whether a
+draft is right decides how fast tokens come, never which. Knows nothing about models."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ class SuffixAutomaton:
         """By state: how many places its text ends at (of the longest `MAX_COUNTED` suffixes of each place)."""
 
     def extend(self, last: int, token: int) -> int:
-        """Append `token` to the text that ends at state `last` (`ROOT` for an empty one). Returns where the text ends now."""
+        """Append `token` to the text that ends at state `last` (`ROOT` for an empty one). Returns where the text ends
+        now."""
         state = self._extend(last, token)
         at = state
         for _ in range(MAX_COUNTED):
@@ -76,14 +76,16 @@ class SuffixAutomaton:
         return len(self.length) - 1
 
     def find(self, last: int) -> tuple[int, int]:
-        """The longest end of the text ending at `last` that went on somewhere: its state and length, `(ROOT, 0)` where there is none."""
+        """The longest end of the text ending at `last` that went on somewhere: its state and length, `(ROOT, 0)` where
+        there is none."""
         at = last
         while at != ROOT and not self.next[at]:
             at = self.link[at]
         return at, self.length[at]
 
     def guess(self, at: int, matched: int) -> Guess | None:
-        """What most often followed a text of `matched` tokens at state `at`; None where nothing did or the text is empty.
+        """What most often followed a text of `matched` tokens at state `at`; None where nothing did or the text is
+        empty.
 
         Its probability is estimated as (times it followed) / (times the text went on + 1 / matched).
         """
@@ -91,7 +93,9 @@ class SuffixAutomaton:
         if not matched or not following:
             return None
         token, state = max(following.items(), key=lambda item: self.count[item[1]])
-        return Guess(token, state, self.count[state] / (sum(self.count[other] for other in following.values()) + 1 / matched))
+        return Guess(
+            token, state, self.count[state] / (sum(self.count[other] for other in following.values()) + 1 / matched)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,8 @@ class _Group:
 
 
 class GroupDrafts:
-    """Automata of the groups seen last. A conversation named GROUP/MEMBER/ATTEMPT belongs to GROUP; another name is a group of one."""
+    """Automata of the groups seen last. A conversation named GROUP/MEMBER/ATTEMPT belongs to GROUP; another name is a
+    group of one."""
 
     def __init__(self, *, max_draft_tokens: int, max_groups: int) -> None:
         self._max_draft_tokens = max_draft_tokens
@@ -159,9 +164,8 @@ class GroupDrafts:
     def draft(self, session: str, tokens: Sequence[int], max_tokens: int) -> tuple[int, ...]:
         """At most `max_tokens` tokens that may follow the conversation `tokens`.
 
-        Estimates are corrected by how often the group's guesses came true of late, so text that does not repeat is soon left alone;
-        guesses are judged whether or not they were drafted, so text that begins to repeat is noticed.
-        """
+        Estimates are corrected by how often the group's guesses came true of late, so text that does not repeat is soon
+        left alone; guesses are judged whether or not they were drafted, so text that begins to repeat is noticed."""
         group = self._find(session)
         member = group.read(session, tokens)
         at, matched = group.automaton.find(member.state)

@@ -1,4 +1,5 @@
-"""From logits of a step to tokens, each request by its own settings, random numbers and grammar. Knows nothing about pages."""
+"""From logits of a step to tokens, each request by its own settings, random numbers and grammar. Knows nothing about
+pages."""
 
 from __future__ import annotations
 
@@ -28,17 +29,19 @@ class Drawn:
 def draw_tokens(items: Sequence[Item], logits: torch.Tensor) -> list[list[Drawn]]:
     """For each item the token after its last known one, and the tokens after each of its drafted ones, were they right.
 
-    `logits [R, V]`: the rows of all items in order, one and one more per drafted token. The random number of a row is that of its place
-    in the reply, whatever was drafted: a draft is right when it equals the token drawn, so drafting changes no sample. The chance of it
-    is the token's probability, which is the most that any acceptance rule reaches for a draft that is a single token.
-    """
+    `logits [R, V]`: the rows of all items in order, one and one more per drafted token. The random number of a row is
+    that of its place in the reply, whatever was drafted: a draft is right when it equals the token drawn, so drafting
+    changes no sample. The chance of it is the token's probability, which is the most that any acceptance rule reaches
+    for a draft that is a single token."""
     rows = [(item.request, place) for item in items for place in range(1 + len(item.draft))]
     if not rows:
         return []
     # One number that is not finite makes a row's sum so.
     finite = torch.isfinite(logits.sum(-1)).tolist()
     allowed, errors = _find_allowed(rows, finite)
-    randoms = torch.tensor([r.uniforms[r.num_sampled + place] for r, place in rows], dtype=torch.float64, device=logits.device)
+    randoms = torch.tensor(
+        [r.uniforms[r.num_sampled + place] for r, place in rows], dtype=torch.float64, device=logits.device
+    )
     full: list[float | None] = [None] * len(rows)
     whole = logits
     if allowed:
@@ -54,14 +57,18 @@ def draw_tokens(items: Sequence[Item], logits: torch.Tensor) -> list[list[Drawn]
     return [[next(found) for _ in range(1 + len(item.draft))] for item in items]
 
 
-def _find_allowed(rows: Sequence[tuple[Request, int]], finite: Sequence[bool]) -> tuple[dict[int, BoolArray], list[EngineError | None]]:
+def _find_allowed(
+    rows: Sequence[tuple[Request, int]], finite: Sequence[bool]
+) -> tuple[dict[int, BoolArray], list[EngineError | None]]:
     """Masks `[V]` of the rows that have a grammar which admits something, and what is wrong with a row."""
     allowed: dict[int, BoolArray] = {}
     errors: list[EngineError | None] = []
     for row, (request, place) in enumerate(rows):
         error = None
         if not finite[row]:
-            error = EngineError(f"logits are not finite after {len(request.tokens) + place} tokens; the weights may have diverged")
+            error = EngineError(
+                f"logits are not finite after {len(request.tokens) + place} tokens; the weights may have diverged"
+            )
         elif request.guide is not None:
             try:
                 with boundary(EngineError, f"following the grammar of {request.session!r}"):
@@ -70,7 +77,8 @@ def _find_allowed(rows: Sequence[tuple[Request, int]], finite: Sequence[bool]) -
                     allowed[row] = mask
                 else:
                     error = EngineError(
-                        f"the grammar of {request.session!r} admits no token after {request.num_sampled} sampled ones: no text satisfies it"
+                        f"the grammar of {request.session!r} admits no token after {request.num_sampled} sampled "
+                        "ones: no text satisfies it"
                     )
             except EngineError as cause:
                 error = cause

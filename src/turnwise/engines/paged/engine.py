@@ -1,9 +1,9 @@
 """Continuous batching with paged, shared key-value memory, on the trainer's own parameters.
 
-Ties the parts together: requests come in as coroutines, the scheduler says what runs, the runner computes it, the sampler draws.
-What a request computed stays cached after it ends, so the next turn of its conversation, a sibling in its group and any task with
-the same beginning compute only what is new. Knows nothing about text except to find stop strings, and nothing about tasks or rewards.
-"""
+Ties the parts together: requests come in as coroutines, the scheduler says what runs, the runner computes it, the
+sampler draws. What a request computed stays cached after it ends, so the next turn of its conversation, a sibling in
+its group and any task with the same beginning compute only what is new. Knows nothing about text except to find stop
+strings, and nothing about tasks or rewards."""
 
 from __future__ import annotations
 
@@ -78,24 +78,33 @@ class PagedEngine:
         Args:
             max_concurrency: requests sampled at once; more wait.
             max_context: most tokens of a prompt and its completion together.
-            max_batch_tokens: most tokens of one step; longer prompts are computed in chunks. A GPU wants more than the default.
+            max_batch_tokens: most tokens of one step; longer prompts are computed in chunks. A GPU wants more than the
+            default.
             cache_tokens: tokens the cache holds; None is room for `max_concurrency` requests of `max_context`.
             page_size: tokens per page; 16, 32 or 64.
-            fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own modules, whose
+            fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own
+            modules, whose
                 log-probabilities are those of a packed forward pass with the same attention rows in every bit.
-            attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch compiles for a GPU,
+            attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch
+            compiles for a GPU,
                 eagerly and slowly elsewhere. Both to rounding the same; only the former is exact.
-            cuda_graphs: record steps that only decode and repeat them; with "flex", the packed decoder and a GPU, else EngineError.
+            cuda_graphs: record steps that only decode and repeat them; with "flex", the packed decoder and a GPU, else
+            EngineError.
             recorder: makes what records these, anew for new weights.
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
-            max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a step is small;
+            max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a
+            step is small;
                 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
             grammars: compiles grammars; a request with one is refused without it.
             decode: token ids to text; needed only for stop strings, a request with any is refused without it.
         """
         if page_size not in (16, 32, 64):
-            raise EngineError(f"page_size={page_size} must be 16, 32 or 64, so that whole pages fill every attention span")
-        num_pages = max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
+            raise EngineError(
+                f"page_size={page_size} must be 16, 32 or 64, so that whole pages fill every attention span"
+            )
+        num_pages = (
+            max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
+        )
         self._runner = ModelRunner(
             model,
             num_pages=num_pages,
@@ -106,7 +115,9 @@ class PagedEngine:
             cuda_graphs=cuda_graphs,
             recorder=recorder,
         )
-        self._drafts = GroupDrafts(max_draft_tokens=max_draft_tokens, max_groups=max_concurrency) if max_draft_tokens else None
+        self._drafts = (
+            GroupDrafts(max_draft_tokens=max_draft_tokens, max_groups=max_concurrency) if max_draft_tokens else None
+        )
         self._scheduler = Scheduler(
             PrefixCache(num_pages=num_pages, page_size=page_size),
             max_running=max_concurrency,
@@ -189,9 +200,8 @@ class PagedEngine:
     def adopt(self, version: int) -> None:
         """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read again.
 
-        Raises EngineError while requests are being sampled, unless the engine is paused: then they go on under the new weights,
-        their tokens so far recomputed.
-        """
+        Raises EngineError while requests are being sampled, unless the engine is paused: then they go on under the new
+        weights, their tokens so far recomputed."""
         if self._scheduler.num_active and not self._paused:
             raise EngineError(
                 f"weights changed to version {version} while {self._scheduler.num_active} requests are being sampled; "

@@ -1,18 +1,18 @@
 """Attention that reads keys and values where they lie in the paged memory, for a GPU: no page is copied.
 
-`torch.nn.attention.flex_attention` takes, per tile, a list of blocks of keys to read; here a block is a page and the list is the request's
-page table, so one kernel reads scattered pages in place and skips all others. The memory of a layer is one "sequence" of all its slots with
-a batch dimension of one, which the kernels share among the tiles. Inside a page the kernels ask `mask_mod` slot by slot.
+`torch.nn.attention.flex_attention` takes, per tile, a list of blocks of keys to read; here a block is a page and the
+list is the request's page table, so one kernel reads scattered pages in place and skips all others. The memory of a
+layer is one "sequence" of all its slots with a batch dimension of one, which the kernels share among the tiles. Inside
+a page the kernels ask `mask_mod` slot by slot.
 
-A block is a whole page: torch's kernels take keys in pieces (`BLOCK_N`) that must divide the block, and a matrix unit needs at least 16;
-pages have 16, 32 or 64 slots. A piece is a page, half of one of 64, where wide heads would not fit into shared memory. All blocks are
-"partial" ones, masked slot by slot: with "full" ones beside them, the kernel for few queries would share out its work by the size of the
-whole memory instead of by the length of the request.
+A block is a whole page: torch's kernels take keys in pieces (`BLOCK_N`) that must divide the block, and a matrix unit
+needs at least 16; pages have 16, 32 or 64 slots. A piece is a page, half of one of 64, where wide heads would not fit
+into shared memory. All blocks are "partial" ones, masked slot by slot: with "full" ones beside them, the kernel for few
+queries would share out its work by the size of the whole memory instead of by the length of the request.
 
-On CUDA the kernel is compiled, once for each number of tiles and rows (both rounded up to powers of two); torch keeps what it compiled on
-disk. Anywhere else it runs eagerly, over all slots of the memory: good for tests. **It never ran on a GPU yet.**
-Knows nothing about requests, sampling or model families.
-"""
+On CUDA the kernel is compiled, once for each number of tiles and rows (both rounded up to powers of two); torch keeps
+what it compiled on disk. Anywhere else it runs eagerly, over all slots of the memory: good for tests. **It never ran on
+a GPU yet.** Knows nothing about requests, sampling or model families."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ MIN_TILE_ROWS = 16
 MAX_KEYS = 32
 """Keys that a kernel takes at once, at most."""
 QUERY_BLOCK = 128
-"""Query rows that share a list of pages: all of a tile, and no fewer than a kernel takes at once (`BLOCK_M`), which must divide it."""
+"""Query rows that share a list of pages: all of a tile, and no fewer than a kernel takes at once (`BLOCK_M`), which
+must divide it."""
 MAX_SHAPES = 128
 """Kernels compiled in one process at most: three numbers of rows, and powers of two for the number of tiles."""
 
@@ -54,15 +55,19 @@ class TileBatch:
     positions: torch.Tensor
     """`[n, num_rows]` int32: of each row's token in its request."""
     places: torch.Tensor
-    """`[n, pages of the memory]` int32: `pages` the other way round, which place a page has in the request; -1 where it has none.
-    What stands for the blank page 0 means nothing: nobody's list has it."""
+    """`[n, pages of the memory]` int32: `pages` the other way round, which place a page has in the request; -1 where it
+    has none. What stands for the blank page 0 means nothing: nobody's list has it."""
 
     @classmethod
-    def of(cls, pages: torch.Tensor, num_pages: torch.Tensor, positions: torch.Tensor, memory: PagedMemory) -> TileBatch:
+    def of(
+        cls, pages: torch.Tensor, num_pages: torch.Tensor, positions: torch.Tensor, memory: PagedMemory
+    ) -> TileBatch:
         """Turn the page tables round. Tensor operations only, so it can be part of a captured graph."""
         count, width = pages.shape
         order = torch.arange(width, dtype=torch.int32, device=pages.device).expand(count, width)
-        places = torch.full((count, memory.num_pages), -1, dtype=torch.int32, device=pages.device).scatter_(1, pages.long(), order)
+        places = torch.full((count, memory.num_pages), -1, dtype=torch.int32, device=pages.device).scatter_(
+            1, pages.long(), order
+        )
         # Zeros after a table's end give the blank page a place that no row of the tile has reached.
         return cls(pages, num_pages, positions, places)
 
@@ -73,7 +78,8 @@ class FlexGroup:
 
     batch: TileBatch
     rows: torch.Tensor | None = None
-    """`[n * num_rows]` places in the flat batch, a tile filled up by repeating its last token; None where they are the flat batch."""
+    """`[n * num_rows]` places in the flat batch, a tile filled up by repeating its last token; None where they are the
+    flat batch."""
     num_used: int = 0
     """Leading `rows` whose output is wanted; the others belong to tiles that fill up the batch."""
 
@@ -88,8 +94,11 @@ class FlexAttention(PagedPlan):
 
     @classmethod
     def of(cls, memory: PagedMemory, tiles: Sequence[Tile], slots: torch.Tensor, *, max_pages: int) -> FlexAttention:
-        """`tiles` in the order of the flat batch, shorter ones first; `max_pages` is the most pages a request can have."""
-        groups = [build_group(list(group), num_rows, memory, max_pages) for num_rows, group in groupby(tiles, key=_num_rows)]
+        """`tiles` in the order of the flat batch, shorter ones first; `max_pages` is the most pages a request can
+        have."""
+        groups = [
+            build_group(list(group), num_rows, memory, max_pages) for num_rows, group in groupby(tiles, key=_num_rows)
+        ]
         return cls(memory, slots, groups)
 
     def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -106,7 +115,9 @@ class FlexAttention(PagedPlan):
         return out
 
 
-def attend_pages(query: torch.Tensor, memory: PagedMemory, layer: int, batch: TileBatch, scaling: float) -> torch.Tensor:
+def attend_pages(
+    query: torch.Tensor, memory: PagedMemory, layer: int, batch: TileBatch, scaling: float
+) -> torch.Tensor:
     """`query [n, num_rows, heads, D]` over the pages of `batch` to `[n, num_rows, heads, D]`.
 
     A row sees the slots of its request's listed pages up to its own position. Tensor operations only.
@@ -145,9 +156,8 @@ def attend_pages(query: torch.Tensor, memory: PagedMemory, layer: int, batch: Ti
 def kernel_options(num_rows: int, page_size: int) -> dict[str, Any]:
     """What torch's Triton kernels are told; its defaults are larger pieces than a page or a tile.
 
-    Single tokens take the kernel for few queries, which computes all heads that share keys together and splits long requests; longer
-    tiles take the general one, because the other would hold all rows of all those heads at once.
-    """
+    Single tokens take the kernel for few queries, which computes all heads that share keys together and splits long
+    requests; longer tiles take the general one, because the other would hold all rows of all those heads at once."""
     num_keys = min(page_size, MAX_KEYS)
     if num_rows == 1:
         return {"BLOCK_N": num_keys}
@@ -155,7 +165,8 @@ def kernel_options(num_rows: int, page_size: int) -> dict[str, Any]:
 
 
 def build_group(tiles: list[Tile], num_rows: int, memory: PagedMemory, max_pages: int) -> FlexGroup:
-    """Tables of tiles that are filled up to `num_rows` tokens, and of as many empty tiles as make their number a power of two."""
+    """Tables of tiles that are filled up to `num_rows` tokens, and of as many empty tiles as make their number a power
+    of two."""
     size, used = memory.page_size, len(tiles)
     count = 1 << (used - 1).bit_length()
     # One array, one copy to the device: number of pages, positions, rows, pages.
@@ -168,7 +179,9 @@ def build_group(tiles: list[Tile], num_rows: int, memory: PagedMemory, max_pages
         line[1 : 1 + num_rows] = tile.start + offsets
         line[1 + num_rows : 1 + 2 * num_rows] = tile.at + offsets
         line[1 + 2 * num_rows : 1 + 2 * num_rows + seen] = tile.pages[:seen]
-    num_pages, positions, rows, pages = torch.from_numpy(table).to(memory.layers[0].device).split([1, num_rows, num_rows, max_pages], dim=1)
+    num_pages, positions, rows, pages = (
+        torch.from_numpy(table).to(memory.layers[0].device).split([1, num_rows, num_rows, max_pages], dim=1)
+    )
     batch = TileBatch.of(pages.contiguous(), num_pages.reshape(-1), positions.contiguous(), memory)
     return FlexGroup(batch, rows.reshape(-1).long(), used * num_rows)
 
@@ -180,7 +193,8 @@ def _num_rows(tile: Tile) -> int:
 
 @cache
 def _compiled() -> Callable[..., Any]:
-    """The kernel, compiled for the exact shapes of each call: the one for few queries needs to know the number of tiles."""
+    """The kernel, compiled for the exact shapes of each call: the one for few queries needs to know the number of
+    tiles."""
     # Past this limit, by default 8, torch refuses another shape.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_SHAPES)
     compiled: Callable[..., Any] = torch.compile(flex_attention, fullgraph=True, dynamic=False)
@@ -188,12 +202,19 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _run_eagerly(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, block_mask: BlockMask, kernel_options: dict[str, Any], **settings: Any
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    block_mask: BlockMask,
+    kernel_options: dict[str, Any],
+    **settings: Any,
 ) -> torch.Tensor:
-    """The same function of the same arguments, for tests: torch's eager version computes all slots and looks at the mask only.
+    """The same function of the same arguments, for tests: torch's eager version computes all slots and looks at the
+    mask only.
 
-    What the lists of pages leave out is blanked first. So nothing is read that is not listed, as in the compiled kernels: neither a page
-    that is missing from its list, nor a number that is not finite in another request's page.
+    What the lists of pages leave out is blanked first. So nothing is read that is not listed, as in the compiled
+    kernels: neither a page that is missing from its list, nor a number that is not finite in another request's page.
     """
     pages, size = block_mask.kv_indices[:, 0, 0].long(), block_mask.BLOCK_SIZE[1]
     within = torch.arange(pages.shape[1], device=pages.device) < block_mask.kv_num_blocks.view(-1, 1)

@@ -1,11 +1,11 @@
-"""The Qwen3 and Llama families without their modules: the same function of the same parameters in fewer, larger operations.
+"""The Qwen3 and Llama families without their modules: the same function of the same parameters in fewer, larger
+operations.
 
-Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals are added by
-the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors where PyTorch's default
-library has no wide-vector kernels is about twice as fast. The packed copy costs the memory of the weights once more and is renewed
-when they change. Results agree with the modules to rounding (a few millionths in a log-probability), not in every bit.
-Knows nothing about requests or sampling.
-"""
+Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals
+are added by the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors
+where PyTorch's default library has no wide-vector kernels is about twice as fast. The packed copy costs the memory of
+the weights once more and is renewed when they change. Results agree with the modules to rounding (a few millionths in a
+log-probability), not in every bit. Knows nothing about requests or sampling."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class FusedDecoder:
             scale = torch.full_like(angles, float(body.rotary_emb.attention_scaling))
             self._rotations = torch.polar(scale, angles)[:, None, :]
 
-    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor) -> torch.Tensor:
+    def run(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor
+    ) -> torch.Tensor:
         """`token_ids [T]`, `positions [T]` to logits `[len(rows), V]` of the flat batch's `rows`."""
         geometry = self._geometry
         heads, kv_heads, dim = geometry.num_heads, geometry.num_kv_heads, geometry.head_dim
@@ -73,7 +75,9 @@ class FusedDecoder:
                 turning = self._norm(turning, layer.norm_heads)
             pairs = torch.view_as_complex(_widen(turning).reshape(count, heads + kv_heads, dim // 2, 2))
             turned = torch.view_as_real(pairs * rotations).view(count, heads + kv_heads, dim).to(hidden.dtype)
-            plan.write(index, torch.cat([turned[:, heads:].reshape(count, -1), qkv[:, (heads + kv_heads) * dim :]], dim=1))
+            plan.write(
+                index, torch.cat([turned[:, heads:].reshape(count, -1), qkv[:, (heads + kv_heads) * dim :]], dim=1)
+            )
             attended = plan.read(index, turned[:, :heads], scaling)
             hidden = layer.out(attended.view(count, -1), hidden)
             gate_up = layer.gate_up(self._norm(hidden, layer.norm_mlp))
@@ -95,7 +99,9 @@ class FusedDecoder:
         order = torch.arange(geometry.head_dim, device=device).view(2, -1).t().reshape(-1)
         turned = geometry.num_heads + geometry.num_kv_heads
         rows = torch.arange((turned + geometry.num_kv_heads) * geometry.head_dim, device=device)
-        rows[: turned * geometry.head_dim] = (torch.arange(turned, device=device)[:, None] * geometry.head_dim + order).reshape(-1)
+        rows[: turned * geometry.head_dim] = (
+            torch.arange(turned, device=device)[:, None] * geometry.head_dim + order
+        ).reshape(-1)
         bias = None if attention.q_proj.bias is None else torch.cat([p.bias for p in projections])[rows]
         norm_heads = None
         if getattr(attention, "q_norm", None) is not None:
@@ -123,7 +129,9 @@ def why_not(model: PreTrainedModel) -> str | None:
     if config.model_type not in FAMILIES:
         return f"model_type {config.model_type!r} is not one of {', '.join(FAMILIES)}"
     if config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
-        return f"hidden_act={config.hidden_act!r}, mlp_bias={getattr(config, 'mlp_bias', False)} are not silu without bias"
+        return (
+            f"hidden_act={config.hidden_act!r}, mlp_bias={getattr(config, 'mlp_bias', False)} are not silu without bias"
+        )
     if rope.get("rope_type", "default") not in ("default", "linear", "llama3", "yarn"):
         return f"rope_type {rope.get('rope_type')!r} changes with the length"
     if getattr(config, "use_sliding_window", False):
@@ -141,7 +149,8 @@ def _packs(weight: torch.Tensor) -> bool:
 
 
 def build_product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-    """`x [T, K]` to `x @ weight.T + bias [T, N]`, for `weight [N, K]`. Packed where that is faster, else the parameter itself."""
+    """`x [T, K]` to `x @ weight.T + bias [T, N]`, for `weight [N, K]`. Packed where that is faster, else the parameter
+    itself."""
     if not _packs(weight):
         return lambda x: functional.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)

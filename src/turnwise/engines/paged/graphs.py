@@ -1,15 +1,15 @@
 """Decoding steps as CUDA graphs: all launches of a step are recorded once and started with one call.
 
-A graph repeats the same operations on the same addresses. So the inputs of a step stand in one tensor of fixed size, into which each step
-is copied; all that depends on them is computed by recorded operations, and the output stands where it stood before. There is one graph for
-each of a few batch sizes, recorded when first needed. A smaller step is filled up with rows that belong to nobody: they list no pages, so
-they attend to nothing, and what they write goes to a page of their own. Tables are as wide as the longest request there can be, and the
-kernels read as much of a line as its request has, so graphs do not depend on lengths.
+A graph repeats the same operations on the same addresses. So the inputs of a step stand in one tensor of fixed size,
+into which each step is copied; all that depends on them is computed by recorded operations, and the output stands where
+it stood before. There is one graph for each of a few batch sizes, recorded when first needed. A smaller step is filled
+up with rows that belong to nobody: they list no pages, so they attend to nothing, and what they write goes to a page of
+their own. Tables are as wide as the longest request there can be, and the kernels read as much of a line as its request
+has, so graphs do not depend on lengths.
 
-Graphs hold the addresses of the weights they were recorded with: whoever renews these makes a new `DecodeGraphs`.
-How recording works is passed in, and `record_cuda_graphs` is the only code here that needs a GPU; **it never ran on one yet**.
-Knows nothing about requests beyond their next token, and nothing about sampling.
-"""
+Graphs hold the addresses of the weights they were recorded with: whoever renews these makes a new `DecodeGraphs`. How
+recording works is passed in, and `record_cuda_graphs` is the only code here that needs a GPU; **it never ran on one
+yet**. Knows nothing about requests beyond their next token, and nothing about sampling."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ from turnwise.engines.paged.flex import FlexAttention, FlexGroup, TileBatch
 from turnwise.models.invariant import MIN_BATCH_ROWS
 
 WARM_UPS = 2
-"""Times that a step runs before it is recorded: kernels are compiled and libraries set up work space, which no graph can hold."""
+"""Times that a step runs before it is recorded: kernels are compiled and libraries set up work space, which no graph
+can hold."""
 
 Step = Callable[[], torch.Tensor]
 """Computes a step's logits from inputs that stand where they stood before."""
 Record = Callable[[Step], Step]
-"""Turns a step into one that repeats its operations on the same tensors, with the output in the same place each time."""
+"""Turns a step into one that repeats its operations on the same tensors, with the output in the same place each
+time."""
 
 
 class Forward(Protocol):
     """The model: `token_ids [T]`, `positions [T]` to logits `[len(rows), V]` of the flat batch's `rows`."""
 
-    def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor, /) -> torch.Tensor:
+    def __call__(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor, /
+    ) -> torch.Tensor:
         """Writes keys and values through the plan."""
         ...
 
@@ -54,7 +58,9 @@ class DecodeRow:
 class DecodeGraphs:
     """Recorded decoding steps of one set of weights."""
 
-    def __init__(self, memory: PagedMemory, forward: Forward, *, max_pages: int, spare_page: int, record: Record) -> None:
+    def __init__(
+        self, memory: PagedMemory, forward: Forward, *, max_pages: int, spare_page: int, record: Record
+    ) -> None:
         """`max_pages` is the most pages a request can have, `spare_page` one that no request ever has."""
         self._memory = memory
         self._forward = forward

@@ -1,12 +1,14 @@
 """Who owns which page of key-value memory, and which pages already hold a prompt's beginning.
 
-Pure bookkeeping: integers and token ids, no tensors. A page holds `page_size` consecutive tokens of one conversation. Pages whose
-tokens are computed are nodes of a radix tree over token ids (one edge per page; the last edge of a conversation may be shorter), so
-whoever asks for the same beginning later gets the same pages. A `Lease` is one request's hold on its pages.
+Pure bookkeeping: integers and token ids, no tensors. A page holds `page_size` consecutive tokens of one conversation.
+Pages whose tokens are computed are nodes of a radix tree over token ids (one edge per page; the last edge of a
+conversation may be shorter), so whoever asks for the same beginning later gets the same pages. A `Lease` is one
+request's hold on its pages.
 
 Three rules keep it sound:
 
-1. A position of a page is written once, by the only lease that holds the page; what the tree knows of a page is never written again.
+1. A position of a page is written once, by the only lease that holds the page; what the tree knows of a page is never
+written again.
 2. A lease that holds a node's page holds the pages of all its ancestors, so an idle node has only idle descendants.
 3. Only idle pages (held by no lease) are evicted, least recently used first, leaves before their parents.
 """
@@ -63,7 +65,10 @@ class PrefixCache:
     def __init__(self, *, num_pages: int, page_size: int) -> None:
         """`num_pages` usable pages, numbered from 1; page 0 is `BLANK_PAGE`."""
         if num_pages < 1 or page_size < 1:
-            raise ValueError(f"a cache needs at least one page of at least one token, not num_pages={num_pages}, page_size={page_size}")
+            raise ValueError(
+                f"a cache needs at least one page of at least one token, not num_pages={num_pages}, "
+                f"page_size={page_size}"
+            )
         self.num_pages = num_pages
         self.page_size = page_size
         self.version = 0
@@ -89,11 +94,12 @@ class PrefixCache:
         return self.num_pages - self.num_available
 
     def acquire(self, tokens: Sequence[int]) -> tuple[Lease, tuple[int, int] | None]:
-        """A lease on the longest computed beginning of `tokens`, never all of them: the last must run to be sampled from.
+        """A lease on the longest computed beginning of `tokens`, never all of them: the last must run to be sampled
+        from.
 
-        The second value is a page copy `(source, destination)` that must happen before anything is written in this step: the
-        beginning ended inside a page that somebody else may write or that goes on differently. None when no copy is needed.
-        """
+        The second value is a page copy `(source, destination)` that must happen before anything is written in this
+        step: the beginning ended inside a page that somebody else may write or that goes on differently. None when no
+        copy is needed."""
         self._clock += 1
         size, limit = self.page_size, len(tokens) - 1
         lease = Lease([], self._root, 0, version=self.version)
@@ -120,7 +126,8 @@ class PrefixCache:
         return lease, (source.page, page)
 
     def extend(self, lease: Lease, num_tokens: int) -> bool:
-        """Give the lease pages for `num_tokens` tokens. False when memory is short; pages it got stay with the lease."""
+        """Give the lease pages for `num_tokens` tokens. False when memory is short; pages it got stay with the
+        lease."""
         while len(lease.pages) * self.page_size < num_tokens:
             page = self._allocate()
             if page is None:
@@ -129,7 +136,8 @@ class PrefixCache:
         return True
 
     def register(self, lease: Lease, tokens: Sequence[int], num_computed: int) -> None:
-        """Make the first `num_computed` tokens known to the tree. Pages somebody else registered meanwhile replace the lease's own."""
+        """Make the first `num_computed` tokens known to the tree. Pages somebody else registered meanwhile replace the
+        lease's own."""
         size = self.page_size
         while (lease.num_registered + 1) * size <= num_computed:
             index = lease.num_registered
@@ -156,7 +164,8 @@ class PrefixCache:
         lease.pages = []
 
     def discard(self, lease: Lease) -> list[int]:
-        """End the lease of a request that failed. Returns the pages only it wrote: free now, and of doubtful content."""
+        """End the lease of a request that failed. Returns the pages only it wrote: free now, and of doubtful
+        content."""
         own = lease.pages[lease.num_registered :]
         for page in own:
             known = self._nodes.get(page)
@@ -176,10 +185,12 @@ class PrefixCache:
             at = at.parent
 
     def clear(self, version: int) -> None:
-        """Forget every cached token; the next ones belong to weight `version`. Raises EngineError while a lease is held."""
+        """Forget every cached token; the next ones belong to weight `version`. Raises EngineError while a lease is
+        held."""
         if self.num_held:
             raise EngineError(
-                f"the cache cannot be cleared for version {version}: {self.num_held} pages are in use; end their leases first"
+                f"the cache cannot be cleared for version {version}: {self.num_held} pages are in use; end their "
+                "leases first"
             )
         self.version = version
         self._free = list(range(self.num_pages, 0, -1))
@@ -265,7 +276,12 @@ class PrefixCache:
         while self._heap:
             stamp, _, node = heapq.heappop(self._heap)
             # Entries outlive what they describe: the node was used, extended, replaced or evicted since.
-            if stamp != node.last_used or node.children or self._refs[node.page] or self._nodes.get(node.page) is not node:
+            if (
+                stamp != node.last_used
+                or node.children
+                or self._refs[node.page]
+                or self._nodes.get(node.page) is not node
+            ):
                 continue
             self._detach(node)
             self._free.append(node.page)

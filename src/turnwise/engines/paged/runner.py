@@ -1,8 +1,7 @@
 """From planned items to logits: lays tokens end to end, builds the attention plan, runs the model.
 
-Runs the model's own modules, or the fused decoder where the family has one; on a GPU, if told so, reads pages in place and repeats recorded
-decoding steps. Knows nothing about scheduling or sampling.
-"""
+Runs the model's own modules, or the fused decoder where the family has one; on a GPU, if told so, reads pages in place
+and repeats recorded decoding steps. Knows nothing about scheduling or sampling."""
 
 from __future__ import annotations
 
@@ -51,12 +50,12 @@ class ModelRunner:
     ) -> None:
         """`fused` None takes the fused decoder where the family has one; True raises EngineError where it has none.
 
-        `attention` and `cuda_graphs` as of `PagedEngine`; EngineError where they cannot work. `recorder` makes what records graphs, for new
-        weights a new one.
-        """
+        `attention` and `cuda_graphs` as of `PagedEngine`; EngineError where they cannot work. `recorder` makes what
+        records graphs, for new weights a new one."""
         if model.config._attn_implementation != ATTENTION_NAME:
             raise EngineError(
-                f"the model of type {model.config.model_type!r} runs with attention {model.config._attn_implementation!r}; build it "
+                f"the model of type {model.config.model_type!r} runs with attention "
+                f"{model.config._attn_implementation!r}; build it "
                 f"with attn_implementation={ATTENTION_NAME!r} (models.build does)"
             )
         reason = why_not(model)
@@ -68,10 +67,16 @@ class ModelRunner:
         geometry = Geometry.of(model.config)
         if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.head_dim < MIN_HEAD_DIM:
             raise EngineError(
-                f"attention='flex' needs heads of at least {MIN_HEAD_DIM}, here head_dim={geometry.head_dim}; use attention='gather'"
+                f"attention='flex' needs heads of at least {MIN_HEAD_DIM}, here head_dim={geometry.head_dim}; use "
+                "attention='gather'"
             )
         if cuda_graphs:
-            _check_graphs(model, attention, None if self.is_fused else reason or "fused=False", needs_cuda=recorder is record_cuda_graphs)
+            _check_graphs(
+                model,
+                attention,
+                None if self.is_fused else reason or "fused=False",
+                needs_cuda=recorder is record_cuda_graphs,
+            )
         # Before a request's pages the blank one, behind them one that graphs write to for rows that belong to nobody.
         self.memory = PagedMemory(
             geometry, num_pages=num_pages + 1 + cuda_graphs, page_size=page_size, dtype=model.dtype, device=model.device
@@ -85,8 +90,8 @@ class ModelRunner:
         self._parameters = list(model.parameters())
 
     def weights_stamp(self) -> int:
-        """Grows whenever a parameter is changed in place by what autograd counts. A fused optimizer's step is not counted, nor are changes
-        through `.data`: after these only `adopt` tells the engine."""
+        """Grows whenever a parameter is changed in place by what autograd counts. A fused optimizer's step is not
+        counted, nor are changes through `.data`: after these only `adopt` tells the engine."""
         return sum(parameter._version for parameter in self._parameters)
 
     def renew(self) -> None:
@@ -96,7 +101,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:
-        """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted token after it.
+        """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted
+        token after it.
 
         Writes the items' keys and values. The next call may overwrite the logits.
         """
@@ -123,7 +129,12 @@ class ModelRunner:
                 last[tile.item] = tile.at + tile.count - 1
         ids += [0] * (len(positions) - len(ids))
         # A drafted item is one tile, so its rows follow each other.
-        rows = [row - back for row, item in zip(last, items, strict=True) if item.samples for back in range(len(item.draft), -1, -1)]
+        rows = [
+            row - back
+            for row, item in zip(last, items, strict=True)
+            if item.samples
+            for back in range(len(item.draft), -1, -1)
+        ]
         num_rows = len(rows)
         rows += [rows[-1] if rows else 0] * (MIN_BATCH_ROWS - num_rows)
         device = self.model.device
@@ -143,7 +154,11 @@ class ModelRunner:
         """A step of single tokens, recorded when there was none of its size yet."""
         if self._graphs is None:
             self._graphs = DecodeGraphs(
-                self.memory, self._pack().run, max_pages=self._max_pages, spare_page=self.memory.num_pages - 1, record=recorder()
+                self.memory,
+                self._pack().run,
+                max_pages=self._max_pages,
+                spare_page=self.memory.num_pages - 1,
+                record=recorder(),
             )
         rows = []
         for item in items:
@@ -169,13 +184,21 @@ class ModelRunner:
 
 
 def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *, needs_cuda: bool) -> None:
-    """Raise EngineError where decoding steps cannot be recorded; `unfused` says why the fused decoder does not run, None when it does."""
+    """Raise EngineError where decoding steps cannot be recorded; `unfused` says why the fused decoder does not run,
+    None when it does."""
     if attention != "flex":
-        raise EngineError(f"cuda_graphs=True with attention={attention!r}, which copies as many pages as a step has; use attention='flex'")
+        raise EngineError(
+            f"cuda_graphs=True with attention={attention!r}, which copies as many pages as a step has; use "
+            "attention='flex'"
+        )
     if unfused:
-        raise EngineError(f"cuda_graphs=True records the fused decoder, which does not run here: {unfused}; use cuda_graphs=False")
+        raise EngineError(
+            f"cuda_graphs=True records the fused decoder, which does not run here: {unfused}; use cuda_graphs=False"
+        )
     if needs_cuda and model.device.type != "cuda":
-        raise EngineError(f"cuda_graphs=True and the model is on {model.device}; use cuda_graphs=False, or put it on a GPU")
+        raise EngineError(
+            f"cuda_graphs=True and the model is on {model.device}; use cuda_graphs=False, or put it on a GPU"
+        )
 
 
 def _lay_out(items: Sequence[Item]) -> list[_Tile]:

@@ -1,10 +1,9 @@
 """Which tokens run in the next engine step: a state machine over requests, without tensors.
 
-A request is waiting or running. Running requests hold pages. Each step takes one token of every decoding request, then as many prompt
-or observation tokens of running ones as the batch allows, then admits waiting ones in order of arrival. A request whose beginning
-another one is computing right now waits for it instead of computing it twice. When memory is short the latest arrival goes back to
-the queue with all its tokens; nothing sampled is lost.
-"""
+A request is waiting or running. Running requests hold pages. Each step takes one token of every decoding request, then
+as many prompt or observation tokens of running ones as the batch allows, then admits waiting ones in order of arrival.
+A request whose beginning another one is computing right now waits for it instead of computing it twice. When memory is
+short the latest arrival goes back to the queue with all its tokens; nothing sampled is lost."""
 
 from __future__ import annotations
 
@@ -89,7 +88,9 @@ class Plan:
 class Scheduler:
     """Decides; computes nothing."""
 
-    def __init__(self, cache: PrefixCache, *, max_running: int, max_batch_tokens: int, drafts: GroupDrafts | None = None) -> None:
+    def __init__(
+        self, cache: PrefixCache, *, max_running: int, max_batch_tokens: int, drafts: GroupDrafts | None = None
+    ) -> None:
         """`drafts` None guesses nothing."""
         self.cache = cache
         self.running: list[Request] = []
@@ -120,7 +121,11 @@ class Scheduler:
         for decoding in (True, False):
             for request in tuple(self.running):
                 count = min(len(request.tokens) - request.num_computed, budget)
-                if request.lease is None or count < 1 or (len(request.tokens) - request.num_computed == 1) is not decoding:
+                if (
+                    request.lease is None
+                    or count < 1
+                    or (len(request.tokens) - request.num_computed == 1) is not decoding
+                ):
                     continue
                 if self._make_room(request, request.num_computed + count):
                     items.append(Item(request, request.num_computed, count))
@@ -152,7 +157,8 @@ class Scheduler:
                 self._end_computing(request)
 
     def finish(self, request: Request) -> Node:
-        """A running request has its last token. What it computed stays cached; the node is where its conversation goes on."""
+        """A running request has its last token. What it computed stays cached; the node is where its conversation goes
+        on."""
         assert request.lease is not None
         self.running.remove(request)
         self.cache.register(request.lease, request.tokens, request.num_computed)
@@ -163,7 +169,8 @@ class Scheduler:
         return node
 
     def abandon(self, request: Request) -> list[int]:
-        """A request failed or was cancelled. Returns pages that only it wrote: they may hold numbers that are not finite."""
+        """A request failed or was cancelled. Returns pages that only it wrote: they may hold numbers that are not
+        finite."""
         if request.lease is None:
             self.waiting.remove(request)
             return []
@@ -187,8 +194,8 @@ class Scheduler:
     def _with_drafts(self, items: list[Item], budget: int) -> list[Item]:
         """Guesses for decoding requests, as far as the step stays small and the pages they have hold them.
 
-        A step of few tokens costs little more with a few further ones; a full one costs for each. A request with a grammar gets none.
-        """
+        A step of few tokens costs little more with a few further ones; a full one costs for each. A request with a
+        grammar gets none."""
         if self._drafts is None:
             return items
         spare = min(budget, MAX_DRAFTING_TOKENS - sum(item.count for item in items))
@@ -235,7 +242,8 @@ class Scheduler:
         return spare >= sum(r.lease is not None and len(r.lease.pages) * size < r.max_length for r in self.running)
 
     def _make_room(self, request: Request, num_tokens: int) -> bool:
-        """Pages for `num_tokens`, preempting the latest arrivals while memory is short. False when that is the request itself."""
+        """Pages for `num_tokens`, preempting the latest arrivals while memory is short. False when that is the request
+        itself."""
         assert request.lease is not None
         while not self.cache.extend(request.lease, num_tokens):
             victim = self.running.pop()

@@ -1,15 +1,15 @@
 """`PagedEngine` in several processes: more cores for sampling, each with the one thread that makes it exact.
 
-The parameters of the model move to shared memory, where the optimizer changes them in place; a worker sees the change without a copy
-and packs its weights again when it hears of the version. Messages go through a thread of their own, so the callers' event loops come and
-go. Same request, same seed: same tokens and log-probabilities in every bit, whatever the number of workers, because a row's arithmetic
-does not depend on its company.
+The parameters of the model move to shared memory, where the optimizer changes them in place; a worker sees the change
+without a copy and packs its weights again when it hears of the version. Messages go through a thread of their own, so
+the callers' event loops come and go. Same request, same seed: same tokens and log-probabilities in every bit, whatever
+the number of workers, because a row's arithmetic does not depend on its company.
 
-**No request is computed while weights change.** The rule is the engine's own: `adopt` refuses while requests are open unless the engine
-is paused, and `pause` returns when every worker has said that it stopped between two tokens. So change weights when no request is
-open, or between `pause` and `resume`, and call `adopt`; weights that changed without it are noticed at the next request only where
-autograd counts the change, which it does not for the step of a fused optimizer.
-"""
+**No request is computed while weights change.** The rule is the engine's own: `adopt` refuses while requests are open
+unless the engine is paused, and `pause` returns when every worker has said that it stopped between two tokens. So
+change weights when no request is open, or between `pause` and `resume`, and call `adopt`; weights that changed without
+it are noticed at the next request only where autograd counts the change, which it does not for the step of a fused
+optimizer."""
 
 from __future__ import annotations
 
@@ -55,20 +55,26 @@ class WorkerEngine:
     ) -> None:
         """Arguments as `PagedEngine`'s; each worker samples its share of `max_concurrency` and has the cache for that.
 
-        Workers start with the first request, as fresh interpreters, which takes seconds. A script that uses this must keep what it does
-        under `if __name__ == "__main__"`, like all that starts such processes; `decode` must be picklable, and `grammars` not in use here.
+        Workers start with the first request, as fresh interpreters, which takes seconds. A script that uses this must
+        keep what it does under `if __name__ == "__main__"`, like all that starts such processes; `decode` must be
+        picklable, and `grammars` not in use here.
         Raises EngineError as `PagedEngine` does, and for a model that is not on CPU.
 
         Args:
             num_workers: processes, of one thread each.
             start_s: a worker that is not ready after so long is ended and its requests fail.
-            silence_s: a worker that has something to do and says nothing for so long, which is longer than any single step, is
+            silence_s: a worker that has something to do and says nothing for so long, which is longer than any single
+            step, is
                 ended and its requests fail.
         """
         if model.device.type != "cpu":
-            raise EngineError(f"the model is on {model.device}; engine workers share weights in memory of the CPU, use num_workers=1")
+            raise EngineError(
+                f"the model is on {model.device}; engine workers share weights in memory of the CPU, use num_workers=1"
+            )
         # Of one page: it refuses what the workers would, and watches the weights. It never runs.
-        self._runner = ModelRunner(model, num_pages=1, page_size=32, max_context=max_context, fused=fused, attention=attention)
+        self._runner = ModelRunner(
+            model, num_pages=1, page_size=32, max_context=max_context, fused=fused, attention=attention
+        )
         self._stamp = self._runner.weights_stamp()
         share = -(-max_concurrency // num_workers)
         settings = {
@@ -105,21 +111,26 @@ class WorkerEngine:
     def statistics(self) -> EngineStatistics:
         """Sums over the workers that run now, each since its start. Waits for their next token boundary."""
         counts = self._call(self._pool.statistics())
-        return EngineStatistics(**{name: sum(count[name] for count in counts) for name in EngineStatistics.__dataclass_fields__})
+        return EngineStatistics(
+            **{name: sum(count[name] for count in counts) for name in EngineStatistics.__dataclass_fields__}
+        )
 
     def worker_pids(self) -> list[int]:
         """Process ids of the workers that run now."""
         return self._pool.pids()
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
-        """See `Engine.generate`. Raises EngineError also when the request's worker ends: the others finish, and it is replaced."""
+        """See `Engine.generate`. Raises EngineError also when the request's worker ends: the others finish, and it is
+        replaced."""
         stamp = self._runner.weights_stamp()
         if stamp != self._stamp:
             self._renew()
         fields = encode_request(prompt_ids, params, session)
         self._num_open += 1
         try:
-            answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._pool.generate(fields), self._loop))
+            answer = await asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(self._pool.generate(fields), self._loop)
+            )
         finally:
             self._num_open -= 1
         return decode_completion(answer)
@@ -131,9 +142,8 @@ class WorkerEngine:
     def adopt(self, version: int) -> None:
         """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read again.
 
-        Returns when every worker knows. Raises EngineError while requests are being sampled, unless the engine is paused: then they go
-        on under the new weights, their tokens so far recomputed.
-        """
+        Returns when every worker knows. Raises EngineError while requests are being sampled, unless the engine is
+        paused: then they go on under the new weights, their tokens so far recomputed."""
         if self._num_open and not self._is_paused:
             raise EngineError(
                 f"weights changed to version {version} while {self._num_open} requests are being sampled; "
@@ -143,7 +153,8 @@ class WorkerEngine:
         self._renew()
 
     def pause(self) -> None:
-        """Stop at the next token boundary, and return when every worker has. Requests keep what they sampled; new ones queue."""
+        """Stop at the next token boundary, and return when every worker has. Requests keep what they sampled; new ones
+        queue."""
         self._is_paused = True
         self._call(self._pool.pause())
 

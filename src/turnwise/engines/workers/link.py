@@ -1,8 +1,7 @@
 """One engine worker as the training process sees it: its process, the socket to it, and who waits for an answer.
 
-Every wait ends: with an answer, with the worker, or when it has said nothing for too long, which ends the worker. Knows nothing about
-routing or versions.
-"""
+Every wait ends: with an answer, with the worker, or when it has said nothing for too long, which ends the worker. Knows
+nothing about routing or versions."""
 
 from __future__ import annotations
 
@@ -44,7 +43,9 @@ class WorkerPlan:
 class Link:
     """A running worker. Lives on one event loop."""
 
-    def __init__(self, process: SpawnProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float) -> None:
+    def __init__(
+        self, process: SpawnProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float
+    ) -> None:
         self.name = f"{process.name} (process {process.pid})"
         self.pid = process.pid
         self._process = process
@@ -77,7 +78,8 @@ class Link:
             del self._waiting[READY_ID]
 
     async def ask(self, kind: str, **fields: Any) -> Any:
-        """The answer. Raises EngineError: what the worker said, or that it ended. Cancelling also cancels the request in the worker."""
+        """The answer. Raises EngineError: what the worker said, or that it ended. Cancelling also cancels the request
+        in the worker."""
         if self._reason is not None:
             raise EngineError(f"{self.name} {self._reason}")
         loop = asyncio.get_running_loop()
@@ -96,7 +98,8 @@ class Link:
             del self._waiting[number]
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Say something that has no answer. Messages arrive in the order they were said; to a worker that ended, nothing does."""
+        """Say something that has no answer. Messages arrive in the order they were said; to a worker that ended,
+        nothing does."""
         if self._reason is None:
             self._writer.write(encode_message({"kind": kind, **fields}))
 
@@ -136,18 +139,25 @@ class Link:
         while True:
             await asyncio.sleep(self._silence_s / 8)
             if self._waiting and READY_ID not in self._waiting and loop.time() - self._heard > self._silence_s:
-                self.end(f"said nothing for {self._silence_s:g} s and was ended; its requests are lost, and the next ones get a new worker")
+                self.end(
+                    f"said nothing for {self._silence_s:g} s and was ended; its requests are lost, and the next "
+                    "ones get a new worker"
+                )
                 return
 
 
 async def start_link(name: str, plan: WorkerPlan) -> Link:
-    """Start a worker and wait until it is ready. Raises EngineError when it is not in `plan.start_s`, or cannot be started at all.
+    """Start a worker and wait until it is ready. Raises EngineError when it is not in `plan.start_s`, or cannot be
+    started at all.
 
     The process lives no longer than the thread that runs this.
     """
     ours, theirs = socket.socketpair()
     process = multiprocessing.get_context("spawn").Process(
-        target=run_worker, args=(theirs, os.getpid(), plan.model, plan.settings, plan.silence_s / 8), name=name, daemon=True
+        target=run_worker,
+        args=(theirs, os.getpid(), plan.model, plan.settings, plan.silence_s / 8),
+        name=name,
+        daemon=True,
     )
     with contextlib.closing(theirs), boundary(EngineError, f"{name} cannot be started"):
         process.start()

@@ -1,11 +1,12 @@
-"""What the training process and an engine worker say to each other: plain JSON, each message after its length in four bytes.
+"""What the training process and an engine worker say to each other: plain JSON, each message after its length in four
+bytes.
 
-A number comes back as the same float in every bit (Python writes the shortest text that reads back equal). Nothing that a model produced is
-ever unpickled. Knows nothing about processes.
+A number comes back as the same float in every bit (Python writes the shortest text that reads back equal). Nothing that
+a model produced is ever unpickled. Knows nothing about processes.
 
-To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, `statistics`, each with an `id` where an answer is expected.
-From it: `{"id", "answer"}`, `{"id", "error"}`, and `{}` as a sign of life. The first answer, id 0, says that the worker is ready.
-"""
+To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, `statistics`, each with an `id` where an
+answer is expected. From it: `{"id", "answer"}`, `{"id", "error"}`, and `{}` as a sign of life. The first answer, id 0,
+says that the worker is ready."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams,
     grammar = params.pop("grammar")
     for name in ("stop", "stop_token_ids"):
         params[name] = tuple(params[name])
-    return to_ids(fields["prompt_ids"]), SamplingParams(grammar=Grammar(**grammar) if grammar else None, **params), fields["session"]
+    return (
+        to_ids(fields["prompt_ids"]),
+        SamplingParams(grammar=Grammar(**grammar) if grammar else None, **params),
+        fields["session"],
+    )
 
 
 def encode_completion(completion: Completion) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The workers of one engine: they start, end and are replaced here, and hear what all must know, the weight version and whether to pause.
+"""The workers of one engine: they start, end and are replaced here, and hear what all must know, the weight version and
+whether to pause.
 
 Lives on one event loop, which is not the callers'. Knows nothing about tokens.
 """
@@ -77,7 +78,11 @@ class WorkerPool:
 
     def pids(self) -> list[int]:
         """Of the workers that run."""
-        return [place.link.pid for place in self._places if place.link is not None and place.link.is_open and place.link.pid is not None]
+        return [
+            place.link.pid
+            for place in self._places
+            if place.link is not None and place.link.is_open and place.link.pid is not None
+        ]
 
     async def close(self) -> None:
         """End every worker; their requests fail."""

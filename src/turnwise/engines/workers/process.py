@@ -1,8 +1,8 @@
 """One engine worker: a paged engine behind a socket, in a process of its own with one thread.
 
-It ends when the thread that started it ends, whatever happens to that (Linux: the kernel kills it), and when the socket closes. Messages
-are handled between two steps of the engine, so a worker that has answered `pause` computes nothing until `resume`.
-"""
+It ends when the thread that started it ends, whatever happens to that (Linux: the kernel kills it), and when the socket
+closes. Messages are handled between two steps of the engine, so a worker that has answered `pause` computes nothing
+until `resume`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers.messages import READY_ID, decode_request, encode_completion, encode_message, read_message
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
-from turnwise.sandbox.kernel.syscalls import set_pdeathsig
+from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
 
-def run_worker(end: socket.socket, parent_pid: int, model: PreTrainedModel, settings: Mapping[str, Any], alive_s: float) -> None:
-    """The whole life of a worker. `model` is on shared memory, `settings` are those of `PagedEngine`; `alive_s` between signs of life."""
+def run_worker(
+    end: socket.socket, parent_pid: int, model: PreTrainedModel, settings: Mapping[str, Any], alive_s: float
+) -> None:
+    """The whole life of a worker. `model` is on shared memory, `settings` are those of `PagedEngine`; `alive_s` between
+    signs of life."""
     # The terminal's interrupt goes to the whole foreground group; the training process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):

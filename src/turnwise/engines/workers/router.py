@@ -1,8 +1,7 @@
 """Which worker a request goes to, from names and counts alone.
 
-Members of a group share most of their tokens, and turns of a conversation all of them, so both are kept together: a worker has a cache of
-its own. Knows nothing about processes.
-"""
+Members of a group share most of their tokens, and turns of a conversation all of them, so both are kept together: a
+worker has a cache of its own. Knows nothing about processes."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ class Router:
     def start(self, session: str) -> int:
         """The worker of a new request: the one that keeps its conversation.
 
-        A new conversation is kept with the first of its group, unless that worker is full and another is not; else where fewest are kept.
-        """
+        A new conversation is kept with the first of its group, unless that worker is full and another is not; else
+        where fewest are kept."""
         members = self._groups.setdefault(group_of(session), {})
         worker = members.get(session)
         if worker is None:
@@ -50,7 +49,8 @@ class Router:
         return worker
 
     def forget(self) -> None:
-        """Caches are gone: nothing is kept anywhere, unless requests are open, whose conversations go on where they are."""
+        """Caches are gone: nothing is kept anywhere, unless requests are open, whose conversations go on where they
+        are."""
         if not any(self._num_open):
             self._groups.clear()
             self._num_kept = [0] * len(self._num_kept)

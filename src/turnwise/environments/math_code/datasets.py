@@ -41,8 +41,8 @@ class MathRow:
 def load_problems(path: Path) -> tuple[MathRow, ...]:
     """The problems of a `.jsonl` or `.parquet` file, in order.
 
-    Raises DataError: no such file, another ending, not UTF-8, no rows, or a malformed row. ConfigError for Parquet without pyarrow.
-    """
+    Raises DataError: no such file, another ending, not UTF-8, no rows, or a malformed row. ConfigError for Parquet
+    without pyarrow."""
     readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise DataError(f"{path}: ends with {path.suffix!r}; give a .jsonl or .parquet file")
@@ -75,7 +75,9 @@ def _read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
 def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
     """(row number from 1, row) of every row."""
     if find_spec("pyarrow") is None:
-        raise ConfigError(f'{path}: Parquet needs pyarrow; install it with: pip install "turnwise[math]", or give a .jsonl file')
+        raise ConfigError(
+            f'{path}: Parquet needs pyarrow; install it with: pip install "turnwise[math]", or give a .jsonl file'
+        )
     with boundary(DataError, f"{path}: not a readable Parquet file"):
         rows = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()
     yield from enumerate(rows, start=1)

@@ -1,8 +1,7 @@
 r"""One episode of a problem: the prompt, the interpreter, the boxed answer, the score.
 
-A reply thinks and either runs a program, whose output or traceback comes back, or gives the final `\boxed{}`. The environment does not
-know how code is isolated or how answers are compared.
-"""
+A reply thinks and either runs a program, whose output or traceback comes back, or gives the final `\boxed{}`. The
+environment does not know how code is isolated or how answers are compared."""
 
 from __future__ import annotations
 
@@ -12,17 +11,29 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, StopReason, Task, ToolCall, ToolRecord, text_message
+from turnwise.core.types import (
+    Invalid,
+    Message,
+    Reward,
+    RewardPart,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolRecord,
+    text_message,
+)
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.guard import score_guarded
 from turnwise.rewards.math_answer import RewardRule, compute_retool_reward, final_boxed
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 NO_INTERPRETER = "there is no interpreter\n"
 NO_CALLS_LEFT = "no more code can be run; the answer is due\n"
 NO_OUTPUT = "no output; print the result\n"
 INVALID_REPLY = (
-    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I write \\boxed{answer}. I try again.\n"
+    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I "
+    "write \\boxed{answer}. I try again.\n"
 )
 
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
@@ -41,7 +52,8 @@ class Rules:
     """What an episode allows and how it is paid."""
 
     code: bool
-    """Whether there is an interpreter. False is a control that must fail: every program is answered with `NO_INTERPRETER`."""
+    """Whether there is an interpreter. False is a control that must fail: every program is answered with
+    `NO_INTERPRETER`."""
     max_calls: int
     """Programs per episode; further ones are answered with `NO_CALLS_LEFT`."""
     limits: Limits
@@ -104,18 +116,22 @@ class MathEnvironment(ToolEnvironment):
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`. Invalid when judging fails."""
+        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`. Invalid when
+        judging fails."""
         task, answer = self._task, final_boxed(replies)
         correct: Reward = Scored(total=0.0)
         if task is not None and answer is not None:
             correct = await score_guarded(lambda: float(self._judge(task, answer)), self._rules.reward_timeout_s)
         if isinstance(correct, Invalid):
             return correct
-        total = compute_retool_reward(correct=bool(correct.total), num_replies=max(1, len(replies)), rule=self._rules.reward)
+        total = compute_retool_reward(
+            correct=bool(correct.total), num_replies=max(1, len(replies)), rule=self._rules.reward
+        )
         return Scored(total=total, parts=(RewardPart(name="success", value=correct.total),))
 
     async def fork(self) -> MathEnvironment:
-        """See `ForkableEnvironment.fork`: programs start from nothing each time, so the calls so far are the whole state."""
+        """See `ForkableEnvironment.fork`: programs start from nothing each time, so the calls so far are the whole
+        state."""
         return self.copy_episode()
 
 
@@ -126,7 +142,8 @@ def strip_fence(code: str) -> str:
 
 
 def describe_execution(execution: Execution, rules: Rules) -> str:
-    """What the model sees of an execution: the output, then why it stopped: a limit, or the last lines of the traceback."""
+    """What the model sees of an execution: the output, then why it stopped: a limit, or the last lines of the
+    traceback."""
     output = execution.stdout.decode("utf-8", "replace")
     if execution.stdout_dropped:
         output += f"\n[{execution.stdout_dropped} bytes of output dropped]\n"

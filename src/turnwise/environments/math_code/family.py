@@ -21,7 +21,7 @@ from turnwise.environments.math_code.problems import KINDS, build_problem
 from turnwise.environments.math_code.reasoning import DATASETS, check_installed, draw_entry
 from turnwise.rewards.math_answer import RewardRule, parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
-from turnwise.sandbox.types import Limits
+from turnwise_sandbox.types import Limits
 
 Mode = Literal["generated", "reasoning_gym", "files"]
 Prompt = Literal["short", "boxed", "retool"]
@@ -33,26 +33,32 @@ PROMPTS: dict[Prompt, str] = {
         "End with the final answer inside \\boxed{{}}.\n"
     ),
     "retool": (
-        "Work out the problem below step by step. You may write Python whenever computing helps: put one complete program between <code> "
-        "and </code>, and what it prints, or its error, comes back between <interpreter> and </interpreter>. Every program starts from "
+        "Work out the problem below step by step. You may write Python whenever computing helps: put one complete "
+        "program between <code> "
+        "and </code>, and what it prints, or its error, comes back between <interpreter> and </interpreter>. Every "
+        "program starts from "
         "nothing, so print whatever you want to see. Check what came back, and correct the program when it failed. "
         "End with <answer> \\boxed{{the final answer}} </answer>.\n\nProblem: {question}\n"
     ),
 }
-"""The first message. "retool" explains the tags, "boxed" is for chat models, which are told of the tool by their template."""
+"""The first message. "retool" explains the tags, "boxed" is for chat models, which are told of the tool by their
+template."""
 
 
 class MathCode:
-    r"""Problems that an interpreter helps with. Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
+    r"""Problems that an interpreter helps with. Implements `EnvironmentFamily`; tasks are pure functions of its
+    arguments.
 
     Args:
-        mode: "generated": arithmetic that a small model can copy into code but not do in its head. "reasoning_gym": problems of
+        mode: "generated": arithmetic that a small model can copy into code but not do in its head. "reasoning_gym":
+        problems of
             that package. "files": the user's own rows.
         seed: Of problems and of the order of training rows.
         kinds: Kind of problem ("generated") or data set ("reasoning_gym") -> weight; None gives all the same weight.
         train_path: JSONL or Parquet training problems of mode "files" (layouts: see `datasets`).
         heldout_path: JSONL or Parquet held-out problems of mode "files".
-        prompt: "retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question alone.
+        prompt: "retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question
+        alone.
         code: Whether there is an interpreter. False is a control that must fail.
         max_calls: Programs an episode may run.
         wall_s: Seconds of real time a program may take.
@@ -70,9 +76,9 @@ class MathCode:
         max_observation_chars: Longest output shown to the model.
 
     Raises:
-        ConfigError: an argument is out of range or a package is missing; the message names it, its value and the remedy.
-        DataError: a file of mode "files" is missing or malformed.
-        RewardError: math-verify fails on answers whose outcome is known.
+        ConfigError: an argument is out of range or a package is missing; the message names it, its value and the
+        remedy. DataError: a file of mode "files" is missing or malformed. RewardError: math-verify fails on answers
+        whose outcome is known.
     """
 
     def __init__(
@@ -101,7 +107,9 @@ class MathCode:
         max_observation_chars: int = 4000,
     ) -> None:
         """See the class."""
-        _check_choices(mode=(mode, Mode), prompt=(prompt, Prompt), reward=(reward, RewardRule), code=(code, Literal[True, False]))
+        _check_choices(
+            mode=(mode, Mode), prompt=(prompt, Prompt), reward=(reward, RewardRule), code=(code, Literal[True, False])
+        )
         for name, whole, least in (("seed", seed, 0), ("max_calls", max_calls, 0), ("memory_mib", memory_mib, 16)):
             _check_number(name, whole, int, least, 2**62)
         for name, whole in (("output_bytes", output_bytes), ("traceback_lines", traceback_lines)):
@@ -112,7 +120,10 @@ class MathCode:
         for name, seconds in {**timeouts, "reward_timeout_s": reward_timeout_s}.items():
             _check_number(name, seconds, float, 1e-3, 86_400.0)
         if wall_s >= tool_timeout_s:
-            raise ConfigError(f"wall_s={wall_s} leaves no time to wait for a place in tool_timeout_s={tool_timeout_s}; raise the second")
+            raise ConfigError(
+                f"wall_s={wall_s} leaves no time to wait for a place in tool_timeout_s={tool_timeout_s}; raise the "
+                "second"
+            )
         self._mode, self._seed, self._prompt = mode, seed, PROMPTS[prompt]
         self._bug_rate, self._fix_rate = bug_rate, fix_rate
         self._rules = Rules(
@@ -142,8 +153,8 @@ class MathCode:
     def task(self, split: Split, index: int) -> Task:
         """The index-th task of a split.
 
-        Generated splits have no end and share no question. Of files, "train" starts over in a new order after each pass and "heldout"
-        ends. Raises IndexError for a negative index or one past the end, ConfigError for another split.
+        Generated splits have no end and share no question. Of files, "train" starts over in a new order after each pass
+        and "heldout" ends. Raises IndexError for a negative index or one past the end, ConfigError for another split.
         """
         if split not in get_args(Split):
             raise ConfigError(f"split {split!r} is unknown; use one of {', '.join(map(repr, get_args(Split)))}")
@@ -165,7 +176,12 @@ class MathCode:
             entry = draw_entry(kind, split, random)
             return {"kind": kind, "question": entry["question"], "answers": [entry["answer"]], "entry": entry}
         problem = build_problem(kind, split, random)
-        return {"kind": kind, "question": problem.question, "answers": [str(problem.answer)], "parts": list(problem.parts)}
+        return {
+            "kind": kind,
+            "question": problem.question,
+            "answers": [str(problem.answer)],
+            "parts": list(problem.parts),
+        }
 
     def _row_payload(self, split: Split, index: int) -> dict[str, Any]:
         rows = self._rows[split]
@@ -177,10 +193,12 @@ class MathCode:
     def _shuffle_epoch(self, epoch: int) -> Sequence[int]:
         return rng(self._seed, "epoch", epoch).sample(range(len(self._rows["train"])), len(self._rows["train"]))
 
-    # ------------------------------------------------------------------------------------------- the family's other products
+    # ------------------------------------------------------------------------------------------- the family's other
+    # products
 
     def build_environment(self) -> Environment:
-        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened when the first program runs."""
+        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened when the first program
+        runs."""
         return MathEnvironment(runner=self._sandbox, judge=self._judge, rules=self._rules)
 
     def _judge(self, task: Task, answer: str) -> bool:
@@ -212,7 +230,8 @@ class MathCode:
         return policies[name]
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts, programs, outputs, errors and answers. Nothing is run."""
+        """`count` texts of training tasks as a policy meets them: prompts, programs, outputs, errors and answers.
+        Nothing is run."""
         found: list[str] = []
         index = 0
         while len(found) < count:
@@ -247,7 +266,8 @@ def _check_number(name: str, value: Any, kind: type, minimum: float, maximum: fl
     allowed = int if kind is int else int | float
     if isinstance(value, bool) or not isinstance(value, allowed) or not minimum <= value <= maximum:
         raise ConfigError(
-            f"{name}={value!r} is out of range; give a {'whole ' if kind is int else ''}number from {minimum:g} to {maximum:g}"
+            f"{name}={value!r} is out of range; give a {'whole ' if kind is int else ''}number from {minimum:g} to "
+            f"{maximum:g}"
         )
 
 

@@ -1,8 +1,7 @@
 """One sandbox for all episodes of a family, whatever event loop they run in.
 
-A run uses several event loops one after another (demonstrations, each rollout, each evaluation), and a sandbox belongs to the loop
-that started it. So it lives on a thread with a loop of its own for as long as its owner does.
-"""
+A run uses several event loops one after another (demonstrations, each rollout, each evaluation), and a sandbox belongs
+to the loop that started it. So it lives on a thread with a loop of its own for as long as its owner does."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from turnwise.core.errors import ConfigError, TurnwiseError, boundary
-from turnwise.sandbox.types import Execution, Limits, Program, Sandbox
+from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
 
 _CLOSE_S = 5.0
 """How long closing may take before it is left to the kernel."""
 
-BUILT_IN = {"local": "turnwise.sandbox.supervisor:LocalSandbox"}
+BUILT_IN = {"local": "turnwise_sandbox.supervisor:LocalSandbox"}
 """Sandboxes by name; any other name is an import path."""
 
 
@@ -33,7 +32,9 @@ def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbo
     """
     module_name, colon, attribute = BUILT_IN.get(name, name).partition(":")
     if not colon:
-        raise ConfigError(f"sandbox={name!r} is not built in ({', '.join(BUILT_IN)}) nor a path 'package.module:callable'")
+        raise ConfigError(
+            f"sandbox={name!r} is not built in ({', '.join(BUILT_IN)}) nor a path 'package.module:callable'"
+        )
     with boundary(ConfigError, f"sandbox={name!r} cannot be imported"):
         build = getattr(importlib.import_module(module_name), attribute)
 
@@ -46,7 +47,8 @@ def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbo
 
 
 class SharedSandbox:
-    """Runs programs in one sandbox from any thread and event loop. Opened on first use, closed with this object or the process."""
+    """Runs programs in one sandbox from any thread and event loop. Opened on first use, closed with this object or the
+    process."""
 
     def __init__(self, open_sandbox: Callable[[], Sandbox]) -> None:
         """`open_sandbox` is called at most once, on the sandbox's own event loop."""
@@ -55,7 +57,8 @@ class SharedSandbox:
         self._home: _Home | None = None
 
     async def run(self, program: Program, limits: Limits) -> Execution:
-        """See `Sandbox.run`. Cancelling the task that waits ends the program. Raises ConfigError when the sandbox cannot be opened."""
+        """See `Sandbox.run`. Cancelling the task that waits ends the program. Raises ConfigError when the sandbox
+        cannot be opened."""
         with self._lock:
             if self._home is None:
                 home = _Home(self._open_sandbox)
@@ -85,7 +88,8 @@ class _Home:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
-        """End everything in the sandbox, then the loop. Does not wait when called on the sandbox's own thread (by the collector)."""
+        """End everything in the sandbox, then the loop. Does not wait when called on the sandbox's own thread (by the
+        collector)."""
         closing = self._submit(self._sandbox.close())
         closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         if threading.current_thread() is not self._thread:

@@ -1,8 +1,7 @@
 """Policies written by hand for problems with code: an oracle, a random baseline and the naive demonstrator.
 
-Oracle and demonstrator take the program from the problem and the answer from what the interpreter printed. Only where a task has no
-program (reasoning-gym, files) does the oracle read the gold answer; nobody demonstrates there.
-"""
+Oracle and demonstrator take the program from the problem and the answer from what the interpreter printed. Only where a
+task has no program (reasoning-gym, files) does the oracle read the gold answer; nobody demonstrates there."""
 
 from __future__ import annotations
 
@@ -67,9 +66,9 @@ class RandomPolicy:
 class NaivePolicy:
     """The demonstrator: it shows how programs are run, but rarely how one gets over an error.
 
-    Its first program is the one that comes to mind, with the kind's slip in it with probability `bug_rate`. When the interpreter prints a
-    number, it answers with that. After an error it writes the right program with probability `fix_rate`; else it gives up and guesses.
-    """
+    Its first program is the one that comes to mind, with the kind's slip in it with probability `bug_rate`. When the
+    interpreter prints a number, it answers with that. After an error it writes the right program with probability
+    `fix_rate`; else it gives up and guesses."""
 
     def __init__(self, bug_rate: float, fix_rate: float) -> None:
         """Both are probabilities."""
@@ -77,10 +76,14 @@ class NaivePolicy:
         self._fix_rate = fix_rate
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first program, the answer, a second program, or a guess. Raises ConfigError for a task that was not generated."""
+        """The first program, the answer, a second program, or a guess. Raises ConfigError for a task that was not
+        generated."""
         problem, outputs = problem_of(task), _outputs(messages)
         if problem is None:
-            raise ConfigError("the naive policy demonstrates generated problems only; use environment.args.mode='generated' or sft.steps=0")
+            raise ConfigError(
+                "the naive policy demonstrates generated problems only; use environment.args.mode='generated' or "
+                "sft.steps=0"
+            )
         if not outputs:
             slips = problem.slip is not None and rng.random() < self._bug_rate
             return code_message(problem.slip if slips and problem.slip is not None else problem.attempt, 0)

@@ -1,8 +1,8 @@
-"""Generated problems that need computing: the numbers, the question, the answer, and programs that find it or fail on the way.
+"""Generated problems that need computing: the numbers, the question, the answer, and programs that find it or fail on
+the way.
 
-Pure. All operands have two digits and all answers are below 100, so that a model from scratch can copy each as one token; what it
-cannot do is compute them. Programs are text here and are never run.
-"""
+Pure. All operands have two digits and all answers are below 100, so that a model from scratch can copy each as one
+token; what it cannot do is compute them. Programs are text here and are never run."""
 
 from __future__ import annotations
 
@@ -120,7 +120,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "word": Kind(
         draw=_draw_numbers,
-        question="A shop gets {0} boxes of {1} pens and sells {2} pens . It packs the rest in bags of {3} . How many pens are left over ?",
+        question=(
+            "A shop gets {0} boxes of {1} pens and sells {2} pens . It packs the rest in bags of {3} . How "
+            "many pens are left over ?"
+        ),
         answer=lambda boxes, pens, sold, size: (boxes * pens - sold) % size,
         solution="print( ( {0} * {1} - {2} ) % {3} )",
         attempt="print( ( {0} * {1} - {2} ) % {3} )",
@@ -155,18 +158,23 @@ KINDS: Mapping[str, Kind] = {
         error="ValueError: base is not invertible for the given modulus",
     ),
 }
-"""Every kind by name. Questions and programs put spaces around numbers, so that a number is the same token everywhere."""
+"""Every kind by name. Questions and programs put spaces around numbers, so that a number is the same token
+everywhere."""
 
 
 def split_of(question: str) -> Split:
-    """The split a question belongs to: a quarter of all questions are held out, by their hash, so that no text is in both."""
+    """The split a question belongs to: a quarter of all questions are held out, by their hash, so that no text is in
+    both."""
     return "heldout" if hashlib.sha256(question.encode()).digest()[0] < 64 else "train"
 
 
 def build_problem(kind: str, split: Split, random: Random) -> Problem:
-    """A problem of a kind and split, its numbers drawn from `random`. Raises ConfigError in the all but impossible case of no luck."""
+    """A problem of a kind and split, its numbers drawn from `random`. Raises ConfigError in the all but impossible case
+    of no luck."""
     for _ in range(MAX_DRAWS):
         problem = Problem(kind=kind, parts=KINDS[kind].draw(random))
         if split_of(problem.question) == split:
             return problem
-    raise ConfigError(f"no {split} problem of kind {kind!r} in {MAX_DRAWS} draws; drop the kind from environment.args.kinds")
+    raise ConfigError(
+        f"no {split} problem of kind {kind!r} in {MAX_DRAWS} draws; drop the kind from environment.args.kinds"
+    )

@@ -1,8 +1,7 @@
 """Problems of the reasoning-gym package (an optional dependency) that need computing and have one short answer.
 
-The package's data sets are generators: an entry is a function of its index alone. Their own scorers judge, out of process
-(`rewards.math_verifier`), because they were not written for hostile answers.
-"""
+The package's data sets are generators: an entry is a function of its index alone. Their own scorers judge, out of
+process (`rewards.math_verifier`), because they were not written for hostile answers."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ DATASETS = (
     "products",
     "simple_equations",
 )
-"""Data sets of reasoning-gym that a few lines of code solve, whose entries are plain JSON and whose scorers evaluate no code."""
+"""Data sets of reasoning-gym that a few lines of code solve, whose entries are plain JSON and whose scorers evaluate no
+code."""
 
 _NUM_ENTRIES = 2**31
 
@@ -45,7 +45,8 @@ def check_installed() -> None:
 
 
 def draw_entry(dataset: str, split: Split, random: Random) -> dict[str, Any]:
-    """An entry (`question`, `answer`, `metadata`) of a data set, its index drawn from `random`; no question is in both splits.
+    """An entry (`question`, `answer`, `metadata`) of a data set, its index drawn from `random`; no question is in both
+    splits.
 
     Raises ConfigError when the package lacks the data set or refuses it, DataError when its entries are no plain JSON.
     """
@@ -57,9 +58,14 @@ def draw_entry(dataset: str, split: Split, random: Random) -> dict[str, Any]:
             try:
                 plain: dict[str, Any] = json.loads(json.dumps(entry))
             except (TypeError, ValueError) as cause:
-                raise DataError(f"reasoning-gym's data set {dataset!r} gave an entry that is no plain JSON ({cause}); drop it") from cause
+                raise DataError(
+                    f"reasoning-gym's data set {dataset!r} gave an entry that is no plain JSON ({cause}); drop it"
+                ) from cause
             return plain
-    raise ConfigError(f"no {split} entry of reasoning-gym's data set {dataset!r} in {MAX_DRAWS} draws; drop it from environment.args.kinds")
+    raise ConfigError(
+        f"no {split} entry of reasoning-gym's data set {dataset!r} in {MAX_DRAWS} draws; drop it from "
+        "environment.args.kinds"
+    )
 
 
 @cache

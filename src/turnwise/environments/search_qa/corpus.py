@@ -111,7 +111,9 @@ def _patterns() -> list[tuple[str | None, re.Pattern[str]]]:
     """A relation (None: the sentence names it) and a pattern for every phrasing."""
     names = "|".join(RELATIONS)
     fields = {"relation": f"(?P<relation>{names})", "subject": "(?P<subject>.+?)", "object": "(?P<object>.+?)"}
-    escaped = [(None, re.escape(text)) for text in reversed(_PHRASINGS)] + [(name, re.escape(text)) for name, text in _VERBS.items()]
+    escaped = [(None, re.escape(text)) for text in reversed(_PHRASINGS)] + [
+        (name, re.escape(text)) for name, text in _VERBS.items()
+    ]
     patterns: list[tuple[str | None, re.Pattern[str]]] = []
     for relation, text in escaped:
         for field, group in fields.items():
@@ -124,7 +126,8 @@ _PATTERNS = _patterns()
 
 
 def read_fact(sentence: str) -> tuple[str, str, str] | None:
-    """(relation, subject, object) that a sentence states, None when it states none. The inverse of how facts are written."""
+    """(relation, subject, object) that a sentence states, None when it states none. The inverse of how facts are
+    written."""
     for relation, pattern in _PATTERNS:
         match = pattern.fullmatch(sentence)
         if match:

@@ -35,7 +35,9 @@ def format_documents(passages: Sequence[Passage], document_format: DocumentForma
         return NOTHING_FOUND
     if document_format == "plain":
         return "".join(f"{passage.text}\n" for passage in passages)
-    return "".join(f"Doc {number}(Title: {passage.title}) {passage.text}\n" for number, passage in enumerate(passages, start=1))
+    return "".join(
+        f"Doc {number}(Title: {passage.title}) {passage.text}\n" for number, passage in enumerate(passages, start=1)
+    )
 
 
 class SearchEnvironment(ToolEnvironment):
@@ -101,9 +103,13 @@ class SearchEnvironment(ToolEnvironment):
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """The reward, with parts `success` and `exact_match` (1 or 0), `f1` and `format`. Invalid when the reward fails."""
+        """The reward, with parts `success` and `exact_match` (1 or 0), `f1` and `format`. Invalid when the reward
+        fails."""
         case = AnswerCase(
-            replies=tuple(replies), golds=self._golds, information=tuple(record.observation for record in self.tool_records), stop=stop
+            replies=tuple(replies),
+            golds=self._golds,
+            information=tuple(record.observation for record in self.tool_records),
+            stop=stop,
         )
         total = await score_guarded(lambda: self._reward.compute(case), self._reward_timeout_s)
         if isinstance(total, Invalid):
@@ -116,14 +122,17 @@ class SearchEnvironment(ToolEnvironment):
             "f1": 0.0 if answer is None else f1(answer, self._golds),
             "format": format_score(case),
         }
-        return Scored(total=total.total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
+        return Scored(
+            total=total.total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items())
+        )
 
     async def fork(self) -> SearchEnvironment:
         """See `ForkableEnvironment.fork`: the calls so far are the whole state; corpus and index only answer."""
         return self.copy_episode()
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task and every tool call with its answer. Equal states have equal hashes."""
+        """16 hexadecimal digits of the episode's state: the task and every tool call with its answer. Equal states have
+        equal hashes."""
         digest = hashlib.sha256(self._task_id.encode())
         for record in self.tool_records:
             for text in (record.call.name, record.call.arguments, record.observation):

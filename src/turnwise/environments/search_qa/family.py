@@ -15,10 +15,21 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.search_qa.corpus import NUM_PHRASINGS, Corpus, write_corpus
-from turnwise.environments.search_qa.environment import DocumentFormat, SearchEnvironment, SearchSwitch, format_documents
+from turnwise.environments.search_qa.environment import (
+    DocumentFormat,
+    SearchEnvironment,
+    SearchSwitch,
+    format_documents,
+)
 from turnwise.environments.search_qa.files import QuestionRow, load_corpus, load_questions
 from turnwise.environments.search_qa.names import MAX_WORDS
-from turnwise.environments.search_qa.policies import Conversation, NaivePolicy, OraclePolicy, RandomPolicy, answer_message
+from turnwise.environments.search_qa.policies import (
+    Conversation,
+    NaivePolicy,
+    OraclePolicy,
+    RandomPolicy,
+    answer_message,
+)
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import KINDS, WITHOUT_SEARCH, Question, build_question
 from turnwise.environments.search_qa.retrieval import Retriever
@@ -32,10 +43,14 @@ DEFAULT_KINDS = {"no_search": 0.1, "1hop": 0.2, "2hop": 0.5, "unanswerable": 0.2
 PROMPTS: dict[str, str] = {
     "short": "Question: {question}\n",
     "search_r1": (
-        "Answer the question below. Whenever you learn something new, first reason about it inside <think> and </think>. "
-        "If you then still miss a piece of knowledge, search for it with <search> query </search>; the best results come back "
-        "between <information> and </information>. You may search as often as you need. Once nothing is missing, give the "
-        "answer inside <answer> and </answer>, in a few words and without an explanation, as in <answer> Beijing </answer>. "
+        "Answer the question below. Whenever you learn something new, first reason about it inside <think> and "
+        "</think>. "
+        "If you then still miss a piece of knowledge, search for it with <search> query </search>; the best results "
+        "come back "
+        "between <information> and </information>. You may search as often as you need. Once nothing is missing, "
+        "give the "
+        "answer inside <answer> and </answer>, in a few words and without an explanation, as in <answer> Beijing "
+        "</answer>. "
         "Question: {question}\n"
     ),
 }
@@ -59,7 +74,8 @@ class Scene:
 
 
 class SearchQA:
-    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks are pure functions of its arguments."""
+    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks are pure functions of its
+    arguments."""
 
     def __init__(
         self,
@@ -88,12 +104,14 @@ class SearchQA:
     ) -> None:
         """
         Args:
-            mode: "fresh": every task has a small world of its own, so nothing can be memorised. "fixed": one large corpus
+            mode: "fresh": every task has a small world of its own, so nothing can be memorised. "fixed": one large
+            corpus
                 holds a training and a held-out world. "files": the user's own corpus and questions.
             seed: Of worlds, questions and the order of training rows.
             num_entities: Entities of a fresh world.
             tasks_per_world: Consecutive tasks that share a fresh world; building one is most of a small task's cost.
-            num_words: Words used of each list that names are made from, 8 to `MAX_WORDS`; fewer are easier for a small model.
+            num_words: Words used of each list that names are made from, 8 to `MAX_WORDS`; fewer are easier for a small
+            model.
             num_passages: Size of the fixed corpus, distractors included.
             kinds: Question kind -> weight, for "fresh" and "fixed"; None is `DEFAULT_KINDS`.
             num_phrasings: How many ways facts and questions are worded, 1 to `NUM_PHRASINGS`.
@@ -117,7 +135,10 @@ class SearchQA:
             RewardError: the reward fails its own cases.
         """
         _check_choices(
-            mode=(mode, Mode), document_format=(document_format, DocumentFormat), prompt=(prompt, Prompt), search=(search, SearchSwitch)
+            mode=(mode, Mode),
+            document_format=(document_format, DocumentFormat),
+            prompt=(prompt, Prompt),
+            search=(search, SearchSwitch),
         )
         _check_whole("seed", seed, 0, 2**62)
         _check_whole("num_entities", num_entities, MIN_ENTITIES, 1_000)
@@ -131,12 +152,22 @@ class SearchQA:
         for name, seconds in (("tool_timeout_s", tool_timeout_s), ("reward_timeout_s", reward_timeout_s)):
             _check_number(name, seconds, 1e-3, 86_400.0)
         self._kinds = _checked_kinds(DEFAULT_KINDS if kinds is None else kinds)
-        self._mode, self._seed, self._num_entities, self._num_passages, self._top_k = mode, seed, num_entities, num_passages, top_k
+        self._mode, self._seed, self._num_entities, self._num_passages, self._top_k = (
+            mode,
+            seed,
+            num_entities,
+            num_passages,
+            top_k,
+        )
         self._num_words, self._num_phrasings, self._num_distractors = num_words, num_phrasings, num_distractors
         self._tasks_per_world, self._document_format = tasks_per_world, document_format
         self._prompt, self._search, self._naive_wander = PROMPTS[prompt], search, naive_wander
         self._reward = load_reward(reward)
-        self._reward_timeout_s, self._tool_timeout_s, self._max_observation_chars = reward_timeout_s, tool_timeout_s, max_observation_chars
+        self._reward_timeout_s, self._tool_timeout_s, self._max_observation_chars = (
+            reward_timeout_s,
+            tool_timeout_s,
+            max_observation_chars,
+        )
         self._fresh_scene = lru_cache(maxsize=CACHED_SCENES)(self._build_fresh_scene)
         self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
         if mode == "files":
@@ -148,7 +179,9 @@ class SearchQA:
                 raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a JSONL file")
         splits: tuple[Split, ...] = get_args(Split)
         self._rows = {split: load_questions(Path(paths[f"{split}_path"])) for split in splits}
-        self._file_scene = Scene(worlds={}, corpus=Corpus(passages=load_corpus(Path(paths["corpus_path"])), evidence={}))
+        self._file_scene = Scene(
+            worlds={}, corpus=Corpus(passages=load_corpus(Path(paths["corpus_path"])), evidence={})
+        )
 
     # ------------------------------------------------------------------------------------------- tasks
 
@@ -179,19 +212,30 @@ class SearchQA:
             "split": split,
             "world": world_seed,
         }
-        return Task(environment="search_qa", prompt=(text_message("user", self._prompt.format(question=text)),), payload=payload)
+        return Task(
+            environment="search_qa", prompt=(text_message("user", self._prompt.format(question=text)),), payload=payload
+        )
 
     def _question(self, split: Split, index: int) -> tuple[int | None, Question]:
         """The seed of the task's own world (None in the fixed corpus) and its question."""
         path = (self._seed, "task", split, index)
         kind = rng(*path, "kind").choices(list(self._kinds), list(self._kinds.values()))[0]
         for attempt in range(1 if self._mode == "fixed" else MAX_WORLDS):
-            world_seed = None if self._mode == "fixed" else derive_seed(self._seed, "world", split, index // self._tasks_per_world, attempt)
+            world_seed = (
+                None
+                if self._mode == "fixed"
+                else derive_seed(self._seed, "world", split, index // self._tasks_per_world, attempt)
+            )
             scene = self._scene(split, world_seed)
-            question = build_question(kind, scene.worlds[split], scene.corpus, rng(*path, "question", attempt), self._num_phrasings)
+            question = build_question(
+                kind, scene.worlds[split], scene.corpus, rng(*path, "question", attempt), self._num_phrasings
+            )
             if question is not None:
                 return world_seed, question
-        raise ConfigError(f"kinds has {kind!r}, but no such question was found; raise num_entities={self._num_entities} or drop the kind")
+        raise ConfigError(
+            f"kinds has {kind!r}, but no such question was found; raise num_entities={self._num_entities} or drop "
+            "the kind"
+        )
 
     def _row(self, split: Split, index: int) -> QuestionRow:
         rows = self._rows[split]
@@ -213,23 +257,31 @@ class SearchQA:
 
     def _build_fresh_scene(self, split: Split, world_seed: int) -> Scene:
         world = build_world(world_seed, split, self._num_entities, self._num_words)
-        corpus = write_corpus([world], seed=world_seed, num_phrasings=self._num_phrasings, num_distractors=self._num_distractors)
+        corpus = write_corpus(
+            [world], seed=world_seed, num_phrasings=self._num_phrasings, num_distractors=self._num_distractors
+        )
         return Scene(worlds={split: world}, corpus=corpus)
 
     @cached_property
     def _fixed_scene(self) -> Scene:
-        # An entity has 2.6 facts on average (2.75 at most), so two such worlds leave about a third of the passages to distractors.
+        # An entity has 2.6 facts on average (2.75 at most), so two such worlds leave about a third of the passages to
+        # distractors.
         num_entities = int(self._num_passages * 0.33 / 2.6)
-        worlds: dict[Split, World] = {split: build_world(self._seed, split, num_entities, self._num_words) for split in get_args(Split)}
+        worlds: dict[Split, World] = {
+            split: build_world(self._seed, split, num_entities, self._num_words) for split in get_args(Split)
+        }
         rest = self._num_passages - sum(len(world.facts) for world in worlds.values())
-        corpus = write_corpus(tuple(worlds.values()), seed=self._seed, num_phrasings=self._num_phrasings, num_distractors=rest)
+        corpus = write_corpus(
+            tuple(worlds.values()), seed=self._seed, num_phrasings=self._num_phrasings, num_distractors=rest
+        )
         return Scene(worlds=worlds, corpus=corpus)
 
     def retriever(self, task: Task) -> Retriever:
         """The index a task's searches go to."""
         return self._scene(task.payload["split"], task.payload["world"]).retriever
 
-    # ------------------------------------------------------------------------------------------- the family's other products
+    # ------------------------------------------------------------------------------------------- the family's other
+    # products
 
     def build_environment(self) -> Environment:
         """A fresh, single-use `SearchEnvironment`."""
@@ -254,13 +306,18 @@ class SearchQA:
 
     def policy(self, name: str) -> ScriptedPolicy:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
-        policies: dict[str, ScriptedPolicy] = {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(self._naive_wander)}
+        policies: dict[str, ScriptedPolicy] = {
+            "oracle": OraclePolicy(),
+            "random": RandomPolicy(),
+            "naive": NaivePolicy(self._naive_wander),
+        }
         if name not in policies:
             raise ConfigError(f"policy {name!r} is unknown; use one of {', '.join(policies)}")
         return policies[name]
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts, search results, tagged searches and answers."""
+        """`count` texts of training tasks as a policy meets them: prompts, search results, tagged searches and
+        answers."""
         found: list[str] = []
         oracle = self.policy("oracle")
         index = 0

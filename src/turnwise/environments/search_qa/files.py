@@ -45,13 +45,17 @@ def load_corpus(path: Path) -> tuple[Passage, ...]:
     lines: dict[str, int] = {}
     for line, passage in passages:
         if passage.id in lines:
-            raise DataError(f"{path}:{line}: id {passage.id!r} stands on line {lines[passage.id]} already; give every passage its own id")
+            raise DataError(
+                f"{path}:{line}: id {passage.id!r} stands on line {lines[passage.id]} already; give every passage "
+                "its own id"
+            )
         lines[passage.id] = line
     return tuple(passage for _, passage in passages)
 
 
 def load_questions(path: Path) -> tuple[QuestionRow, ...]:
-    """The questions of a JSONL file, in order. Raises DataError: no such file, not UTF-8, no rows, or a malformed row."""
+    """The questions of a JSONL file, in order. Raises DataError: no such file, not UTF-8, no rows, or a malformed
+    row."""
     return tuple(row for _, row in _load_rows(path, _to_question))
 
 
@@ -77,9 +81,13 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 try:
                     row = json.loads(line.decode("utf-8"))
                 except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-                    raise DataError(f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line") from None
+                    raise DataError(
+                        f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line"
+                    ) from None
                 if not isinstance(row, dict):
-                    raise DataError(f"{path}:{number}: {type(row).__name__} instead of an object; expected one JSON object per line")
+                    raise DataError(
+                        f"{path}:{number}: {type(row).__name__} instead of an object; expected one JSON object per line"
+                    )
                 yield number, row
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
@@ -95,7 +103,9 @@ def _to_passage(row: dict[str, Any]) -> Passage:
 def _to_question(row: dict[str, Any]) -> QuestionRow:
     kind = row.get("kind") if "answers" in row else row.get("type")
     return QuestionRow(
-        question=_question(row), answers=_answers(row), kind="file" if kind is None else _text(kind, "kind" if "answers" in row else "type")
+        question=_question(row),
+        answers=_answers(row),
+        kind="file" if kind is None else _text(kind, "kind" if "answers" in row else "type"),
     )
 
 

@@ -21,36 +21,51 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _FIRST = _words(
-    "Mira Orin Lena Tavi Sela Bram Ines Koro Dara Emil Faye Gant Hana Ivo Jora Kian Lior Maro Nela Odin Petra Quin Rhea Sven Tamsin Uma "
-    "Vera Wes Xena Yara Zeno Alba Boris Cleo Dorin Elsa Finn Greta Hugo Isla Juno Karel Luna Milo Nora Oskar Pia Rolf Sana Timo Ulla "
+    "Mira Orin Lena Tavi Sela Bram Ines Koro Dara Emil Faye Gant Hana Ivo Jora Kian Lior Maro Nela Odin Petra Quin "
+    "Rhea Sven Tamsin Uma "
+    "Vera Wes Xena Yara Zeno Alba Boris Cleo Dorin Elsa Finn Greta Hugo Isla Juno Karel Luna Milo Nora Oskar Pia "
+    "Rolf Sana Timo Ulla "
     "Vito Wanda Yuri Zora Anton Bela Ciro Della Edda Floris Gilda Henk Irma"
 )
 _LAST = _words(
-    "Tolen Vale Harrow Brandt Quill Sorrel Marsh Tindal Okoro Pell Ravn Stroud Teller Umber Voss Wyatt Ziegler Arden Bexley Corvin Drake "
-    "Easton Falk Grier Hale Ingram Jansen Keller Lowell Mercer Nash Ormond Penn Reyes Sutter Thorne Ulrich Varga Weller Yates Abel Bishop "
-    "Carver Dunn Ellery Frost Gable Holt Ives Jarvis Kemp Lund Moss Novak Otto Price Rowe Shaw Tait Upton Vance Webb York Zell"
+    "Tolen Vale Harrow Brandt Quill Sorrel Marsh Tindal Okoro Pell Ravn Stroud Teller Umber Voss Wyatt Ziegler "
+    "Arden Bexley Corvin Drake "
+    "Easton Falk Grier Hale Ingram Jansen Keller Lowell Mercer Nash Ormond Penn Reyes Sutter Thorne Ulrich Varga "
+    "Weller Yates Abel Bishop "
+    "Carver Dunn Ellery Frost Gable Holt Ives Jarvis Kemp Lund Moss Novak Otto Price Rowe Shaw Tait Upton Vance "
+    "Webb York Zell"
 )
 _PLACE_FIRST = _words("Port Upper Lower East West North South Old New Mount Lake Fort Saint Little Great Inner")
 _PLACE_LAST = _words(
-    "Vessa Ardun Belmar Corrin Dravik Elmor Fenwick Gorsa Hallin Istra Jorvik Kessel Lomar Morrin Nerida Oltan Prava Quorin Rasmel Sarno "
-    "Tyrell Ulmen Verdan Wexford Yorrin Zamora Astel Brenna Calder Dorne Esker Farrow Glenna Hestia Irwell Jasper Kirna Lorne Mavra Nolan "
-    "Orsay Pellin Quade Rindal Stavan Torvik Umbra Valen Wrenna Xanthe Yarrow Zelda Almere Borga Cresta Dunmor Elara Fosse Grandin Hovel "
+    "Vessa Ardun Belmar Corrin Dravik Elmor Fenwick Gorsa Hallin Istra Jorvik Kessel Lomar Morrin Nerida Oltan "
+    "Prava Quorin Rasmel Sarno "
+    "Tyrell Ulmen Verdan Wexford Yorrin Zamora Astel Brenna Calder Dorne Esker Farrow Glenna Hestia Irwell Jasper "
+    "Kirna Lorne Mavra Nolan "
+    "Orsay Pellin Quade Rindal Stavan Torvik Umbra Valen Wrenna Xanthe Yarrow Zelda Almere Borga Cresta Dunmor "
+    "Elara Fosse Grandin Hovel "
     "Ilmar Jutta Korsa Lindal"
 )
 _ORGANISATION_LAST = _words(
-    "Institute Guild Society Trust Works Company Union League Press House Bureau Academy Council Studio Foundation Group Archive Museum "
+    "Institute Guild Society Trust Works Company Union League Press House Bureau Academy Council Studio Foundation "
+    "Group Archive Museum "
     "Theatre Library Bank Clinic School Laboratory Workshop Orchestra Mill Brewery Foundry Observatory Shipyard Garden"
 )
 _WORK_FIRST = _words(
-    "Blue Silent Golden Broken Hidden Crimson Winter Empty Distant Burning Hollow Silver Wild Pale Iron Gentle Amber Bitter Bright Cold "
-    "Copper Dark Deep Early Faint Green Grey Heavy Ivory Jade Late Light Lonely Lost Narrow Noble Open Plain Proud Quiet Rapid Red "
-    "Restless Salt Scarlet Secret Sleeping Slow Small Solemn Stone Strange Sudden Sunken Tall Tender Thin Velvet Violet Wandering Warm "
+    "Blue Silent Golden Broken Hidden Crimson Winter Empty Distant Burning Hollow Silver Wild Pale Iron Gentle "
+    "Amber Bitter Bright Cold "
+    "Copper Dark Deep Early Faint Green Grey Heavy Ivory Jade Late Light Lonely Lost Narrow Noble Open Plain Proud "
+    "Quiet Rapid Red "
+    "Restless Salt Scarlet Secret Sleeping Slow Small Solemn Stone Strange Sudden Sunken Tall Tender Thin Velvet "
+    "Violet Wandering Warm "
     "White Wise Young"
 )
 _WORK_LAST = _words(
-    "Lantern River Mirror Orchard Harbor Letter Bridge Tower Window Forest Compass Feather Anchor Candle Shadow Meadow Crown Ladder Island "
-    "Kettle Thread Valley Bell Bottle Branch Button Canyon Castle Cedar Circle Cloud Desert Door Drum Engine Falcon Field Flame Flute "
-    "Fountain Gate Glass Hammer Horse Key Kite Leaf Maple Moon Needle Ocean Paper Pearl Rain Ring Road Sail Shell Song Spark Star Storm "
+    "Lantern River Mirror Orchard Harbor Letter Bridge Tower Window Forest Compass Feather Anchor Candle Shadow "
+    "Meadow Crown Ladder Island "
+    "Kettle Thread Valley Bell Bottle Branch Button Canyon Castle Cedar Circle Cloud Desert Door Drum Engine Falcon "
+    "Field Flame Flute "
+    "Fountain Gate Glass Hammer Horse Key Kite Leaf Maple Moon Needle Ocean Paper Pearl Rain Ring Road Sail Shell "
+    "Song Spark Star Storm "
     "Table Wheel"
 )
 
@@ -76,7 +91,9 @@ def split_of(name: str) -> Split:
     return "train" if hashlib.blake2b(name.encode(), digest_size=1).digest()[0] < 128 else "heldout"
 
 
-def choose_names(kind: EntityType, count: int, split: Split, rng: Random, used: set[str], num_words: int = MAX_WORDS) -> list[str]:
+def choose_names(
+    kind: EntityType, count: int, split: Split, rng: Random, used: set[str], num_words: int = MAX_WORDS
+) -> list[str]:
     """`count` new names of one split; they are added to `used`.
 
     Only the first `num_words` words of each list are used: fewer words are a smaller vocabulary to learn.
@@ -89,7 +106,10 @@ def choose_names(kind: EntityType, count: int, split: Split, rng: Random, used: 
     while 4 * (count + len(used)) > len(first) * len(middle) ** num_middle * len(last):
         num_middle += 1
     if num_middle > 2:
-        raise ConfigError(f"a world with {count} entities of type {kind} needs more names than exist; lower num_passages or num_entities")
+        raise ConfigError(
+            f"a world with {count} entities of type {kind} needs more names than exist; lower num_passages or "
+            "num_entities"
+        )
     names: list[str] = []
     while len(names) < count:
         name = " ".join((rng.choice(first), *(rng.choice(middle) for _ in range(num_middle)), rng.choice(last)))

@@ -1,8 +1,7 @@
 """Policies written by hand for the search world: an oracle, a random baseline and the naive demonstrator.
 
-They work from the text a model would see. The formal query in the payload tells them what is asked; the gold answers are
-read for a user's own questions only, which have no formal query.
-"""
+They work from the text a model would see. The formal query in the payload tells them what is asked; the gold answers
+are read for a user's own questions only, which have no formal query."""
 
 from __future__ import annotations
 
@@ -105,7 +104,9 @@ def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> t
 def _next_check(parts: Sequence[Projection], candidates: set[str], asked: Sequence[str]) -> str | None:
     """A search that may show that a candidate belongs to a part whose own search did not list it."""
     relations = [part.relation for part in parts if isinstance(part, Project) and part.inverse]
-    checks = (innermost_phrase(Project(relation, Constant(name))) for name in sorted(candidates) for relation in relations)
+    checks = (
+        innermost_phrase(Project(relation, Constant(name))) for name in sorted(candidates) for relation in relations
+    )
     return next((check for check in checks if check not in asked), None)
 
 
@@ -120,7 +121,11 @@ class OraclePolicy:
             return answer_message(stated[2])
         query = _query_of(task)
         if query is None:
-            return answer_message(task.payload["answers"][0]) if seen.queries else search_message(task.payload["question"], 0)
+            return (
+                answer_message(task.payload["answers"][0])
+                if seen.queries
+                else search_message(task.payload["question"], 0)
+            )
         members, search = _plan(query, seen.facts(), seen.queries)
         if search is not None:
             return search_message(search, len(seen.queries))
@@ -145,8 +150,8 @@ class NaivePolicy:
     It searches once, for the words around the question's first entity, and answers with what the first relation gives:
     right for one hop, wrong for more, "unknown" where no passage fits. With probability `wander` it does not answer but
     looks up what it found, under a relation drawn at random from the question's words: mostly useless, now and then
-    (about `wander / 2` of the two-hop questions) by accident the second hop. It never searches more than `MAX_SEARCHES` times.
-    """
+    (about `wander / 2` of the two-hop questions) by accident the second hop. It never searches more than `MAX_SEARCHES`
+    times."""
 
     MAX_SEARCHES = 3
 

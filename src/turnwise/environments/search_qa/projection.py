@@ -74,7 +74,9 @@ def evaluate(query: Projection, graph: Graph) -> frozenset[str]:
         case Project(relation, of, inverse):
             members = evaluate(of, graph)
             if inverse:
-                return frozenset(subject for member in members for subject in graph.subjects.get((relation, member), ()))
+                return frozenset(
+                    subject for member in members for subject in graph.subjects.get((relation, member), ())
+                )
             return frozenset(graph.facts[relation, member] for member in members if (relation, member) in graph.facts)
         case Intersection(parts):
             return frozenset.intersection(*(evaluate(part, graph) for part in parts))
@@ -95,7 +97,9 @@ def to_text(query: Projection) -> str:
             return "(" + " | ".join(map(to_text, parts)) + ")"
 
 
-_TOKEN = re.compile(r"\s*(?:\[(?P<entity>(?:[^\]\\]|\\.)*)\]|(?P<relation>\w+)(?P<inverse>\^-1)?\(|(?P<mark>[()&|]))", re.DOTALL)
+_TOKEN = re.compile(
+    r"\s*(?:\[(?P<entity>(?:[^\]\\]|\\.)*)\]|(?P<relation>\w+)(?P<inverse>\^-1)?\(|(?P<mark>[()&|]))", re.DOTALL
+)
 
 
 def parse(text: str) -> Projection:
@@ -137,7 +141,9 @@ def _parse(text: str, at: int) -> tuple[Projection, int]:
         if mark["mark"] == ")" and operator is not None:
             return (Intersection if operator == "&" else Union)(tuple(parts)), mark.end()
         if mark["mark"] not in ("&", "|") or operator not in (None, mark["mark"]):
-            raise ValueError(f"formal query {text!r} at position {at}: expected {operator or '& or |'}{' or )' if operator else ''}")
+            raise ValueError(
+                f"formal query {text!r} at position {at}: expected {operator or '& or |'}{' or )' if operator else ''}"
+            )
         operator = mark["mark"]
         part, at = _parse(text, mark.end())
         parts.append(part)

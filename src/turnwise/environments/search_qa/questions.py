@@ -118,7 +118,9 @@ def _no_search(world: World, corpus: Corpus, random: Random, num_phrasings: int)
     query = Project(fact[0], Constant(fact[1]))
     stated = f"{noun_phrase(query)} is {world.facts[fact]}"
     text = _pick(_STATED, random, num_phrasings).format(fact=stated, phrase=noun_phrase(query))
-    return Question(kind="no_search", text=text, query=query, answers=(world.facts[fact],), evidence=_evidence([fact], corpus))
+    return Question(
+        kind="no_search", text=text, query=query, answers=(world.facts[fact],), evidence=_evidence([fact], corpus)
+    )
 
 
 def _unanswerable(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
@@ -143,9 +145,13 @@ def _intersection(world: World, corpus: Corpus, random: Random, num_phrasings: i
         return None
     first, second = (Project(relation, Constant(world.facts[relation, answer]), inverse=True) for relation in relations)
     query = Intersection((first, second))
-    if evaluate(query, world) != {answer} or any(fact[0] not in corpus.passages[corpus.evidence[fact]].text for fact in facts):
+    if evaluate(query, world) != {answer} or any(
+        fact[0] not in corpus.passages[corpus.evidence[fact]].text for fact in facts
+    ):
         return None
-    text = _pick(_INTERSECTION, random, num_phrasings).format(first=innermost_phrase(first), second=innermost_phrase(second))
+    text = _pick(_INTERSECTION, random, num_phrasings).format(
+        first=innermost_phrase(first), second=innermost_phrase(second)
+    )
     return Question(kind="intersection", text=text, query=query, answers=(answer,), evidence=_evidence(facts, corpus))
 
 

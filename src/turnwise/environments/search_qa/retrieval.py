@@ -39,7 +39,8 @@ class Retriever:
         self._titles = self._build_index(titles) if any(titles) else None
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages that share a word with the query, best first; equal scores keep the order of the corpus."""
+        """At most `top_k` passages that share a word with the query, best first; equal scores keep the order of the
+        corpus."""
         ids = [self._vocabulary[word] for word in tokenize(query) if word in self._vocabulary]
         if not ids or top_k < 1:
             return []
@@ -58,5 +59,7 @@ class Retriever:
     def _build_index(self, documents: list[list[int]]) -> bm25s.BM25:
         index = bm25s.BM25(k1=0.9, b=0.4, backend="numpy")
         if self._vocabulary:
-            index.scores = index.build_index_from_ids(list(range(len(self._vocabulary))), documents, show_progress=False)
+            index.scores = index.build_index_from_ids(
+                list(range(len(self._vocabulary))), documents, show_progress=False
+            )
         return index

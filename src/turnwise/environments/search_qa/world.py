@@ -1,7 +1,8 @@
-"""A knowledge graph: entities with types, and facts `relation(subject) = object`. Knows nothing about passages or questions.
+"""A knowledge graph: entities with types, and facts `relation(subject) = object`. Knows nothing about passages or
+questions.
 
-Every relation is functional (a subject has at most one object) and some facts do not exist, so that some questions have no answer.
-"""
+Every relation is functional (a subject has at most one object) and some facts do not exist, so that some questions have
+no answer."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ RELATIONS: dict[str, tuple[EntityType, EntityType]] = {
 }
 """Relation -> (type of the subject, type of the object)."""
 RELATIONS_OF: dict[EntityType, tuple[str, ...]] = {
-    kind: tuple(name for name, (subject, _) in RELATIONS.items() if subject == kind) for kind in ("person", "place", "organisation", "work")
+    kind: tuple(name for name, (subject, _) in RELATIONS.items() if subject == kind)
+    for kind in ("person", "place", "organisation", "work")
 }
 SHARES: tuple[tuple[EntityType, float], ...] = (("work", 0.25), ("organisation", 0.2), ("place", 0.25), ("person", 0.3))
 """Share of each type among a world's entities."""
@@ -72,7 +74,8 @@ class World:
 
 
 def build_world(seed: int, split: Split, num_entities: int, num_words: int = MAX_WORDS) -> World:
-    """A random world, a pure function of its arguments. `num_entities` is at least `MIN_ENTITIES`; `num_words` as in `choose_names`."""
+    """A random world, a pure function of its arguments. `num_entities` is at least `MIN_ENTITIES`; `num_words` as in
+    `choose_names`."""
     random = rng(seed, "world", split)
     used: set[str] = set()
     by_type: dict[EntityType, list[str]] = {}

@@ -1,8 +1,7 @@
 """One episode of an API: what is shown, one reply, ToolRL's reward (arXiv 2504.13958).
 
-Single step: the reply's calls are checked against the schemas and recorded, and the episode is over. The gold calls are read only to
-score; success is decided by the recorded calls, whatever format the model wrote them in.
-"""
+Single step: the reply's calls are checked against the schemas and recorded, and the episode is over. The gold calls are
+read only to score; success is decided by the recorded calls, whatever format the model wrote them in."""
 
 from __future__ import annotations
 
@@ -28,12 +27,15 @@ SchemaSwitch = Literal["on", "shuffled", "blanked"]
 PROMPTS: Mapping[Prompt, str] = {
     "short": "{apis}Request : {request} .\n",
     "chat": (
-        "Use the tools for the request below: make every call it takes, all in one reply, with the values the request gives. "
-        "When a value that a call needs is missing, make no call and ask for it. When no tool fits, make no call and say so.\n\n"
+        "Use the tools for the request below: make every call it takes, all in one reply, with the values the "
+        "request gives. "
+        "When a value that a call needs is missing, make no call and ask for it. When no tool fits, make no call "
+        "and say so.\n\n"
         "Request : {request} .\n"
     ),
 }
-"""The first message. "short" writes the API out, a tool with its parameters per line; "chat" is for models whose template shows them."""
+"""The first message. "short" writes the API out, a tool with its parameters per line; "chat" is for models whose
+template shows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,8 @@ class Rules:
 
     prompt: Prompt
     schema: SchemaSwitch
-    """"on", or a control that must fail: "shuffled" gives the numbers of an API's names to each other, "blanked" makes them all 0."""
+    """"on", or a control that must fail: "shuffled" gives the numbers of an API's names to each other, "blanked" makes
+    them all 0."""
     granularity: Granularity
     scale: float
     """Correctness lies in [-scale, scale]."""
@@ -53,8 +56,8 @@ class Rules:
 def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Message, ...]:
     """What the model is told first.
 
-    A line of the API starts with a space, as a call does in a reply: with a byte-level tokenizer a word without it is another token.
-    """
+    A line of the API starts with a space, as a call does in a reply: with a byte-level tokenizer a word without it is
+    another token."""
     text = PROMPTS[prompt].format(apis="".join(f" {api.text}\n" for api in apis), request=request)
     return (text_message("user", text),)
 
@@ -62,7 +65,11 @@ def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Mes
 def read_apis(task: Task) -> tuple[Api, ...]:
     """The API of a task."""
     return tuple(
-        Api(name=api["name"], capability=api["capability"], parameters=tuple((name, slot) for name, slot in api["parameters"]))
+        Api(
+            name=api["name"],
+            capability=api["capability"],
+            parameters=tuple((name, slot) for name, slot in api["parameters"]),
+        )
         for api in task.payload["apis"]
     )
 
@@ -76,8 +83,14 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
     # Numbers differ within an API, so that after a rotation none stands where it was.
     shift = rng(seed, "shuffled").randrange(1, len(numbers))
     others = numbers[shift:] + numbers[:shift]
-    shown = {name: f"{word}{number if schema == 'shuffled' else 0}" for (name, word), number in zip(words.items(), others, strict=True)}
-    return tuple(replace(api, name=shown[api.name], parameters=tuple((shown[name], slot) for name, slot in api.parameters)) for api in apis)
+    shown = {
+        name: f"{word}{number if schema == 'shuffled' else 0}"
+        for (name, word), number in zip(words.items(), others, strict=True)
+    }
+    return tuple(
+        replace(api, name=shown[api.name], parameters=tuple((shown[name], slot) for name, slot in api.parameters))
+        for api in apis
+    )
 
 
 async def _accept(**arguments: object) -> str:
@@ -107,7 +120,8 @@ class ToolCallsEnvironment(ToolEnvironment):
         return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
 
     async def step(self, message: Message) -> StepResult:
-        """See `Environment.step`. The first reply ends the episode; its calls are recorded with what the schemas say about them."""
+        """See `Environment.step`. The first reply ends the episode; its calls are recorded with what the schemas say
+        about them."""
         result = await super().step(message)
         self._stage = "over"
         self._reply = message
@@ -116,19 +130,27 @@ class ToolCallsEnvironment(ToolEnvironment):
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """Parts `format`, `correctness`, `question` (their sum is the total) and `success`.
 
-        Well formed is a reply of calls alone where calls are wanted, of words alone where none is. `question` is ours and not ToolRL's,
-        whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all slots there are, exactly the one that
-        is missing, or none where nothing is missing because no tool fits. Success: well formed, and the calls are exactly the gold ones
-        in any order, or else `question` is 1. A reply that a limit cut off counts as malformed, without calls.
-        """
+        Well formed is a reply of calls alone where calls are wanted, of words alone where none is. `question` is ours
+        and not ToolRL's, whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all
+        slots there are, exactly the one that is missing, or none where nothing is missing because no tool fits.
+        Success: well formed, and the calls are exactly the gold ones in any order, or else `question` is 1. A reply
+        that a limit cut off counts as malformed, without calls."""
         reply = self._reply
         well_formed = False
         predicted: list[Call] | None = None
         if reply is not None and not reply.tool_errors:
             predicted = read_calls(reply.tool_calls)
-            well_formed = predicted is not None and bool(predicted) == bool(self._gold) and bool(reply.text.strip()) != bool(self._gold)
+            well_formed = (
+                predicted is not None
+                and bool(predicted) == bool(self._gold)
+                and bool(reply.text.strip()) != bool(self._gold)
+            )
         reward = compute_tool_rl_reward(
-            predicted or None, self._gold, well_formed=well_formed, granularity=self._rules.granularity, scale=self._rules.scale
+            predicted or None,
+            self._gold,
+            well_formed=well_formed,
+            granularity=self._rules.granularity,
+            scale=self._rules.scale,
         )
         if self._gold:
             question = 0.0
@@ -137,7 +159,11 @@ class ToolCallsEnvironment(ToolEnvironment):
             named = set(SLOTS).intersection(re.findall(r"\w+", reply.text)) if reply is not None else set()
             success = well_formed and named == self._missing
             question = float(success)
-        parts = (*reward.parts, RewardPart(name="question", value=question), RewardPart(name="success", value=float(success)))
+        parts = (
+            *reward.parts,
+            RewardPart(name="question", value=question),
+            RewardPart(name="success", value=float(success)),
+        )
         return replace(reward, total=reward.total + question, parts=parts)
 
     def state_hash(self) -> str:

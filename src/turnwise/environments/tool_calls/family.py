@@ -20,7 +20,8 @@ from turnwise.rewards.tool_rl import Granularity
 
 
 class ToolCalls:
-    """Requests that take one to three API calls, or none. Implements `EnvironmentFamily`; tasks are pure functions of its arguments."""
+    """Requests that take one to three API calls, or none. Implements `EnvironmentFamily`; tasks are pure functions of
+    its arguments."""
 
     def __init__(
         self,
@@ -46,9 +47,12 @@ class ToolCalls:
             kinds: Kind of problem (`NUM_CALLS`) -> weight; None gives all the same weight.
             num_tools: Tools an API shows, 3 or 4.
             max_parameters: Parameters a tool has at most, 2 or 3.
-            num_words: Different numbers in names, and different values, `MIN_WORDS` to `MAX_WORDS`; fewer are easier for a small model.
-            shuffle_slots: Whether a request gives the values in any order, and leaves out any, instead of in the schema's and the last.
-            prompt: "short" writes the API out in the first message; "chat" leaves that to the chat template and explains the task.
+            num_words: Different numbers in names, and different values, `MIN_WORDS` to `MAX_WORDS`; fewer are easier
+            for a small model.
+            shuffle_slots: Whether a request gives the values in any order, and leaves out any, instead of in the
+            schema's and the last.
+            prompt: "short" writes the API out in the first message; "chat" leaves that to the chat template and
+            explains the task.
             schema: "on", or a control that must fail: "shuffled" or "blanked" (see `Rules`).
             granularity: How partly right calls are paid: "fine" (ToolRL), "refined", "intermediate" or "coarse".
             scale: Correctness lies in [-scale, scale]; ToolRL's is 3.
@@ -117,7 +121,9 @@ class ToolCalls:
             "missing": problem.missing,
             "split": split,
         }
-        return Task(environment="tool_calls", prompt=build_prompt(self._rules.prompt, problem.apis, request), payload=payload)
+        return Task(
+            environment="tool_calls", prompt=build_prompt(self._rules.prompt, problem.apis, request), payload=payload
+        )
 
     def build_environment(self) -> Environment:
         """A fresh, single-use `ToolCallsEnvironment`."""
@@ -135,7 +141,8 @@ class ToolCalls:
         return policies[name]
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts and right replies, in the format of `rendering.calls`."""
+        """`count` texts of training tasks as a policy meets them: prompts and right replies, in the format of
+        `rendering.calls`."""
         found: list[str] = []
         oracle = self.policy("oracle")
         index = 0

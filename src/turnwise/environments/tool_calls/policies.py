@@ -1,8 +1,7 @@
 """Policies written by hand for API requests: an oracle, a random baseline and the naive demonstrator.
 
-All read what the model reads, the API's lines and the request; only where the prompt leaves the API to a chat template do they take it
-from the task. None reads the gold calls.
-"""
+All read what the model reads, the API's lines and the request; only where the prompt leaves the API to a chat template
+do they take it from the task. None reads the gold calls."""
 
 from __future__ import annotations
 
@@ -49,7 +48,11 @@ class Reading:
         """Read the first message; the task's API where it shows none."""
         text = messages[0].text
         apis = [
-            Api(name=name, capability=_word_of(name), parameters=tuple((parameter, _word_of(parameter)) for parameter in parameters))
+            Api(
+                name=name,
+                capability=_word_of(name),
+                parameters=tuple((parameter, _word_of(parameter)) for parameter in parameters),
+            )
             for name, *parameters in (line.split() for line in _API.findall(text))
         ]
         request = _REQUEST.search(text)
@@ -89,7 +92,8 @@ def to_call(api: Api, wish: Wish) -> Call:
 
 
 def ask_for(api: Api | None, slot: str) -> str:
-    """A question: what the tool wants, and what of it is asked for, so that a small model can read its own words back."""
+    """A question: what the tool wants, and what of it is asked for, so that a small model can read its own words
+    back."""
     return f"{api.text} which {slot}" if api is not None else f"which {slot}"
 
 
@@ -120,15 +124,18 @@ class RandomPolicy:
         if rng.random() < 0.1:
             return words_message(DECLINE)
         api = rng.choice(reading.apis)
-        return calls_message([(api.name, {name: rng.choice(reading.values or [slot]) for name, slot in api.parameters})])
+        return calls_message(
+            [(api.name, {name: rng.choice(reading.values or [slot]) for name, slot in api.parameters})]
+        )
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how a call is written, where its words come from, and where none is right; the rest it gets wrong.
+    """The demonstrator: it shows how a call is written, where its words come from, and where none is right; the rest it
+    gets wrong.
 
-    A request for one call it always gets right. Of several calls it makes only the first, except that with probability `skill` it makes
-    all. Where no call is right it makes none; with probability `tact` it says the right thing, and else it asks for what the request gives.
-    """
+    A request for one call it always gets right. Of several calls it makes only the first, except that with probability
+    `skill` it makes all. Where no call is right it makes none; with probability `tact` it says the right thing, and
+    else it asks for what the request gives."""
 
     def __init__(self, skill: float, tact: float) -> None:
         """Both are probabilities."""

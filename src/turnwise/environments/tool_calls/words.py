@@ -1,8 +1,7 @@
 """The words of an API world: what a name begins with, the number that makes it opaque, and values.
 
-A tool for the weather is `weather42` in one task and `weather17` in the next, so that the number can only be read, never known. A small
-tokenizer holds the word, the number and each value as one token.
-"""
+A tool for the weather is `weather42` in one task and `weather17` in the next, so that the number can only be read,
+never known. A small tokenizer holds the word, the number and each value as one token."""
 
 from __future__ import annotations
 
@@ -23,7 +22,20 @@ NUMBERS = tuple(range(10, 100))
 """The end of a tool's or parameter's name; drawn afresh for every task."""
 VALUES = _join("Al Bel Cor Dan Ek Fer Gal Hel Im", "dor mar wyn ton vik rana sk lad mer fosk")
 """What a user may ask for, whatever the parameter."""
-CAPABILITIES = ("weather", "flight", "hotel", "taxi", "recipe", "movie", "song", "news", "stock", "map", "alarm", "ticket")
+CAPABILITIES = (
+    "weather",
+    "flight",
+    "hotel",
+    "taxi",
+    "recipe",
+    "movie",
+    "song",
+    "news",
+    "stock",
+    "map",
+    "alarm",
+    "ticket",
+)
 """What a tool is good for: the beginning of its name, and one word of the request."""
 SLOTS = (
     *("city", "day", "name", "colour", "size", "price", "date", "hour"),
@@ -34,6 +46,7 @@ MIN_WORDS, MAX_WORDS = 24, min(len(NUMBERS), len(VALUES))
 
 
 def split_of(tool: str, parameters: Sequence[str]) -> Split:
-    """The one split that may have a tool of this name with exactly these parameters: a fair coin tossed by a hash of the names."""
+    """The one split that may have a tool of this name with exactly these parameters: a fair coin tossed by a hash of
+    the names."""
     digest = hashlib.blake2b(" ".join((tool, *sorted(parameters))).encode(), digest_size=1).digest()
     return "train" if digest[0] < 128 else "heldout"

@@ -1,4 +1,5 @@
-"""Every credit method of the table as it enters the laboratory: with which options, which signal, and which way of sampling."""
+"""Every credit method of the table as it enters the laboratory: with which options, which signal, and which way of
+sampling."""
 
 from __future__ import annotations
 
@@ -69,21 +70,60 @@ _ARMS = (
     Arm(name="rae", credit="rae", supplied="one role for all trajectories"),
     Arm(name="vspo", credit="vspo", supplied=""),
     Arm(name="gae", credit="gae", supplied="a learned table critic", signal=Critic),
-    Arm(name="gae, lambda 0.96", credit="gae", supplied="a learned table critic", options={"gae_lambda": 0.96}, signal=Critic),
+    Arm(
+        name="gae, lambda 0.96",
+        credit="gae",
+        supplied="a learned table critic",
+        options={"gae_lambda": 0.96},
+        signal=Critic,
+    ),
     Arm(name="turn_gae", credit="turn_gae", supplied="a learned table critic", signal=Critic),
     Arm(name="bilevel_gae", credit="bilevel_gae", supplied="a learned table critic", signal=Critic),
     Arm(name="turn_discount", credit="turn_discount", supplied=""),
     Arm(name="gigpo", credit="gigpo", supplied="state keys"),
     Arm(name="gigpo, gamma 1", credit="gigpo", supplied="state keys", options={"gamma": 1.0}),
-    Arm(name="gigpo, observations", credit="gigpo", supplied="observations as keys, which hide part of the state", anchors="observation"),
-    Arm(name="tree", credit="tree", supplied="two trees per task, by forking", signal=TokenLogprobs, sampler=sample_trees),
-    Arm(name="arpo", credit="arpo", supplied="branches where entropy rose, by forking", signal=TokenLogprobs, sampler=sample_entropy_trees),
-    Arm(name="vine", credit="vine", supplied="4 forks from every state (paid); groups of 2", signal=ForkedValues, group_size=2),
+    Arm(
+        name="gigpo, observations",
+        credit="gigpo",
+        supplied="observations as keys, which hide part of the state",
+        anchors="observation",
+    ),
+    Arm(
+        name="tree",
+        credit="tree",
+        supplied="two trees per task, by forking",
+        signal=TokenLogprobs,
+        sampler=sample_trees,
+    ),
+    Arm(
+        name="arpo",
+        credit="arpo",
+        supplied="branches where entropy rose, by forking",
+        signal=TokenLogprobs,
+        sampler=sample_entropy_trees,
+    ),
+    Arm(
+        name="vine",
+        credit="vine",
+        supplied="4 forks from every state (paid); groups of 2",
+        signal=ForkedValues,
+        group_size=2,
+    ),
     Arm(name="vine, exact values", credit="vine", supplied="true state values", signal=ExactValues, is_limit=True),
     Arm(name="multi_turn_grpo", credit="multi_turn_grpo", supplied="hand-written turn rewards", signal=ProgressRise),
     Arm(name="potential", credit="potential", supplied="a hand-written potential", signal=ProgressPotential),
-    Arm(name="scheduled_mix", credit="scheduled_mix", supplied="hand-written turn rewards and milestones", signal=ProgressRise),
-    Arm(name="process_scores", credit="process_scores", supplied="scores of an imperfect process model", signal=ProcessModel),
+    Arm(
+        name="scheduled_mix",
+        credit="scheduled_mix",
+        supplied="hand-written turn rewards and milestones",
+        signal=ProgressRise,
+    ),
+    Arm(
+        name="process_scores",
+        credit="process_scores",
+        supplied="scores of an imperfect process model",
+        signal=ProcessModel,
+    ),
     Arm(name="igpo", credit="igpo", supplied="probability of a gold plan", signal=PlanProbability),
     Arm(name="spa", credit="spa", supplied="a learned progress regression", signal=ProgressRegression),
     Arm(name="prime", credit="prime", supplied="a learned implicit reward model", signal=ImplicitRewards),

@@ -35,7 +35,8 @@ class CreditRun:
         """`tokens`, `[S, 3, A]`: probabilities of the policy the run starts from."""
         self.world, self.arm = world, arm
         self.signal: Signal = arm.signal(world, tokens, rng)
-        # The checks around the function cost more than the function at this size; tests run the same batches through them.
+        # The checks around the function cost more than the function at this size; tests run the same batches through
+        # them.
         self.function: CreditFunction = build_credit(arm.credit, arm.options).function
         keys = world.keys if arm.anchors == "state" else world.observations
         self.turns = [CreditTurn(num_tokens=TOKENS_PER_TURN, state=key) for key in keys]

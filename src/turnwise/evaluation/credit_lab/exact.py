@@ -1,8 +1,7 @@
 """Values, advantages and gradients of a world under a policy, by enumeration over turns and states: nothing is sampled.
 
-The objective is J = mean over tasks of the probability to succeed. Turns are counted from 0; what remains until the limit is part of
-the state of the world even where the policy does not see it, so values depend on the turn.
-"""
+The objective is J = mean over tasks of the probability to succeed. Turns are counted from 0; what remains until the
+limit is part of the state of the world even where the policy does not see it, so values depend on the turn."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ class Values:
     """Success probabilities from every point of a trajectory."""
 
     states: FloatArray
-    """`[T + 1, S + 2]`: before turn t in state s; row T is the turn limit; the last two columns are failure (0) and success (1)."""
+    """`[T + 1, S + 2]`: before turn t in state s; row T is the turn limit; the last two columns are failure (0) and
+    success (1)."""
     actions: FloatArray
     """`[T, S, A]`: after choosing action a in state s at turn t, before chance moves."""
 
@@ -44,7 +44,9 @@ def compute_values(world: World, probabilities: FloatArray | None) -> Values:
     for turn in reversed(range(world.max_turns)):
         after = states[turn + 1]
         actions[turn] = world.first_probability * after[first] + (1 - world.first_probability) * after[second]
-        best_or_mean = actions[turn].max(axis=1) if probabilities is None else (probabilities * actions[turn]).sum(axis=1)
+        best_or_mean = (
+            actions[turn].max(axis=1) if probabilities is None else (probabilities * actions[turn]).sum(axis=1)
+        )
         states[turn, :num_states] = best_or_mean
     return Values(states=states, actions=actions)
 
@@ -55,7 +57,8 @@ def compute_success(world: World, values: Values) -> float:
 
 
 def compute_occupancy(world: World, probabilities: FloatArray) -> FloatArray:
-    """`[T, S]`: probability to stand in state s before turn t, tasks drawn evenly. A row sums to the share still under way."""
+    """`[T, S]`: probability to stand in state s before turn t, tasks drawn evenly. A row sums to the share still under
+    way."""
     occupancy = np.zeros((world.max_turns, world.num_states))
     now = np.zeros(world.num_states)
     np.add.at(now, list(world.starts), 1 / len(world.starts))
@@ -70,23 +73,25 @@ def compute_occupancy(world: World, probabilities: FloatArray) -> FloatArray:
 
 
 def compute_gradient(world: World, probabilities: FloatArray, values: Values) -> FloatArray:
-    """`dJ / d logit(s, a) = sum_t d_t(s) pi(a|s) A_t(s, a)` for a table of logits, `[S, A]` (policy gradient theorem)."""
+    """`dJ / d logit(s, a) = sum_t d_t(s) pi(a|s) A_t(s, a)` for a table of logits, `[S, A]` (policy gradient
+    theorem)."""
     weighted: FloatArray = np.einsum("ts,tsa->sa", compute_occupancy(world, probabilities), values.advantages)
     return probabilities * weighted
 
 
 def find_best_actions(best: Values) -> FloatArray:
-    """`[T, S, A]`: 1.0 for actions that lose nothing under the best policy, else 0.0; all 0.0 where success is out of reach."""
+    """`[T, S, A]`: 1.0 for actions that lose nothing under the best policy, else 0.0; all 0.0 where success is out of
+    reach."""
     states = best.states[:-1, : best.actions.shape[1], None]
     return ((best.actions >= states - OPTIMAL_TOLERANCE) & (states > OPTIMAL_TOLERANCE)).astype(np.float64)
 
 
 def compute_plan_probability(world: World, probabilities: FloatArray, best: Values) -> FloatArray:
-    """`[T + 1, S + 2]`: geometric mean probability per remaining turn that the policy plays only moves that lose nothing.
+    """`[T + 1, S + 2]`: geometric mean probability per remaining turn that the policy plays only moves that lose
+    nothing.
 
-    What teacher-forcing a gold answer is to a question: 1 after success, 0 where success is out of reach. Where chance moves or several
-    moves are as good, the mean of the log-probability runs over them, weighted by the policy.
-    """
+    What teacher-forcing a gold answer is to a question: 1 after success, 0 where success is out of reach. Where chance
+    moves or several moves are as good, the mean of the log-probability runs over them, weighted by the policy."""
     num_states = world.num_states
     good = find_best_actions(best) * probabilities
     logs, counts = np.zeros((2, world.max_turns + 1, num_states + 2))
@@ -96,6 +101,9 @@ def compute_plan_probability(world: World, probabilities: FloatArray, best: Valu
         alive = mass > 0
         share = good[turn] / np.where(alive, mass, 1.0)[:, None]
         for table, gained in ((logs, np.log(np.where(alive, mass, 1.0))), (counts, alive.astype(np.float64))):
-            after = world.first_probability * table[turn + 1][first] + (1 - world.first_probability) * table[turn + 1][second]
+            after = (
+                world.first_probability * table[turn + 1][first]
+                + (1 - world.first_probability) * table[turn + 1][second]
+            )
             table[turn, :num_states] = gained + (share * after).sum(axis=1)
     return np.where(best.states > OPTIMAL_TOLERANCE, np.exp(logs / np.maximum(counts, 1.0)), 0.0)

@@ -45,7 +45,13 @@ class Settings:
 
 
 QUICK = Settings(
-    num_seeds=2, qualities=(0.5,), num_warmups=2, num_batches=3, learning_rates=(1.0, 4.0), num_tuning_seeds=1, budget_steps=20
+    num_seeds=2,
+    qualities=(0.5,),
+    num_warmups=2,
+    num_batches=3,
+    learning_rates=(1.0, 4.0),
+    num_tuning_seeds=1,
+    budget_steps=20,
 )
 """To see that it runs; its numbers say little."""
 
@@ -72,7 +78,10 @@ def run_arm(world: World, arm: Arm, settings: Settings) -> dict[str, Any]:
     rate = choose_learning_rate(world, arm, grid=settings.learning_rates, seeds=tuning, token_budget=budget)
     small = settings.learning_rates[0]
     learned = {
-        used: [run_learning(world, arm, learning_rate=used, seed=seed, token_budget=budget) for seed in range(settings.num_seeds)]
+        used: [
+            run_learning(world, arm, learning_rate=used, seed=seed, token_budget=budget)
+            for seed in range(settings.num_seeds)
+        ]
         for used in {small, rate}
     }
     return {
@@ -84,7 +93,14 @@ def run_arm(world: World, arm: Arm, settings: Settings) -> dict[str, Any]:
         "quality": {
             str(success): summarise_quality(
                 [
-                    measure_arm(world, arm, success=success, seed=seed, num_batches=settings.num_batches, num_warmups=settings.num_warmups)
+                    measure_arm(
+                        world,
+                        arm,
+                        success=success,
+                        seed=seed,
+                        num_batches=settings.num_batches,
+                        num_warmups=settings.num_warmups,
+                    )
                     for seed in range(settings.num_seeds)
                 ]
             )
@@ -96,10 +112,11 @@ def run_arm(world: World, arm: Arm, settings: Settings) -> dict[str, Any]:
 
 
 def summarise_quality(measured: Sequence[CreditQuality]) -> dict[str, Any]:
-    """Mean and 95% interval over the seeds where a figure exists (None where it exists in none); for noise and variance the median.
+    """Mean and 95% interval over the seeds where a figure exists (None where it exists in none); for noise and variance
+    the median.
 
-    A seed without noise figure (its gradient does not even point the right way) counts as infinite; an infinite median is None.
-    """
+    A seed without noise figure (its gradient does not even point the right way) counts as infinite; an infinite median
+    is None."""
     summary: dict[str, Any] = {"tokens_per_batch": statistics.mean(one.tokens_per_batch for one in measured)}
     for name in ("correlation", "cosine", "bias_cosine"):
         found = [value for one in measured if (value := getattr(one, name)) is not None]
@@ -112,11 +129,11 @@ def summarise_quality(measured: Sequence[CreditQuality]) -> dict[str, Any]:
 
 
 def summarise_learning(runs: Sequence[Learning], token_budget: int) -> dict[str, Any]:
-    """Tokens and tasks to the target per seed (None: not within the budget), their geometric mean with its interval, and the mean curve.
+    """Tokens and tasks to the target per seed (None: not within the budget), their geometric mean with its interval,
+    and the mean curve.
 
-    The geometric mean and its 95% interval (Student's t over logarithms) exist only where every seed reached the target. After a run has
-    ended its last success stands.
-    """
+    The geometric mean and its 95% interval (Student's t over logarithms) exist only where every seed reached the
+    target. After a run has ended its last success stands."""
     tokens = [run.tokens_to_target for run in runs]
     logs = [math.log(value) for value in tokens if value]
     points = np.geomspace(token_budget / 1000, token_budget, NUM_CURVE_POINTS)
@@ -127,6 +144,8 @@ def summarise_learning(runs: Sequence[Learning], token_budget: int) -> dict[str,
         "final_success": [run.success[-1] for run in runs],
         "num_reached": len(logs),
         "tokens_mean": [math.exp(value) for value in compute_mean_interval(logs)] if len(logs) == len(runs) else None,
-        "tokens_median": statistics.median(value if value else math.inf for value in tokens) if 2 * len(logs) > len(runs) else None,
+        "tokens_median": statistics.median(value if value else math.inf for value in tokens)
+        if 2 * len(logs) > len(runs)
+        else None,
         "curve": {"tokens": points.tolist(), "success": np.mean(curves, axis=0).tolist()},
     }

@@ -34,17 +34,18 @@ class Learning:
 
     @property
     def tokens_to_target(self) -> int | None:
-        """Sampled tokens until success reached the target for `NUM_HELD` points in a row; None where the budget ended first."""
+        """Sampled tokens until success reached the target for `NUM_HELD` points in a row; None where the budget ended
+        first."""
         return self.num_tokens[-NUM_HELD] if _is_held(self.success) else None
 
 
 def run_learning(world: World, arm: Arm, *, learning_rate: float, seed: int, token_budget: int) -> Learning:
     """From the uniform policy until 90% success or until `token_budget` tokens are sampled.
 
-    The step is `learning_rate * g / rms(|g|)`: gradient ascent, the gradient divided by the running root mean square of its norm
-    (decay 0.9, corrected for its start), one number for all parameters. So a learning rate means the same for methods of any scale, and
-    noise takes its share of the step as it does in a network whose parameters are shared. Batches without any gradient change nothing.
-    """
+    The step is `learning_rate * g / rms(|g|)`: gradient ascent, the gradient divided by the running root mean square of
+    its norm (decay 0.9, corrected for its start), one number for all parameters. So a learning rate means the same for
+    methods of any scale, and noise takes its share of the step as it does in a network whose parameters are shared.
+    Batches without any gradient change nothing."""
     rng = np.random.default_rng(derive_seed(seed, "learning", world.name, arm.name))
     logits = np.zeros((world.num_states, TOKENS_PER_TURN, world.num_actions))
     tokens = to_probabilities(logits)
@@ -73,7 +74,9 @@ def compute_cost(run: Learning, token_budget: int) -> float:
     return float(reached) if reached is not None else token_budget * (2 - run.success[-1])
 
 
-def choose_learning_rate(world: World, arm: Arm, *, grid: Sequence[float], seeds: Sequence[int], token_budget: int) -> float:
+def choose_learning_rate(
+    world: World, arm: Arm, *, grid: Sequence[float], seeds: Sequence[int], token_budget: int
+) -> float:
     """The rate of `grid` with the least mean `compute_cost` over `seeds` (none of which is measured afterwards)."""
 
     def mean_cost(rate: float) -> float:

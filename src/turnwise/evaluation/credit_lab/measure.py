@@ -12,7 +12,13 @@ from turnwise.core.seeds import derive_seed
 from turnwise.evaluation.credit_lab.arms import Arm
 from turnwise.evaluation.credit_lab.crediting import Credited, CreditRun
 from turnwise.evaluation.credit_lab.exact import Values, compute_values
-from turnwise.evaluation.credit_lab.policy import DECIDING, build_policy, compute_true_gradient, estimate_gradient, to_probabilities
+from turnwise.evaluation.credit_lab.policy import (
+    DECIDING,
+    build_policy,
+    compute_true_gradient,
+    estimate_gradient,
+    to_probabilities,
+)
 from turnwise.evaluation.credit_lab.world import FloatArray, World
 
 T_QUANTILES = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -26,12 +32,14 @@ class CreditQuality:
     correlation: float | None
     """Pearson correlation over turns between the deciding token's advantage and the true advantage of the turn."""
     cosine: float | None
-    """Mean over batches of the cosine between the batch's gradient and the true one; a batch without gradient counts 0."""
+    """Mean over batches of the cosine between the batch's gradient and the true one; a batch without gradient counts
+    0."""
     bias_cosine: float | None
     """Cosine between the mean gradient over all batches and the true one: what is left to bias as batches grow."""
     noise: float | None
-    """Trace of the covariance of the batch gradient, over the square of its mean's component along the true gradient, times sampled
-    tokens per batch over 1000: the variance at equal tokens, whatever the method's scale. None where that component is not positive."""
+    """Trace of the covariance of the batch gradient, over the square of its mean's component along the true gradient,
+    times sampled tokens per batch over 1000: the variance at equal tokens, whatever the method's scale. None where that
+    component is not positive."""
     variance: float | None
     """Trace of the covariance over the squared norm of the mean gradient, per batch: noise whatever the direction."""
     tokens_per_batch: float
@@ -40,15 +48,17 @@ class CreditQuality:
 def compute_turn_correlation(batches: Sequence[Credited], values: Values) -> float | None:
     """Pooled over the sampled turns of all batches; None where either side is constant.
 
-    A turn that several trajectories of a tree share counts once, with the sum of what its copies get: that is what trains it.
-    """
+    A turn that several trajectories of a tree share counts once, with the sum of what its copies get: that is what
+    trains it."""
     estimated, true = [], []
     for batch in batches:
         rows, turns = np.nonzero(batch.paths.taken)
         _, first, number = np.unique(batch.paths.turn_ids[rows, turns], return_index=True, return_inverse=True)
         estimated.append(np.bincount(number, weights=batch.advantages[:, DECIDING]))
         rows, turns = rows[first], turns[first]
-        true.append(values.advantages[turns, batch.paths.states[rows, turns], batch.paths.tokens[rows, turns, DECIDING]])
+        true.append(
+            values.advantages[turns, batch.paths.states[rows, turns], batch.paths.tokens[rows, turns, DECIDING]]
+        )
     return correlate(np.concatenate(estimated), np.concatenate(true))
 
 
@@ -61,7 +71,9 @@ def correlate(first: FloatArray, second: FloatArray) -> float | None:
     return float((first * second).sum()) / (norms[0] * norms[1])
 
 
-def measure_arm(world: World, arm: Arm, *, success: float, seed: int, num_batches: int, num_warmups: int) -> CreditQuality:
+def measure_arm(
+    world: World, arm: Arm, *, success: float, seed: int, num_batches: int, num_warmups: int
+) -> CreditQuality:
     """One arm under the policy `build_policy(world, success)` of this seed.
 
     Signals that learn see `num_warmups` batches first and go on learning. All arms of a seed meet the same policy.
@@ -100,7 +112,8 @@ def compute_batch_gradient(tokens: FloatArray, batch: Credited) -> FloatArray:
 
 
 def compute_mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and its 95% interval by Student's t (1.96 above ten values); a single value is its own interval. Raises ValueError for none."""
+    """Mean and its 95% interval by Student's t (1.96 above ten values); a single value is its own interval. Raises
+    ValueError for none."""
     if not values:
         raise ValueError("no values; a mean needs at least one")
     mean = math.fsum(values) / len(values)

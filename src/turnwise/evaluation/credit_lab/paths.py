@@ -1,4 +1,5 @@
-"""Sampling many trajectories of a world at once, from the start or from the middle; trees are prefixes with several ends."""
+"""Sampling many trajectories of a world at once, from the start or from the middle; trees are prefixes with several
+ends."""
 
 from __future__ import annotations
 
@@ -50,8 +51,11 @@ class Paths:
         return len(np.unique(self.turn_ids[self.taken]))
 
 
-def sample_paths(world: World, tokens: FloatArray, starts: IntArray, turns: IntArray, rng: np.random.Generator) -> Paths:
-    """Continue from state `starts[i]` at turn `turns[i]` until the end or the turn limit; `[N]` each, `tokens` is `[S, 3, A]`.
+def sample_paths(
+    world: World, tokens: FloatArray, starts: IntArray, turns: IntArray, rng: np.random.Generator
+) -> Paths:
+    """Continue from state `starts[i]` at turn `turns[i]` until the end or the turn limit; `[N]` each, `tokens` is `[S,
+    3, A]`.
 
     Every trajectory is a group and a tree of its own.
     """
@@ -84,14 +88,17 @@ def draw_starts(world: World, num_groups: int, group_size: int, rng: np.random.G
     return np.repeat(tasks, group_size), np.repeat(np.arange(num_groups), group_size)
 
 
-def sample_groups(world: World, tokens: FloatArray, num_groups: int, group_size: int, rng: np.random.Generator) -> Paths:
+def sample_groups(
+    world: World, tokens: FloatArray, num_groups: int, group_size: int, rng: np.random.Generator
+) -> Paths:
     """Independent attempts: `num_groups` tasks, `group_size` trajectories each."""
     starts, groups = draw_starts(world, num_groups, group_size, rng)
     return regroup(sample_paths(world, tokens, starts, np.zeros_like(starts), rng), groups)
 
 
 def sample_trees(world: World, tokens: FloatArray, num_groups: int, group_size: int, rng: np.random.Generator) -> Paths:
-    """Two trees per task: each one trajectory and `group_size / 2 - 1` others that leave it before a turn drawn evenly from its turns."""
+    """Two trees per task: each one trajectory and `group_size / 2 - 1` others that leave it before a turn drawn evenly
+    from its turns."""
     starts, groups = draw_starts(world, num_groups, 2, rng)
     trunks = regroup(sample_paths(world, tokens, starts, np.zeros_like(starts), rng), groups)
     parents = np.repeat(np.arange(len(starts)), group_size // 2 - 1)
@@ -99,12 +106,14 @@ def sample_trees(world: World, tokens: FloatArray, num_groups: int, group_size: 
     return join_paths(trunks, fork_paths(trunks, tokens, parents, rng.integers(lengths[parents]), rng))
 
 
-def sample_entropy_trees(world: World, tokens: FloatArray, num_groups: int, group_size: int, rng: np.random.Generator) -> Paths:
-    """ARPO's rollout: half of a group at first; turn by turn, each may branch as its entropy has risen; the rest are fresh.
+def sample_entropy_trees(
+    world: World, tokens: FloatArray, num_groups: int, group_size: int, rng: np.random.Generator
+) -> Paths:
+    """ARPO's rollout: half of a group at first; turn by turn, each may branch as its entropy has risen; the rest are
+    fresh.
 
-    The entropy is that of the three tokens of the turn over log A, summed; it is compared with the trajectory's first turn by
-    `should_branch` with its defaults.
-    """
+    The entropy is that of the three tokens of the turn over log A, summed; it is compared with the trajectory's first
+    turn by `should_branch` with its defaults."""
     starts, groups = draw_starts(world, num_groups, group_size // 2, rng)
     trunks = regroup(sample_paths(world, tokens, starts, np.zeros_like(starts), rng), groups)
     entropy = -(tokens * np.log(np.maximum(tokens, 1e-300))).sum(axis=(1, 2)) / np.log(tokens.shape[-1])
@@ -125,11 +134,16 @@ def sample_entropy_trees(world: World, tokens: FloatArray, num_groups: int, grou
         missing += [int(members[0])] * room
     forked = fork_paths(trunks, tokens, np.array(parents, dtype=np.int64), np.array(turns, dtype=np.int64), rng)
     fresh_starts = trunks.states[np.array(missing, dtype=np.int64), 0]
-    fresh = regroup(sample_paths(world, tokens, fresh_starts, np.zeros_like(fresh_starts), rng), groups[np.array(missing, dtype=np.int64)])
+    fresh = regroup(
+        sample_paths(world, tokens, fresh_starts, np.zeros_like(fresh_starts), rng),
+        groups[np.array(missing, dtype=np.int64)],
+    )
     return join_paths(join_paths(trunks, forked), fresh, new_trees=True)
 
 
-def fork_paths(trunks: Paths, tokens: FloatArray, parents: IntArray, turns: IntArray, rng: np.random.Generator) -> Paths:
+def fork_paths(
+    trunks: Paths, tokens: FloatArray, parents: IntArray, turns: IntArray, rng: np.random.Generator
+) -> Paths:
     """Trajectories that share `parents[i]` up to `turns[i]` and are sampled anew from there; same group, same tree."""
     ends = sample_paths(trunks.world, tokens, trunks.states[parents, turns], turns, rng)
     before = np.arange(trunks.world.max_turns) < turns[:, None]
@@ -138,7 +152,9 @@ def fork_paths(trunks: Paths, tokens: FloatArray, parents: IntArray, turns: IntA
         states=np.where(before, trunks.states[parents], ends.states),
         next_states=np.where(before, trunks.next_states[parents], ends.next_states),
         tokens=np.where(before[..., None], trunks.tokens[parents], ends.tokens),
-        turn_ids=np.where(before, trunks.turn_ids[parents], np.where(ends.taken, ends.turn_ids + trunks.turn_ids.max() + 1, -1)),
+        turn_ids=np.where(
+            before, trunks.turn_ids[parents], np.where(ends.taken, ends.turn_ids + trunks.turn_ids.max() + 1, -1)
+        ),
         groups=trunks.groups[parents],
         trees=trunks.trees[parents],
     )
@@ -158,7 +174,8 @@ def regroup(paths: Paths, groups: IntArray) -> Paths:
 
 
 def join_paths(first: Paths, second: Paths, *, new_trees: bool = False) -> Paths:
-    """Both batches, ordered by group. `new_trees`: the second was sampled on its own, so its turns and trees are others."""
+    """Both batches, ordered by group. `new_trees`: the second was sampled on its own, so its turns and trees are
+    others."""
     id_offset = int(first.turn_ids.max()) + 1 if new_trees else 0
     tree_offset = int(first.trees.max()) + 1 if new_trees else 0
     groups = np.concatenate([first.groups, second.groups])

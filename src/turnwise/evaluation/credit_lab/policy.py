@@ -1,8 +1,7 @@
 """A policy as a table of logits, and the gradient of a batch. A turn is three tokens, of which the middle one decides.
 
-The other two are wording: the policy chooses them, trains them, and nothing depends on them. Credit that is spread over a turn reaches
-them too; their true gradient is 0.
-"""
+The other two are wording: the policy chooses them, trains them, and nothing depends on them. Credit that is spread over
+a turn reaches them too; their true gradient is 0."""
 
 from __future__ import annotations
 
@@ -29,8 +28,11 @@ def compute_true_gradient(world: World, tokens: FloatArray, values: Values) -> F
     return gradient
 
 
-def estimate_gradient(tokens: FloatArray, states: IntArray, sampled: IntArray, advantages: FloatArray, num_trajectories: int) -> FloatArray:
-    """`1/n sum_tokens A d log pi(token) / d logits`, `[S, 3, A]`: what every clipped loss gives at its first, on-policy step.
+def estimate_gradient(
+    tokens: FloatArray, states: IntArray, sampled: IntArray, advantages: FloatArray, num_trajectories: int
+) -> FloatArray:
+    """`1/n sum_tokens A d log pi(token) / d logits`, `[S, 3, A]`: what every clipped loss gives at its first, on-policy
+    step.
 
     Args:
         tokens: `[S, 3, A]` probabilities the batch was sampled with.
@@ -49,9 +51,8 @@ def estimate_gradient(tokens: FloatArray, states: IntArray, sampled: IntArray, a
 def build_policy(world: World, *, success: float, rng: np.random.Generator, roughness: float = 0.5) -> FloatArray:
     """Logits `[S, 3, A]` of a policy that succeeds with the given probability (to 1e-3).
 
-    Normal noise of deviation `roughness` on every logit, plus a bonus on the best actions of each state (best summed over turns), whose
-    size is found by bisection. Raises ValueError when no bonus reaches `success`.
-    """
+    Normal noise of deviation `roughness` on every logit, plus a bonus on the best actions of each state (best summed
+    over turns), whose size is found by bisection. Raises ValueError when no bonus reaches `success`."""
     best = compute_values(world, None).actions.sum(axis=0)
     bonus = (best >= best.max(axis=1, keepdims=True) - 1e-9).astype(np.float64)
     noise = roughness * rng.standard_normal((world.num_states, TOKENS_PER_TURN, world.num_actions))
@@ -63,5 +64,8 @@ def build_policy(world: World, *, success: float, rng: np.random.Generator, roug
         reached = compute_success(world, compute_values(world, to_probabilities(logits)[:, DECIDING]))
         low, high = (middle, high) if reached < success else (low, middle)
     if abs(reached - success) > 1e-3:
-        raise ValueError(f"no policy of world {world.name!r} with success {success} was found (nearest {reached:.4f}); choose another")
+        raise ValueError(
+            f"no policy of world {world.name!r} with success {success} was found (nearest {reached:.4f}); choose "
+            "another"
+        )
     return logits

@@ -1,8 +1,7 @@
 """What a credit method needs beyond outcomes, made for a world: critics, forks, models of process, hand-written scores.
 
-A signal measures a batch before credit and may learn from it afterwards. What it has to sample it pays for, in turns. Nothing here reads
-the true advantage, except `ExactValues`, which is there as a limit and not as a method.
-"""
+A signal measures a batch before credit and may learn from it afterwards. What it has to sample it pays for, in turns.
+Nothing here reads the true advantage, except `ExactValues`, which is there as a limit and not as a method."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ class Measured:
     """What a signal found out about N trajectories."""
 
     fields: dict[str, FloatArray] = field(default_factory=dict)
-    """Fields of `CreditTurn` by name: `[N, T]`, or `[N, T, 3]` where there is one number per token. NaN stands for None."""
+    """Fields of `CreditTurn` by name: `[N, T]`, or `[N, T, 3]` where there is one number per token. NaN stands for
+    None."""
     greedy_rewards: FloatArray | None = None
     """`[N]`."""
     prior_answer_probabilities: FloatArray | None = None
@@ -32,7 +32,8 @@ class Measured:
 
 
 class Signal(Protocol):
-    """Built once per run as `Signal(world, tokens, rng)`, where `tokens` are the probabilities of the policy the run starts from."""
+    """Built once per run as `Signal(world, tokens, rng)`, where `tokens` are the probabilities of the policy the run
+    starts from."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """Look at a batch sampled with `tokens`, `[S, 3, A]`."""
@@ -56,11 +57,11 @@ class NoSignal:
 
 
 class Critic(NoSignal):
-    """A learned table of values per token: one cell per state (first and deciding token), one per state and action (last token).
+    """A learned table of values per token: one cell per state (first and deciding token), one per state and action
+    (last token).
 
-    A cell follows the outcomes seen from it: their mean at first, later an exponential mean with rate 0.1 per batch. New cells are 0. It
-    sees the state and not the turn, as the policy does.
-    """
+    A cell follows the outcomes seen from it: their mean at first, later an exponential mean with rate 0.1 per batch.
+    New cells are 0. It sees the state and not the turn, as the policy does."""
 
     RATE = 0.1
 
@@ -92,14 +93,21 @@ class Critic(NoSignal):
 
 
 class ForkedValues(NoSignal):
-    """Monte-Carlo state values: `NUM_FORKS` fresh ends from the state before every turn of every trajectory, all of them paid for."""
+    """Monte-Carlo state values: `NUM_FORKS` fresh ends from the state before every turn of every trajectory, all of
+    them paid for."""
 
     NUM_FORKS = 4
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`state_value`."""
         rows, turns = np.nonzero(paths.taken)
-        ends = sample_paths(self.world, tokens, np.repeat(paths.states[rows, turns], self.NUM_FORKS), np.repeat(turns, self.NUM_FORKS), rng)
+        ends = sample_paths(
+            self.world,
+            tokens,
+            np.repeat(paths.states[rows, turns], self.NUM_FORKS),
+            np.repeat(turns, self.NUM_FORKS),
+            rng,
+        )
         values = np.zeros(paths.states.shape)
         values[rows, turns] = ends.outcomes.reshape(-1, self.NUM_FORKS).mean(axis=1)
         return Measured(fields={"state_value": values}, num_turns=int(ends.taken.sum()))
@@ -129,7 +137,8 @@ class GreedyAttempts(NoSignal):
 
 
 class ProgressRise(NoSignal):
-    """A verifier written by hand: a turn's reward is the rise of the world's `progress`; a turn that moved it carries a milestone score.
+    """A verifier written by hand: a turn's reward is the rise of the world's `progress`; a turn that moved it carries a
+    milestone score.
 
     The score is 1 for a rise and 0 for a fall. Failure has progress 0 and success 1.
     """
@@ -149,11 +158,11 @@ class ProgressPotential(NoSignal):
 
 
 class ProcessModel(NoSignal):
-    """An imperfect process reward model: the success probability, after the turn, of a competent stranger, plus a fixed error per state.
+    """An imperfect process reward model: the success probability, after the turn, of a competent stranger, plus a fixed
+    error per state.
 
-    The stranger plays a best move with probability 0.7 and any move otherwise; the error is normal with deviation `ERROR`. So the model is
-    informative, not about this policy, and wrong in the same places every time.
-    """
+    The stranger plays a best move with probability 0.7 and any move otherwise; the error is normal with deviation
+    `ERROR`. So the model is informative, not about this policy, and wrong in the same places every time."""
 
     ERROR = 0.1
 
@@ -165,11 +174,14 @@ class ProcessModel(NoSignal):
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`process_score`."""
-        return Measured(fields={"process_score": self.scores[np.arange(1, self.world.max_turns + 1), paths.next_states]})
+        return Measured(
+            fields={"process_score": self.scores[np.arange(1, self.world.max_turns + 1), paths.next_states]}
+        )
 
 
 class PlanProbability(NoSignal):
-    """The analogue of the gold answer's probability: of a gold plan from the state reached, teacher-forced, per remaining turn."""
+    """The analogue of the gold answer's probability: of a gold plan from the state reached, teacher-forced, per
+    remaining turn."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`answer_probability` and its prior; computed from the policy, nothing is sampled."""
@@ -180,7 +192,8 @@ class PlanProbability(NoSignal):
 
 
 class ProgressRegression(NoSignal):
-    """A progress model: one contribution per state and action, whose sums over a trajectory fit the outcomes (ridge regression).
+    """A progress model: one contribution per state and action, whose sums over a trajectory fit the outcomes (ridge
+    regression).
 
     Batches before the last fade by `MEMORY` each. It credits a batch before it has seen its outcomes.
     """
@@ -215,10 +228,11 @@ class ProgressRegression(NoSignal):
 
 
 class ImplicitRewards(NoSignal):
-    """An implicit process reward model: a policy table phi with reward `log phi - log pi_start` per token, whose sum predicts the outcome.
+    """An implicit process reward model: a policy table phi with reward `log phi - log pi_start` per token, whose sum
+    predicts the outcome.
 
-    Trained by cross-entropy, `NUM_STEPS` steps of size `RATE` per batch, before the batch is credited (as PRIME updates it).
-    """
+    Trained by cross-entropy, `NUM_STEPS` steps of size `RATE` per batch, before the batch is credited (as PRIME updates
+    it)."""
 
     NUM_STEPS = 4
     RATE = 1.0
@@ -251,9 +265,8 @@ class ImplicitRewards(NoSignal):
 class TokenLogprobs(NoSignal):
     """Log-probabilities at sampling, which tell the copies of a shared turn from a second sampling of the same tokens.
 
-    In a table two samplings have equal ones, which floating-point noise prevents in a real engine; a difference of 1e-12 per sampling
-    stands for that noise.
-    """
+    In a table two samplings have equal ones, which floating-point noise prevents in a real engine; a difference of
+    1e-12 per sampling stands for that noise."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`logprobs`."""

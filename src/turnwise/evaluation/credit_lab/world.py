@@ -1,8 +1,7 @@
 """A world small enough to enumerate: states, actions, a turn limit, success or failure at the end. Knows no policy.
 
-A turn is one action. Every action leads to one of at most two states. Turns cost nothing and earn nothing; a trajectory that ends in
-success is worth 1, every other 0, also one that the turn limit ended.
-"""
+A turn is one action. Every action leads to one of at most two states. Turns cost nothing and earn nothing; a trajectory
+that ends in success is worth 1, every other 0, also one that the turn limit ended."""
 
 from __future__ import annotations
 
@@ -40,7 +39,8 @@ class World:
     first_probability: FloatArray
     """`[S, A]`: probability of the first of them."""
     progress: FloatArray
-    """`[S + 2]`, in [0, 1]: a hand-written guess of how far along a state is. Informative, and wrong in places on purpose."""
+    """`[S + 2]`, in [0, 1]: a hand-written guess of how far along a state is. Informative, and wrong in places on
+    purpose."""
 
     @property
     def num_states(self) -> int:
@@ -76,8 +76,8 @@ def build_world(
 ) -> World:
     """Every state that can be reached from `starts`, in the order it is found.
 
-    `step(state, action)` gives one or two branches whose probabilities sum to 1. Raises ValueError naming state and action otherwise.
-    """
+    `step(state, action)` gives one or two branches whose probabilities sum to 1. Raises ValueError naming state and
+    action otherwise."""
     numbers: dict[State, int] = {}
     for start in starts:
         numbers.setdefault(start, len(numbers))
@@ -87,7 +87,9 @@ def build_world(
         branches = [step(state, action) for action in range(num_actions)]
         for action, found in enumerate(branches):
             if len(found) not in (1, 2) or abs(sum(p for p, _ in found) - 1) > 1e-9:
-                raise ValueError(f"world {name!r}, state {state}, action {action}: branches {found}; give one or two that sum to 1")
+                raise ValueError(
+                    f"world {name!r}, state {state}, action {action}: branches {found}; give one or two that sum to 1"
+                )
             for _, target in found:
                 if not isinstance(target, bool) and target not in numbers:
                     numbers[target] = len(numbers)
@@ -104,7 +106,9 @@ def build_world(
         observations=tuple(observe(state) for state in numbers),
         starts=tuple(numbers[start] for start in starts),
         max_turns=max_turns,
-        next_states=np.array([[[number(found[0][1]), number(found[-1][1])] for found in row] for row in rows], dtype=np.int64),
+        next_states=np.array(
+            [[[number(found[0][1]), number(found[-1][1])] for found in row] for row in rows], dtype=np.int64
+        ),
         first_probability=np.array([[found[0][0] for found in row] for row in rows], dtype=np.float64),
         progress=np.array([*(progress(state) for state in numbers), 0.0, 1.0], dtype=np.float64),
     )

@@ -10,9 +10,8 @@ from turnwise.evaluation.credit_lab.world import Branch, State, World, build_wor
 def build_key_door(*, length: int = 6, max_turns: int = 16) -> World:
     """A corridor with a key near its start and a locked door at its end; state (position, has key).
 
-    Actions: forward, back, pick up. The door without the key ends the task in failure. Tasks start at positions 0, 1 and 2; the last has
-    walked past the key and must turn back. Observations hide whether the key is held.
-    """
+    Actions: forward, back, pick up. The door without the key ends the task in failure. Tasks start at positions 0, 1
+    and 2; the last has walked past the key and must turn back. Observations hide whether the key is held."""
 
     def step(state: State, action: int) -> Sequence[Branch]:
         position, key = state
@@ -35,11 +34,11 @@ def build_key_door(*, length: int = 6, max_turns: int = 16) -> World:
 
 
 def build_long_key_door(*, length: int = 30, keys: tuple[int, ...] = (4, 12, 20), max_turns: int = 48) -> World:
-    """The same idea at more than 30 turns, one way only: `length` cells, the door opens to who took every key on the way.
+    """The same idea at more than 30 turns, one way only: `length` cells, the door opens to who took every key on the
+    way.
 
-    State (position, keys held). Actions: two that walk on, one that picks up (and only waits where no key lies). A key walked past is
-    lost, which shows at the door. Observations hide the keys held.
-    """
+    State (position, keys held). Actions: two that walk on, one that picks up (and only waits where no key lies). A key
+    walked past is lost, which shows at the door. Observations hide the keys held."""
 
     def step(state: State, action: int) -> Sequence[Branch]:
         position, held = state
@@ -63,9 +62,8 @@ def build_long_key_door(*, length: int = 30, keys: tuple[int, ...] = (4, 12, 20)
 def build_distractors(*, num_turns: int = 12, decisive: tuple[int, ...] = (3, 8), num_tasks: int = 3) -> World:
     """Always `num_turns` turns; at the `decisive` ones one of three actions is right, all others change nothing.
 
-    State (task, turn, right decisions); the right action differs by task and decision. A mistake is silent until the end. Observations
-    hide the right decisions.
-    """
+    State (task, turn, right decisions); the right action differs by task and decision. A mistake is silent until the
+    end. Observations hide the right decisions."""
 
     def step(state: State, action: int) -> Sequence[Branch]:
         task, turn, right = state
@@ -86,7 +84,8 @@ def build_distractors(*, num_turns: int = 12, decisive: tuple[int, ...] = (3, 8)
 
 
 def build_late_decisive(*, num_turns: int = 8, num_tasks: int = 3) -> World:
-    """Working turns in which one of four actions answers too early and fails; the last turn must pick the task's answer of four.
+    """Working turns in which one of four actions answers too early and fails; the last turn must pick the task's answer
+    of four.
 
     State (task, turn). Observations show all of it.
     """
@@ -112,8 +111,8 @@ def build_late_decisive(*, num_turns: int = 8, num_tasks: int = 3) -> World:
 def build_stochastic_tools(*, num_steps: int = 4, failure_rate: float = 0.3, max_turns: int = 10) -> World:
     """A chain of tool calls; the right one fails with probability `failure_rate` and may be tried again.
 
-    State (step, last call failed). Three actions, whose roles turn with the step: the right call; one that does nothing; one that, half
-    of the time, undoes the step before. Observations show only whether the last call failed.
+    State (step, last call failed). Three actions, whose roles turn with the step: the right call; one that does
+    nothing; one that, half of the time, undoes the step before. Observations show only whether the last call failed.
     """
 
     def step(state: State, action: int) -> Sequence[Branch]:

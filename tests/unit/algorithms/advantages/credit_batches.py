@@ -12,9 +12,15 @@ from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenAdvant
 
 
 def make_trajectory(
-    reward: float | None, lengths: Sequence[int] = (2,), *, group: str = "g", turn_rewards: Sequence[float] | None = None, **fields: Any
+    reward: float | None,
+    lengths: Sequence[int] = (2,),
+    *,
+    group: str = "g",
+    turn_rewards: Sequence[float] | None = None,
+    **fields: Any,
 ) -> CreditTrajectory:
-    """One trajectory with turns of the given numbers of sampled tokens. `values=[..]` (all tokens joined) is cut into turns."""
+    """One trajectory with turns of the given numbers of sampled tokens. `values=[..]` (all tokens joined) is cut into
+    turns."""
     starts = np.cumsum([0, *lengths])
     per_token = {name: fields.pop(name) for name in ("values", "logprobs", "reference_logprobs") if name in fields}
     turns = tuple(
@@ -22,7 +28,10 @@ def make_trajectory(
             num_tokens=length,
             parent=index - 1 if index else None,
             reward=0.0 if turn_rewards is None else turn_rewards[index],
-            **{name: np.array(array, dtype=np.float64)[starts[index] : starts[index + 1]] for name, array in per_token.items()},
+            **{
+                name: np.array(array, dtype=np.float64)[starts[index] : starts[index + 1]]
+                for name, array in per_token.items()
+            },
         )
         for index, length in enumerate(lengths)
     )

@@ -1,4 +1,5 @@
-"""The table of credit methods: it says what the code does, refuses what it does not know, and checks what goes in and out."""
+"""The table of credit methods: it says what the code does, refuses what it does not know, and checks what goes in and
+out."""
 
 from __future__ import annotations
 
@@ -40,7 +41,14 @@ def full_trajectory(reward: float | None, group: str = "g") -> CreditTrajectory:
     )
     turns = (turn, replace(turn, parent=0))
     return CreditTrajectory(
-        group=group, reward=reward, turns=turns, parts={"a": reward or 0.0}, greedy_reward=0.0, role="r", tree="t", final_value=0.0
+        group=group,
+        reward=reward,
+        turns=turns,
+        parts={"a": reward or 0.0},
+        greedy_reward=0.0,
+        role="r",
+        tree="t",
+        final_value=0.0,
     )
 
 
@@ -122,7 +130,9 @@ def test_option_values_are_checked_when_the_method_is_built(name: str, options: 
         build_credit(name, options)
 
 
-@pytest.mark.parametrize(("name", "field"), [(name, field) for name, method in CREDIT_METHODS.items() for field in method.needs])
+@pytest.mark.parametrize(
+    ("name", "field"), [(name, field) for name, method in CREDIT_METHODS.items() for field in method.needs]
+)
 def test_a_missing_field_is_named_with_its_method_and_a_remedy(name: str, field: str) -> None:
     whole = full_trajectory(1.0)
     missing = {"role": "", "parts": {}}.get(field)
@@ -131,7 +141,8 @@ def test_a_missing_field_is_named_with_its_method_and_a_remedy(name: str, field:
     else:
         lacking = replace(whole, turns=(whole.turns[0], replace(whole.turns[1], **{field: missing})))
     with pytest.raises(
-        ValueError, match=f"trajectory 1 .*{field} is missing, credit method {name!r} needs it; {FIELD_REMEDIES[field][:9]}"
+        ValueError,
+        match=f"trajectory 1 .*{field} is missing, credit method {name!r} needs it; {FIELD_REMEDIES[field][:9]}",
     ):
         build_credit(name)([whole, lacking])
 

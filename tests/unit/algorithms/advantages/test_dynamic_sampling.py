@@ -55,9 +55,13 @@ def test_a_spent_budget_returns_what_there_is() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.lists(st.booleans(), min_size=30, max_size=30))
-def test_every_plan_ends_within_its_budget(num_wanted: int, batch_size: int, max_batches: int, stream: list[bool]) -> None:
+def test_every_plan_ends_within_its_budget(
+    num_wanted: int, batch_size: int, max_batches: int, stream: list[bool]
+) -> None:
     drawn = 0
-    while (plan := plan_refill(stream[:drawn], num_wanted=num_wanted, batch_size=batch_size, max_batches=max_batches)).state == "draw":
+    while (
+        plan := plan_refill(stream[:drawn], num_wanted=num_wanted, batch_size=batch_size, max_batches=max_batches)
+    ).state == "draw":
         assert 1 <= plan.num_prompts <= batch_size
         drawn += plan.num_prompts
     assert drawn <= batch_size * max_batches

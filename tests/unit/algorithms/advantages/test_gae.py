@@ -74,8 +74,9 @@ def test_bilevel_gae_by_hand() -> None:
 
 
 def test_bilevel_gae_reads_the_value_at_turn_ends() -> None:
-    # Turns of 1 and 2 tokens, V = 2 | 4 1, turn_gamma = lambda = 1/2. Turns: k=1: 8 - 1 = 7. k=0: 1/2 - 2 = -3/2, plus 7/4 = 1/4.
-    # Inside turn 1: last 8 - 1 = 7; before it 1 - 4 = -3, plus 7/2 = 1/2. (The value at the start of turn 1 would give k=0 a 1.)
+    # Turns of 1 and 2 tokens, V = 2 | 4 1, turn_gamma = lambda = 1/2. Turns: k=1: 8 - 1 = 7. k=0: 1/2 - 2 = -3/2, plus
+    # 7/4 = 1/4. Inside turn 1: last 8 - 1 = 7; before it 1 - 4 = -3, plus 7/2 = 1/2. (The value at the start of turn 1
+    # would give k=0 a 1.)
     trajectory = make_trajectory(8.0, [1, 2], values=[2.0, 4.0, 1.0])
     assert compute_bilevel_gae(trajectory, turn_gamma=0.5, gae_lambda=0.5)[0].tolist() == [0.25, 0.5, 7]
 
@@ -104,7 +105,9 @@ def test_cutting_into_turns_changes_nothing(trajectory: CreditTrajectory, gamma:
     assert compute_trajectory_gae(by_token, gamma=gamma, gae_lambda=gae_lambda)[0] == pytest.approx(expected, abs=1e-9)
     # With one token per turn, turn GAE is token GAE, and so is the upper level of the bi-level form.
     assert compute_turn_gae(by_token, gamma=gamma, gae_lambda=gae_lambda)[0] == pytest.approx(expected, abs=1e-9)
-    assert compute_bilevel_gae(by_token, turn_gamma=gamma, gae_lambda=gae_lambda)[0] == pytest.approx(expected, abs=1e-9)
+    assert compute_bilevel_gae(by_token, turn_gamma=gamma, gae_lambda=gae_lambda)[0] == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @settings(max_examples=50)
@@ -124,7 +127,11 @@ def test_unscored_and_empty_trajectories_stay_out_of_the_whitening(name: str) ->
     others = [make_trajectory(None, [2], values=[7.0, 7.0]), make_trajectory(9.0, [0]), make_trajectory(9.0, [])]
     credit = build_credit(name, {"epsilon": 0.0})
     *both, unscored, empty, none = credit(scored + others)
-    assert [flatten(t) for t in both] == [flatten(t) for t in credit(scored)] == [[pytest.approx(0.5**0.5)], [pytest.approx(-(0.5**0.5))]]
+    assert (
+        [flatten(t) for t in both]
+        == [flatten(t) for t in credit(scored)]
+        == [[pytest.approx(0.5**0.5)], [pytest.approx(-(0.5**0.5))]]
+    )
     assert unscored is None
     assert flatten(empty) == []
     assert none == []

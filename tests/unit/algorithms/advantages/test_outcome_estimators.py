@@ -87,7 +87,8 @@ def test_gdpo_by_hand() -> None:
     parts = [{"correct": 1.0, "format": 0.0}, {"correct": 0.0, "format": 1.0}]
     got = compute_gdpo_advantages(parts, weights={"correct": 1.0, "format": 0.5}, epsilon=0.0)
     assert got == pytest.approx([0.5 / math.sqrt(2), -0.5 / math.sqrt(2)])
-    # A constant part adds nothing however large; added before normalising it would be the same, but 0 * 2 + 1 and 1 * 2 + 0 would not.
+    # A constant part adds nothing however large; added before normalising it would be the same, but 0 * 2 + 1 and 1 * 2
+    # + 0 would not.
     constant = [{"correct": 1.0, "format": 100.0}, {"correct": 0.0, "format": 100.0}]
     assert compute_gdpo_advantages(constant, weights={"correct": 1.0, "format": 1.0}, epsilon=0.0) == pytest.approx(
         [1 / math.sqrt(2), -1 / math.sqrt(2)]
@@ -151,7 +152,9 @@ def test_sums_and_ratios(rewards: list[float]) -> None:
     assert centred.sum() == pytest.approx(0, abs=1e-9)
     n = len(rewards)
     assert compute_rloo_advantages(rewards) == pytest.approx(centred * n / (n - 1), abs=1e-12)
-    assert sum(a for a in compute_max_rl_advantages([abs(r) for r in rewards]) if a is not None) == pytest.approx(0, abs=1e-9)
+    assert sum(a for a in compute_max_rl_advantages([abs(r) for r in rewards]) if a is not None) == pytest.approx(
+        0, abs=1e-9
+    )
     assert compute_opo_advantages(rewards, [3] * n) == pytest.approx(centred, abs=1e-12)
 
 
@@ -173,7 +176,9 @@ def test_scale_and_shift(rewards: list[float], scale: float, shift: int) -> None
     assert compute_grpo_advantages(changed, epsilon=0.0) == pytest.approx(grpo, abs=1e-9)
     positive = [abs(r) for r in rewards]
     assume(max(positive) > 0)
-    assert compute_max_rl_advantages([scale * r for r in positive]) == pytest.approx(compute_max_rl_advantages(positive), abs=1e-9)
+    assert compute_max_rl_advantages([scale * r for r in positive]) == pytest.approx(
+        compute_max_rl_advantages(positive), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "opo", "max_rl", "pass_at_k"])
@@ -187,10 +192,14 @@ def test_groups_go_by_key_and_turns_do_not_count(name: str, data: st.DataObject)
     plain = [flatten(turns)[0] for turns in credit(rows)]
     # I6: another order, and a group that has nothing to do with these.
     order = data.draw(st.permutations(range(len(rows))))
-    moved = credit([rows[i] for i in order] + [make_trajectory(9, [9], group="other"), make_trajectory(1, group="other")])
+    moved = credit(
+        [rows[i] for i in order] + [make_trajectory(9, [9], group="other"), make_trajectory(1, group="other")]
+    )
     assert [flatten(moved[order.index(i)])[0] for i in range(len(rows))] == plain
     # I8: the same tokens cut into single-token turns.
-    split = [make_trajectory(r, [1] * n, group=f"g{i % 2}") for i, (r, n) in enumerate(zip(rewards, lengths, strict=True))]
+    split = [
+        make_trajectory(r, [1] * n, group=f"g{i % 2}") for i, (r, n) in enumerate(zip(rewards, lengths, strict=True))
+    ]
     for value, n, turns in zip(plain, lengths, credit(split), strict=True):
         assert flatten(turns) == [value] * n
 

@@ -1,4 +1,5 @@
-"""REINFORCE, REINFORCE++ and ReMax: returns run across turns, rewards are conserved, whitening counts sampled tokens."""
+"""REINFORCE, REINFORCE++ and ReMax: returns run across turns, rewards are conserved, whitening counts sampled
+tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def test_a_terminal_reward_reaches_the_first_turn() -> None:
 
 def test_turn_rewards_count_from_their_turn_back() -> None:
     # Turns of 1 and 2 tokens worth 2 and 0, outcome 1: everything from token 0 on is 3, from token 1 on 1.
-    (got,) = build_credit("reinforce_plus_plus", {"whitening": "none"})([make_trajectory(1.0, [1, 2], turn_rewards=[2.0, 0.0])])
+    (got,) = build_credit("reinforce_plus_plus", {"whitening": "none"})(
+        [make_trajectory(1.0, [1, 2], turn_rewards=[2.0, 0.0])]
+    )
     assert flatten(got) == [3, 1, 1]
 
 
@@ -42,7 +45,11 @@ def test_the_divergence_penalty_by_hand() -> None:
 
 def test_whitening_counts_tokens_not_trajectories() -> None:
     # Returns 1 1 1 0 over four tokens: mean 3/4, n-1 variance (3/16 + 9/16) / 3 = 1/4.
-    batch = [make_trajectory(1.0, [2, 1], group="a"), make_trajectory(0.0, [1], group="b"), make_trajectory(None, [4], group="b")]
+    batch = [
+        make_trajectory(1.0, [2, 1], group="a"),
+        make_trajectory(0.0, [1], group="b"),
+        make_trajectory(None, [4], group="b"),
+    ]
     first, second, third = build_credit("reinforce_plus_plus", {"epsilon": 0.0})(batch)
     assert flatten(first) == [0.5, 0.5, 0.5]
     assert flatten(second) == [-1.5]
@@ -50,8 +57,13 @@ def test_whitening_counts_tokens_not_trajectories() -> None:
 
 
 def test_the_baseline_form_by_hand() -> None:
-    # Group a: 1 and 0 centre to +-0.5; b is alone, 0. Tokens 0.5 0.5 -0.5 0: mean 1/8, squares (9 + 9 + 25 + 1) / 64 = 44/64.
-    batch = [make_trajectory(1.0, [2], group="a"), make_trajectory(0.0, [1], group="a"), make_trajectory(5.0, [1], group="b")]
+    # Group a: 1 and 0 centre to +-0.5; b is alone, 0. Tokens 0.5 0.5 -0.5 0: mean 1/8, squares (9 + 9 + 25 + 1) / 64 =
+    # 44/64.
+    batch = [
+        make_trajectory(1.0, [2], group="a"),
+        make_trajectory(0.0, [1], group="a"),
+        make_trajectory(5.0, [1], group="b"),
+    ]
     std = math.sqrt(44 / 64 / 3)
     got = build_credit("reinforce_plus_plus_baseline", {"epsilon": 0.0})(batch)
     assert [flatten(t)[0] for t in got] == pytest.approx([0.375 / std, -0.625 / std, -0.125 / std])

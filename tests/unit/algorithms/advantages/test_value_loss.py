@@ -13,10 +13,12 @@ small = st.lists(st.floats(-5, 5), min_size=3, max_size=3)
 
 
 def test_value_loss_by_hand() -> None:
-    # V_old 0, R 1, clip 0.2. V 0.1: inside, (0.9)^2 / 2 = 0.405. V 0.9: clipped to 0.2, (0.8)^2 / 2 = 0.32 > (0.1)^2 / 2.
-    # V -1: clipped to -0.2, (1.2)^2 / 2 = 0.72 < (2)^2 / 2 = 2, the larger counts.
+    # V_old 0, R 1, clip 0.2. V 0.1: inside, (0.9)^2 / 2 = 0.405. V 0.9: clipped to 0.2, (0.8)^2 / 2 = 0.32 > (0.1)^2 /
+    # 2. V -1: clipped to -0.2, (1.2)^2 / 2 = 0.72 < (2)^2 / 2 = 2, the larger counts.
     values = torch.tensor([0.1, 0.9, -1.0], dtype=torch.float64, requires_grad=True)
-    losses, clipped = compute_value_loss(values, torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), clip=0.2)
+    losses, clipped = compute_value_loss(
+        values, torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), clip=0.2
+    )
     assert losses.tolist() == pytest.approx([0.405, 0.32, 2.0])
     assert clipped.tolist() == [False, True, False]
     losses.sum().backward()
@@ -28,7 +30,9 @@ def test_value_loss_by_hand() -> None:
 
 @settings(max_examples=50)
 @given(small, small, small, st.floats(0, 2))
-def test_clipping_never_lowers_the_loss(values: list[float], old: list[float], returns: list[float], clip: float) -> None:
+def test_clipping_never_lowers_the_loss(
+    values: list[float], old: list[float], returns: list[float], clip: float
+) -> None:
     v, o, r = (torch.tensor(x, dtype=torch.float64) for x in (values, old, returns))
     losses, _ = compute_value_loss(v, o, r, clip=clip)
     plain, never = compute_value_loss(v, o, r, clip=None)

@@ -113,7 +113,11 @@ def test_padding_full_of_nonsense_gets_exactly_zero_gradient(name: str) -> None:
     mask = torch.zeros(5, 9, dtype=torch.bool)
     for row, length in enumerate(LENGTHS):
         mask[row, 2 : 2 + length] = True  # two tokens of prompt, the rest is padding
-    junk = torch.tensor([float("nan"), float("inf"), -float("inf"), -100.0], dtype=torch.float64).repeat(12)[:45].reshape(5, 9)
+    junk = (
+        torch.tensor([float("nan"), float("inf"), -float("inf"), -100.0], dtype=torch.float64)
+        .repeat(12)[:45]
+        .reshape(5, 9)
+    )
     padded = junk.masked_scatter(mask, inputs.policy_logprobs.detach()).requires_grad_()
     packed = LossInputs(
         policy_logprobs=padded[mask],
@@ -151,7 +155,8 @@ def test_the_anchor_column_says_which_logprobs_a_loss_reads(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
 def test_extreme_log_ratios_stay_finite(name: str, advantage: float) -> None:
-    # One token grew from e^-1000 to 1, one shrank the other way, beside an ordinary one; each also in a sequence of its own.
+    # One token grew from e^-1000 to 1, one shrank the other way, beside an ordinary one; each also in a sequence of its
+    # own.
     policy = torch.tensor([0.0, -1e3, -1.0, 0.0, -1e3], requires_grad=True)
     old = torch.tensor([-1e3, 0.0, -1.1, -1e3, 0.0])
     inputs = LossInputs(
@@ -225,7 +230,9 @@ def test_the_covariance_draw_never_exceeds_its_share_nor_leaves_its_bounds(share
     selected = select_random_covariance(
         inputs.policy_logprobs, inputs.advantages, share=share, low=0.01, high=0.5, seed=seed, eligible=eligible
     )
-    covariance = (inputs.advantages - inputs.advantages.mean()) * (inputs.policy_logprobs - inputs.policy_logprobs.mean()).detach()
+    covariance = (inputs.advantages - inputs.advantages.mean()) * (
+        inputs.policy_logprobs - inputs.policy_logprobs.mean()
+    ).detach()
     allowed = (covariance > 0.01) & (covariance < 0.5) & eligible
     assert not (selected & ~allowed).any()
     assert int(selected.sum()) == min(max(1, int(share * 15)), int(allowed.sum()))

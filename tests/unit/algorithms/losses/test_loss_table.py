@@ -59,7 +59,9 @@ def test_every_row_is_complete_and_its_defaults_are_its_functions_options() -> N
         ("decoupled_ppo", {"weight_mode": "drop"}, "'drop'"),
     ],
 )
-def test_wrong_names_and_values_are_refused_before_training(name: str, options: dict[str, float | int | str], message: str) -> None:
+def test_wrong_names_and_values_are_refused_before_training(
+    name: str, options: dict[str, float | int | str], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         build_loss(name, options)
 

@@ -74,7 +74,9 @@ def test_gspo_ratio_is_the_geometric_mean_and_reaches_every_token() -> None:
     advantages=st.lists(st.floats(-2, 2), min_size=2, max_size=2),
     scale=st.floats(0.1, 3),
 )
-def test_gspo_equals_gspo_token_for_one_advantage_per_sequence(log_ratios: list[float], advantages: list[float], scale: float) -> None:
+def test_gspo_equals_gspo_token_for_one_advantage_per_sequence(
+    log_ratios: list[float], advantages: list[float], scale: float
+) -> None:
     # Sequences of 4 and 2 tokens; any weight per sequence stands for any aggregation.
     inputs = pack(
         [0.2 * math.exp(r) for r in log_ratios],
@@ -200,14 +202,22 @@ def test_covariance_selection() -> None:
     draw = select_random_covariance(logprobs, advantages, share=0.25, low=1.0, high=5.0, seed=3)
     assert int(draw.sum()) == 1
     assert not draw[2:].any()
-    assert draw.tolist() == select_random_covariance(logprobs, advantages, share=0.25, low=1.0, high=5.0, seed=3).tolist()
+    assert (
+        draw.tolist() == select_random_covariance(logprobs, advantages, share=0.25, low=1.0, high=5.0, seed=3).tolist()
+    )
     # The bounds are exclusive and constant advantages have no covariance: nothing is drawn.
     assert not select_random_covariance(logprobs, advantages, share=1.0, low=2.0, high=5.0, seed=0).any()
-    assert not select_random_covariance(logprobs, torch.full_like(advantages, 0.3), share=1.0, low=1.0, high=5.0, seed=0).any()
+    assert not select_random_covariance(
+        logprobs, torch.full_like(advantages, 0.3), share=1.0, low=1.0, high=5.0, seed=0
+    ).any()
 
 
 def test_clip_cov_silences_the_drawn_tokens() -> None:
-    inputs = pack([math.exp(-1), math.exp(-3), math.exp(-1), math.exp(-3)], [math.exp(-1), math.exp(-3)] * 2, [2.0, -2.0, 0.0, 0.0])
+    inputs = pack(
+        [math.exp(-1), math.exp(-3), math.exp(-1), math.exp(-3)],
+        [math.exp(-1), math.exp(-3)] * 2,
+        [2.0, -2.0, 0.0, 0.0],
+    )
     loss = build_loss("clip_cov", {"share": 1.0})
     assert loss(inputs).clipped.tolist() == [True, True, False, False]
     assert gradient(loss, inputs) == [0.0, 0.0, 0.0, 0.0]
@@ -215,7 +225,8 @@ def test_clip_cov_silences_the_drawn_tokens() -> None:
 
 def test_kl_cov_penalises_the_top_tokens_whatever_the_advantages_scale() -> None:
     inputs = pack([0.4, 0.1, 0.1], [0.2, 0.2, 0.1], [2.0, -1.0, -1.0])
-    # Ratios 2, 1/2, 1. Mean A 0; mean log-policy (ln 0.4 + 2 ln 0.1) / 3 = -1.8405: covariances 2 * 0.9242, -1 * -0.4621 twice.
+    # Ratios 2, 1/2, 1. Mean A 0; mean log-policy (ln 0.4 + 2 ln 0.1) / 3 = -1.8405: covariances 2 * 0.9242, -1 *
+    # -0.4621 twice.
     loss = build_loss("kl_cov", {"share": 0.34, "coefficient": 3.0})
     # Losses -2*2 + 3 ln 2, +1 * 0.5, +1; gradients -4 + 3, 0.5, 1.
     assert loss(inputs).losses.tolist() == pytest.approx([-4.0 + 3 * math.log(2), 0.5, 1.0])

@@ -24,10 +24,14 @@ def test_gigpo_by_hand() -> None:
 
 
 def test_deviation_by_hand() -> None:
-    # Returns 1 0 from one state: sample deviation sqrt(1/2), so +-(1/2) / sqrt(1/2) = +-sqrt(1/2). Population: deviation 1/2, +-1.
+    # Returns 1 0 from one state: sample deviation sqrt(1/2), so +-(1/2) / sqrt(1/2) = +-sqrt(1/2). Population:
+    # deviation 1/2, +-1.
     got = compute_anchor_advantages([[1.0], [0.0]], [["a"], ["a"]], deviation="sample", epsilon=0.0)
     assert got == [pytest.approx([math.sqrt(0.5)]), pytest.approx([-math.sqrt(0.5)])]
-    assert compute_anchor_advantages([[1.0], [0.0]], [["a"], ["a"]], deviation="population", epsilon=0.0) == [[1.0], [-1.0]]
+    assert compute_anchor_advantages([[1.0], [0.0]], [["a"], ["a"]], deviation="population", epsilon=0.0) == [
+        [1.0],
+        [-1.0],
+    ]
 
 
 def test_a_trajectory_counts_once_however_often_it_comes_back() -> None:
@@ -53,7 +57,9 @@ def test_step_advantages_of_a_state_sum_to_zero(walk: list[list[tuple[str, float
     got = compute_anchor_advantages([[r for _, r in row] for row in walk], states, deviation=deviation)
     for state in "abc":
         # Averaged over a trajectory's visits, summed over trajectories.
-        visits = [[a for a, s in zip(row, keys, strict=True) if s == state] for row, keys in zip(got, states, strict=True)]
+        visits = [
+            [a for a, s in zip(row, keys, strict=True) if s == state] for row, keys in zip(got, states, strict=True)
+        ]
         assert math.fsum(math.fsum(v) / len(v) for v in visits if v) == pytest.approx(0.0, abs=1e-6)
 
 

@@ -16,14 +16,18 @@ numbers = st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 2))
 
 def member(reward: float | None, *turns: list[float], group: str = "g") -> CreditTrajectory:
     return CreditTrajectory(
-        group=group, reward=reward, turns=tuple(CreditTurn(num_tokens=len(t), implicit_rewards=np.array(t)) for t in turns)
+        group=group,
+        reward=reward,
+        turns=tuple(CreditTurn(num_tokens=len(t), implicit_rewards=np.array(t)) for t in turns),
     )
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=8))
 def test_implicit_rewards_sum_to_the_log_ratio(pairs: list[tuple[float, float]]) -> None:
     model, reference = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
-    assert compute_implicit_rewards(model, reference, beta=0.05).sum() == pytest.approx(0.05 * (model.sum() - reference.sum()), abs=1e-9)
+    assert compute_implicit_rewards(model, reference, beta=0.05).sum() == pytest.approx(
+        0.05 * (model.sum() - reference.sum()), abs=1e-9
+    )
 
 
 def test_returns_by_hand() -> None:
@@ -49,7 +53,8 @@ def test_a_group_of_one_gives_exactly_zero() -> None:
 
 def test_returns_run_across_turns_and_members_without_tokens_lend_no_baseline() -> None:
     batch = [member(1.0, [1.0], [3.0]), member(0.0, [1.0]), member(0.0, [])]
-    # Token means 2 and 1 as above. Outcomes 1 0 0: leave-one-out 1, -1/2, -1/2. First: 0, 2 + 1: to go 3 | 3. Second: -1 - 1/2.
+    # Token means 2 and 1 as above. Outcomes 1 0 0: leave-one-out 1, -1/2, -1/2. First: 0, 2 + 1: to go 3 | 3. Second:
+    # -1 - 1/2.
     first, second, empty = build_prime(whitening="none")(batch)
     assert first is not None
     assert second is not None

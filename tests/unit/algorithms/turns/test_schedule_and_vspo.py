@@ -32,7 +32,14 @@ def test_mix_by_hand() -> None:
 
 
 def test_stages_begin_at_their_boundaries() -> None:
-    assert [find_stage(step, (100, 200)) for step in (0, 99, 100, 199, 200, 999)] == ["early", "early", "middle", "middle", "late", "late"]
+    assert [find_stage(step, (100, 200)) for step in (0, 99, 100, 199, 200, 999)] == [
+        "early",
+        "early",
+        "middle",
+        "middle",
+        "late",
+        "late",
+    ]
     with pytest.raises(ValueError, match="ascending"):
         find_stage(0, (2, 1))
 
@@ -40,7 +47,8 @@ def test_stages_begin_at_their_boundaries() -> None:
 def test_step_switch_counts_calls() -> None:
     mix = ScheduledMix(switch="step", boundaries=(1, 2), deviation="none")
     batch = [attempt(0.0, 1.0, milestone=0.0), attempt(0.0, 0.0, milestone=1.0)]
-    # Early: mean step (1 + 0) / 2 against 0, times 0.7: 0.35 and 0, centred +-0.175. Middle: milestones 0 1 times 0.3: -+0.15. Late: 0.
+    # Early: mean step (1 + 0) / 2 against 0, times 0.7: 0.35 and 0, centred +-0.175. Middle: milestones 0 1 times 0.3:
+    # -+0.15. Late: 0.
     assert values_of(mix(batch)) == pytest.approx([0.175, -0.175])
     assert values_of(mix(batch)) == pytest.approx([-0.15, 0.15])
     assert values_of(mix(batch)) == [0.0, 0.0]
@@ -65,10 +73,17 @@ def test_success_switch_follows_the_calls_before_and_never_goes_back() -> None:
 
 
 def test_task_value_by_hand() -> None:
-    # Rewards 1 0 0 0: mean 1/4, population deviation sqrt(3)/4: (3/4) sqrt(3)/4. Mostly solved is worth a third of that.
+    # Rewards 1 0 0 0: mean 1/4, population deviation sqrt(3)/4: (3/4) sqrt(3)/4. Mostly solved is worth a third of
+    # that.
     assert compute_task_value([1, 0, 0, 0]) == pytest.approx(3 * math.sqrt(3) / 16)
     assert compute_task_value([1, 1, 1, 0]) == pytest.approx(math.sqrt(3) / 16)
-    assert compute_task_value([0.1] * 3) == compute_task_value([]) == compute_task_value([None]) == compute_task_value([1]) == 0.0
+    assert (
+        compute_task_value([0.1] * 3)
+        == compute_task_value([])
+        == compute_task_value([None])
+        == compute_task_value([1])
+        == 0.0
+    )
     with pytest.raises(ValueError, match="max_reward"):
         compute_task_value([2, 0])
     with pytest.raises(ValueError, match="nan"):

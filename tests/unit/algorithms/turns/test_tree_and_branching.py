@@ -28,7 +28,12 @@ def test_intra_and_inter_by_hand() -> None:
     # Within trees: +-1/2 in the first, 0 in the second (constant). Sum: 5/4 -3/4 -1/4 -1/4.
     got = compute_tree_advantages([1, 0, 0, 0], ["a", "a", "b", "b"], deviation="none")
     assert got == [1.25, -0.75, -0.25, -0.25]
-    assert compute_tree_advantages([1, 0, 0, 0], ["a", "a", "b", "b"], inter=0.0, deviation="none") == [0.5, -0.5, 0.0, 0.0]
+    assert compute_tree_advantages([1, 0, 0, 0], ["a", "a", "b", "b"], inter=0.0, deviation="none") == [
+        0.5,
+        -0.5,
+        0.0,
+        0.0,
+    ]
 
 
 @settings(max_examples=50)
@@ -67,7 +72,11 @@ def test_a_shared_turn_weighs_as_one_turn() -> None:
     # Leaf advantages 3 1 -1 under one root; the first two share a second turn.
     shared = [[0, 1], [0, 1], [0, 2]]
     # once: root (3 + 1 - 1) / 3 = 1 over 3 copies; turn 1: (3 + 1) / 2 = 2 over 2 copies; turn 2 alone.
-    assert share_advantages([3, 1, -1], shared, sharing="once") == [pytest.approx([1 / 3, 1.0]), pytest.approx([1 / 3, 1.0]), [1 / 3, -1.0]]
+    assert share_advantages([3, 1, -1], shared, sharing="once") == [
+        pytest.approx([1 / 3, 1.0]),
+        pytest.approx([1 / 3, 1.0]),
+        [1 / 3, -1.0],
+    ]
     assert share_advantages([3, 1, -1], shared, sharing="mean") == [[1.0, 2.0], [1.0, 2.0], [1.0, -1.0]]
     assert share_advantages([3, 1, -1], shared, sharing="each") == [[3, 3], [1, 1], [-1, -1]]
 

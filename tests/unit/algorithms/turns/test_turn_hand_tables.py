@@ -33,7 +33,8 @@ def test_multi_turn_grpo_by_hand() -> None:
 
 def test_two_turn_form_of_the_paper() -> None:
     # Only the first turn is rewarded (did the tool run): before the result A_out + lambda A_turn, after it A_out.
-    # Sample deviation without epsilon of 1 0 is sqrt(1/2): +-(1/2) / sqrt(1/2) = +-sqrt(1/2). Turn rewards 0 1 give the opposite sign.
+    # Sample deviation without epsilon of 1 0 is sqrt(1/2): +-(1/2) / sqrt(1/2) = +-sqrt(1/2). Turn rewards 0 1 give the
+    # opposite sign.
     half = math.sqrt(0.5)
     got = compute_multi_turn_advantages([1, 0], [[0, 0], [1, 0]], coefficient=0.5, epsilon=0.0)
     assert got == [pytest.approx([half - 0.5 * half, half]), pytest.approx([-half + 0.5 * half, -half])]
@@ -46,7 +47,10 @@ def test_a_turn_that_only_one_member_reached_adds_nothing() -> None:
 
 def test_discount_by_hand() -> None:
     # Outcomes 1 0 centred: +-1/2. gamma 1/2, three turns: 1/8 1/4 1/2. The loser has one turn: -1/2.
-    assert compute_discounted_advantages([1, 0], [[0, 0, 0], [0]], gamma=0.5, deviation="none") == [[0.125, 0.25, 0.5], [-0.5]]
+    assert compute_discounted_advantages([1, 0], [[0, 0, 0], [0]], gamma=0.5, deviation="none") == [
+        [0.125, 0.25, 0.5],
+        [-0.5],
+    ]
 
 
 def test_equal_outcomes_at_unequal_lengths_give_no_signal_under_discount() -> None:
@@ -99,9 +103,13 @@ def test_igpo_reads_the_prior_from_the_parts() -> None:
         turns = (CreditTurn(num_tokens=1, answer_probability=0.5), CreditTurn(num_tokens=1, answer_probability=0.5))
         return CreditTrajectory(group="a", reward=0.0, turns=turns, parts={PRIOR_PART: prior})
 
-    # Gains 0.5 - 0.1 = 0.4 and 0.5 - 0.5 = 0; outcomes 0. Pool 0.4 0 0 0: mean 0.1. First: 0.3 then -0.1, from turn 0 on 0.2.
+    # Gains 0.5 - 0.1 = 0.4 and 0.5 - 0.5 = 0; outcomes 0. Pool 0.4 0 0 0: mean 0.1. First: 0.3 then -0.1, from turn 0
+    # on 0.2.
     got = build_igpo(deviation="none")([member(0.1), member(0.5)])
-    assert [[float(a[0]) for a in turns or []] for turns in got] == [pytest.approx([0.2, -0.1]), pytest.approx([-0.2, -0.1])]
+    assert [[float(a[0]) for a in turns or []] for turns in got] == [
+        pytest.approx([0.2, -0.1]),
+        pytest.approx([-0.2, -0.1]),
+    ]
 
 
 def test_probability_outside_its_range_is_refused() -> None:
@@ -110,8 +118,8 @@ def test_probability_outside_its_range_is_refused() -> None:
 
 
 def test_process_scores_by_hand() -> None:
-    # Scores 1 3 | 0 0: mean 1; squares 0 4 1 1 = 6, n-1 variance 2. Centred 0 2 | -1 -1, over sqrt(2), summed from each turn on:
-    # 2 2 | -2 -1, over sqrt(2).
+    # Scores 1 3 | 0 0: mean 1; squares 0 4 1 1 = 6, n-1 variance 2. Centred 0 2 | -1 -1, over sqrt(2), summed from each
+    # turn on: 2 2 | -2 -1, over sqrt(2).
     root = math.sqrt(2)
     got = compute_process_advantages([1, 0], [[1, 3], [0, 0]], epsilon=0.0)
     assert got == [pytest.approx([2 / root, 2 / root]), pytest.approx([-2 / root, -1 / root])]
@@ -128,9 +136,12 @@ def test_shaping_adds_minus_the_first_potential_whatever_happens(potentials: lis
 
 def test_potential_by_hand() -> None:
     # Potentials 0 1 and 0 0, gamma 1, outcomes 1 1. Shaping 1 -1 and 0 0; centred per index: 1/2 -1/2 and -1/2 1/2.
-    # From turn 0 on the shaping cancels: 0 and 0; turn 1: -1/2 and 1/2 (from a better state the same outcome is worth less).
+    # From turn 0 on the shaping cancels: 0 and 0; turn 1: -1/2 and 1/2 (from a better state the same outcome is worth
+    # less).
     def member(*potentials: float) -> CreditTrajectory:
-        return CreditTrajectory(group="a", reward=1.0, turns=tuple(CreditTurn(num_tokens=1, potential=p) for p in potentials))
+        return CreditTrajectory(
+            group="a", reward=1.0, turns=tuple(CreditTurn(num_tokens=1, potential=p) for p in potentials)
+        )
 
     got = build_potential()([member(0, 1), member(0, 0)])
     assert [[float(a[0]) for a in turns or []] for turns in got] == [[0.0, -0.5], [0.0, 0.5]]

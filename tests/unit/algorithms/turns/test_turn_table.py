@@ -68,7 +68,9 @@ def test_the_table_says_what_the_builder_takes(name: str) -> None:
 @pytest.mark.parametrize("name", TURN_METHODS)
 @settings(max_examples=15, deadline=None)
 @given(batches(), st.randoms(use_true_random=False))
-def test_order_does_not_matter_and_unscored_members_change_nothing(name: str, batch: list[CreditTrajectory], random: object) -> None:
+def test_order_does_not_matter_and_unscored_members_change_nothing(
+    name: str, batch: list[CreditTrajectory], random: object
+) -> None:
     expected = flat(run(name, batch))
     assert [row is None for row in expected] == [trajectory.reward is None for trajectory in batch]
     order = list(range(len(batch)))
@@ -103,17 +105,30 @@ def test_a_group_of_one_gives_exactly_zero(name: str, row: list[CreditTurn]) -> 
 @pytest.mark.parametrize("name", ["multi_turn_grpo", "turn_discount", "arpo", "vspo", "scheduled_mix", "gigpo", "tree"])
 @pytest.mark.parametrize("reward", [0.1, 0.3, 0.7])
 def test_a_constant_group_is_exactly_zero_also_in_float32(name: str, reward: float) -> None:
-    row = (CreditTurn(num_tokens=2, state="a", logprobs=np.array([-0.1, -0.2])), CreditTurn(num_tokens=1, state="b", logprobs=np.zeros(1)))
+    row = (
+        CreditTurn(num_tokens=2, state="a", logprobs=np.array([-0.1, -0.2])),
+        CreditTurn(num_tokens=1, state="b", logprobs=np.zeros(1)),
+    )
     got = run(name, [CreditTrajectory(group="x", reward=reward, turns=row, tree="t") for _ in range(7)])
     assert all((array.astype(np.float32) == 0).all() for member in got for array in member or [])
 
 
-OUTCOME_ONLY = {"multi_turn_grpo": {"epsilon": 1e-6}, "turn_discount": {"gamma": 1.0}, "gigpo": {"omega": 0.0, "deviation": "sample"}}
+OUTCOME_ONLY = {
+    "multi_turn_grpo": {"epsilon": 1e-6},
+    "turn_discount": {"gamma": 1.0},
+    "gigpo": {"omega": 0.0, "deviation": "sample"},
+}
 
 
 @pytest.mark.parametrize("name", [*OUTCOME_ONLY, "arpo"])
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.0]), st.lists(st.integers(0, 4), min_size=1, max_size=4)), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.3, 1.0]), st.lists(st.integers(0, 4), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_how_a_trajectory_is_cut_into_turns_changes_nothing(name: str, members: list[tuple[float, list[int]]]) -> None:
     def batch(cut: bool) -> list[CreditTrajectory]:
         return [
@@ -122,7 +137,8 @@ def test_how_a_trajectory_is_cut_into_turns_changes_nothing(name: str, members: 
                 reward=reward,
                 tree="t",
                 turns=tuple(
-                    CreditTurn(num_tokens=n, state="s", logprobs=np.full(n, -0.1 * i)) for n in (lengths if cut else [sum(lengths)])
+                    CreditTurn(num_tokens=n, state="s", logprobs=np.full(n, -0.1 * i))
+                    for n in (lengths if cut else [sum(lengths)])
                 ),
             )
             for i, (reward, lengths) in enumerate(members)
@@ -131,12 +147,21 @@ def test_how_a_trajectory_is_cut_into_turns_changes_nothing(name: str, members: 
     whole = flat(run(name, batch(cut=False), **OUTCOME_ONLY.get(name, {})))
     expected = compute_grpo_advantages([reward for reward, _ in members])
     assert whole == [pytest.approx([a] * sum(n)) for a, (_, n) in zip(expected, members, strict=True)]
-    assert flat(run(name, batch(cut=True), **OUTCOME_ONLY.get(name, {}))) == [row and pytest.approx(row) for row in whole]
+    assert flat(run(name, batch(cut=True), **OUTCOME_ONLY.get(name, {}))) == [
+        row and pytest.approx(row) for row in whole
+    ]
 
 
 @pytest.mark.parametrize("name", TURN_METHODS)
 def test_empty_batches_unscored_batches_and_trajectories_without_tokens(name: str) -> None:
-    full = {"state": "s", "state_value": 0.0, "process_score": 0.5, "answer_probability": 0.5, "progress": 0.5, "potential": 0.5}
+    full = {
+        "state": "s",
+        "state_value": 0.0,
+        "process_score": 0.5,
+        "answer_probability": 0.5,
+        "progress": 0.5,
+        "potential": 0.5,
+    }
     bare = CreditTurn(num_tokens=0, **full)  # type: ignore[arg-type]
     assert run(name, []) == []
     unscored = [CreditTrajectory(group="x", reward=None, turns=(bare,), tree="t") for _ in range(2)]
@@ -155,6 +180,8 @@ def test_a_field_that_is_missing_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["multi_turn_grpo", "turn_discount", "vspo", "scheduled_mix"])
 def test_a_reward_that_is_not_finite_raises_without_the_checks_too(name: str) -> None:
-    batch = [CreditTrajectory(group="x", reward=reward, turns=(CreditTurn(num_tokens=1),)) for reward in (float("nan"), 1.0)]
+    batch = [
+        CreditTrajectory(group="x", reward=reward, turns=(CreditTurn(num_tokens=1),)) for reward in (float("nan"), 1.0)
+    ]
     with pytest.raises(ValueError, match="finite"):
         TURN_METHODS[name].build()(batch)

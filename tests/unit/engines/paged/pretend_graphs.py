@@ -1,4 +1,5 @@
-"""A recorder of graphs for the CPU that can do no more than a GPU's graphs, so that what they cannot do fails in a test."""
+"""A recorder of graphs for the CPU that can do no more than a GPU's graphs, so that what they cannot do fails in a
+test."""
 
 from typing import Any
 
@@ -22,7 +23,9 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.operations: list[Operation] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         name = func.name() if callable(getattr(func, "name", None)) else ""
         assert not name.startswith(WAITING), name
         made = func(*args, **(kwargs or {}))
@@ -31,7 +34,8 @@ class Tape(TorchDispatchMode):
 
 
 def replay(operations: list[Operation]) -> None:
-    """The same operations on the same tensors, results written where they were the first time. No Python of the step runs."""
+    """The same operations on the same tensors, results written where they were the first time. No Python of the step
+    runs."""
     for func, args, kwargs, made in operations:
         again = func(*args, **kwargs)
         for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
@@ -40,7 +44,8 @@ def replay(operations: list[Operation]) -> None:
 
 
 def record_on_cpu() -> Record:
-    """For `PagedEngine(recorder=...)`. Warms up once, as on a GPU, where recording computes nothing; here it computes once more."""
+    """For `PagedEngine(recorder=...)`. Warms up once, as on a GPU, where recording computes nothing; here it computes
+    once more."""
 
     def record(step: Step) -> Step:
         step()

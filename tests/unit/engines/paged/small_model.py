@@ -26,11 +26,14 @@ def distance(ours: list[Completion], theirs: list[Completion]) -> float:
 
 
 def run_two_of_three(engine: PagedEngine, prompt: np.ndarray, *, max_tokens: int, cancel: bool) -> list[Completion]:
-    """Replies of the last two of a group of three; the first is cancelled in the middle or not. No page may be held afterwards."""
+    """Replies of the last two of a group of three; the first is cancelled in the middle or not. No page may be held
+    afterwards."""
 
     async def three() -> list[Completion]:
         jobs = [
-            asyncio.create_task(engine.generate(prompt, SamplingParams(max_tokens=max_tokens, seed=i), session=f"g/{i}/0"))
+            asyncio.create_task(
+                engine.generate(prompt, SamplingParams(max_tokens=max_tokens, seed=i), session=f"g/{i}/0")
+            )
             for i in range(3)
         ]
         while engine.statistics().num_sampled_tokens < 9:

@@ -31,7 +31,9 @@ def test_spans_and_buckets_by_hand() -> None:
     st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 96, 128, 192, 256]),
     st.integers(0, 2**31),
 )
-def test_a_row_has_the_same_bits_in_any_company_and_span(dim: int, num_keys: int, further: int, rows: int, seed: int) -> None:
+def test_a_row_has_the_same_bits_in_any_company_and_span(
+    dim: int, num_keys: int, further: int, rows: int, seed: int
+) -> None:
     draw = torch.Generator().manual_seed(seed)
     span, longer = padded_span(num_keys), padded_span(num_keys + further)
     keys, values = torch.randn(2, 2, longer, dim, generator=draw), torch.randn(2, 2, longer, dim, generator=draw)
@@ -40,13 +42,19 @@ def test_a_row_has_the_same_bits_in_any_company_and_span(dim: int, num_keys: int
     def attend(sequences: int, num_rows: int, width: int) -> torch.Tensor:
         mask = torch.zeros(sequences, 1, 1, width)
         mask[..., num_keys:] = float("-inf")
-        return attend_rows(query[:sequences, :, :num_rows], keys[:sequences, :, :width], values[:sequences, :, :width], mask, dim**-0.5)
+        return attend_rows(
+            query[:sequences, :, :num_rows], keys[:sequences, :, :width], values[:sequences, :, :width], mask, dim**-0.5
+        )
 
     assert torch.equal(attend(1, rows, span), attend(2, 256, longer)[:1, :, :rows])
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.sampled_from([32, 64, 192, 256, 320, 384, 512, 1024]), st.sampled_from([32, 192, 1000]), st.integers(MIN_BATCH_ROWS, 300))
+@given(
+    st.sampled_from([32, 64, 192, 256, 320, 384, 512, 1024]),
+    st.sampled_from([32, 192, 1000]),
+    st.integers(MIN_BATCH_ROWS, 300),
+)
 def test_a_product_rounds_a_row_the_same_way_among_any_number_of_rows(size: int, width: int, rows: int) -> None:
     draw = torch.Generator().manual_seed(rows)
     weight, inputs = torch.randn(width, size, generator=draw), torch.randn(600, size, generator=draw)
@@ -55,7 +63,9 @@ def test_a_product_rounds_a_row_the_same_way_among_any_number_of_rows(size: int,
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from([(64, 192), (512, 192), (384, 640)]), st.integers(8, 200), st.integers(0, 50))
-def test_a_packed_product_rounds_a_row_the_same_way_among_any_number_of_rows(shape: tuple[int, int], rows: int, first: int) -> None:
+def test_a_packed_product_rounds_a_row_the_same_way_among_any_number_of_rows(
+    shape: tuple[int, int], rows: int, first: int
+) -> None:
     size, width = shape
     draw = torch.Generator().manual_seed(rows)
     weight, inputs = torch.randn(width, size, generator=draw), torch.randn(256, size, generator=draw)
@@ -64,7 +74,9 @@ def test_a_packed_product_rounds_a_row_the_same_way_among_any_number_of_rows(sha
     part = slice(first, first + rows)
     assert torch.allclose(product(inputs), inputs @ weight.t(), atol=1e-4)
     assert torch.equal(product(inputs)[part], product(inputs[part].contiguous()))
-    assert torch.equal(with_residual(inputs, residual)[part], with_residual(inputs[part].contiguous(), residual[part].contiguous()))
+    assert torch.equal(
+        with_residual(inputs, residual)[part], with_residual(inputs[part].contiguous(), residual[part].contiguous())
+    )
 
 
 def test_the_same_holds_for_the_kernels_of_a_processor_without_avx512() -> None:

@@ -78,7 +78,8 @@ def test_guesses_by_hand() -> None:
     after = automaton.guess(guess.state, 4)
     assert after is not None
     assert (after.token in (5, 6), after.probability) == (True, pytest.approx(4 / 9))
-    # Nothing follows 5 anywhere. 9 was followed by 9 once: 1 / (1 + 1/1); 9 9 by nothing, so its end 9 is what is looked at.
+    # Nothing follows 5 anywhere. 9 was followed by 9 once: 1 / (1 + 1/1); 9 9 by nothing, so its end 9 is what is
+    # looked at.
     assert automaton.find(first) == (ROOT, 0)
     assert automaton.guess(ROOT, 0) is None
     at, matched = automaton.find(third)
@@ -118,9 +119,13 @@ def test_guesses_that_fail_are_trusted_less_and_those_that_come_true_again_more(
     assert 50 < hits < 200
 
 
-def sample(model: PreTrainedModel, *, drafted: int, members: int = 6, **changes: Any) -> tuple[list[Completion], PagedEngine]:
+def sample(
+    model: PreTrainedModel, *, drafted: int, members: int = 6, **changes: Any
+) -> tuple[list[Completion], PagedEngine]:
     """Two turns of a group that begins with a repetitive prompt."""
-    settings_ = {key: changes.pop(key) for key in ("fused", "max_concurrency", "cache_tokens", "page_size") if key in changes}
+    settings_ = {
+        key: changes.pop(key) for key in ("fused", "max_concurrency", "cache_tokens", "page_size") if key in changes
+    }
     engine = PagedEngine(model, **{"max_concurrency": 8, "max_context": 160, "max_draft_tokens": drafted, **settings_})
     prompt = [1, 2, 3, 4, 5, 6, 7, 8] * 3
 
@@ -170,7 +175,8 @@ def test_fewer_steps_where_drafts_are_right(model: PreTrainedModel) -> None:
 
 
 def test_drafted_samples_have_the_models_distribution(model: PreTrainedModel) -> None:
-    """Chi-square over 600 seeds: of the token after a prompt for which drafts are made, and of the pair with the one after it."""
+    """Chi-square over 600 seeds: of the token after a prompt for which drafts are made, and of the pair with the one
+    after it."""
     engine = PagedEngine(model, max_concurrency=4, max_context=64, max_draft_tokens=8)
     prompt = [1, 2, 3, 4, 5, 6, 7, 8] * 3
 
@@ -213,5 +219,6 @@ def test_drafted_samples_have_the_models_distribution(model: PreTrainedModel) ->
     statistic = float(((observed - expected) ** 2 / expected).sum())
     freedom = len(expected) - 1
     assert freedom >= 5
-    # The 99.9 % point of chi-square, Wilson-Hilferty: k (1 - 2/(9k) + 3.09 sqrt(2/(9k)))^3. Seeds are fixed, so this passes or fails.
+    # The 99.9 % point of chi-square, Wilson-Hilferty: k (1 - 2/(9k) + 3.09 sqrt(2/(9k)))^3. Seeds are fixed, so this
+    # passes or fails.
     assert statistic < freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3

@@ -1,4 +1,5 @@
-"""The paged engine: exact against the trainer's forward, each token computed once, the same whatever the company, memory or chunks."""
+"""The paged engine: exact against the trainer's forward, each token computed once, the same whatever the company,
+memory or chunks."""
 
 import asyncio
 from typing import Any
@@ -30,7 +31,12 @@ def qwen() -> PreTrainedModel:
 
 
 def build(model: PreTrainedModel, **changes: Any) -> PagedEngine:
-    settings = {"max_concurrency": 8, "max_context": 160, "decode": lambda ids: "".join(chr(32 + i) for i in ids), **changes}
+    settings = {
+        "max_concurrency": 8,
+        "max_context": 160,
+        "decode": lambda ids: "".join(chr(32 + i) for i in ids),
+        **changes,
+    }
     return PagedEngine(model, **settings)
 
 
@@ -72,7 +78,10 @@ END = 3
 EXACT = [
     ({"temperature": 1.0}, {}),
     ({"temperature": 0.7, "top_p": 0.8}, {"max_batch_tokens": 37}),
-    ({"temperature": 1.3, "top_k": 20, "stop_token_ids": (END, 4, 5, 6, 7, 8)}, {"max_batch_tokens": 70, "page_size": 16}),
+    (
+        {"temperature": 1.3, "top_k": 20, "stop_token_ids": (END, 4, 5, 6, 7, 8)},
+        {"max_batch_tokens": 70, "page_size": 16},
+    ),
     ({"temperature": 0.9, "min_p": 0.3, "top_p": 0.95}, {"max_concurrency": 2}),
     ({"temperature": 0.4, "stop_token_ids": (END,)}, {"max_draft_tokens": 8}),
 ]
@@ -82,7 +91,8 @@ EXACT = [
 def test_the_trainers_logits_give_the_same_tokens_and_log_probabilities_in_every_bit(
     model: PreTrainedModel, sampling: dict[str, Any], shape: dict[str, Any]
 ) -> None:
-    """Exact mode: packed beside others by the trainer, decoded in any company by the engine, drawn with the same random numbers."""
+    """Exact mode: packed beside others by the trainer, decoded in any company by the engine, drawn with the same random
+    numbers."""
     engine = build(model, fused=False, **{"cache_tokens": 480, **shape})
     results = crowd(engine, [0, 1, 2, 3, 4], **sampling)
     sequences, places, params, randoms, recorded = [], [], [], [], []
@@ -111,7 +121,9 @@ def test_the_trainers_logits_give_the_same_tokens_and_log_probabilities_in_every
     assert list(zip(token_ids.tolist(), logprobs.tolist(), strict=True)) == recorded
 
 
-@pytest.mark.parametrize("changes", [{}, {"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}, {"stop_token_ids": (END, 5, 6, 7)}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}, {"stop_token_ids": (END, 5, 6, 7)}]
+)
 def test_the_plain_engine_samples_the_same(model: PreTrainedModel, changes: dict[str, Any]) -> None:
     async def run() -> list[list[Completion]]:
         engine = LocalEngine(model, max_concurrency=8, max_context=160)
@@ -158,7 +170,10 @@ def test_a_preempted_request_loses_no_token(qwen: PreTrainedModel) -> None:
         engine = build(qwen, cache_tokens=cache_tokens, page_size=16)
 
         async def both() -> list[Completion]:
-            jobs = [engine.generate(to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=str(i)) for i in range(3)]
+            jobs = [
+                engine.generate(to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=str(i))
+                for i in range(3)
+            ]
             return list(await asyncio.gather(*jobs))
 
         return asyncio.run(both()), engine.statistics().num_preemptions
@@ -175,8 +190,8 @@ def test_every_token_is_computed_once_across_turns_and_members(qwen: PreTrainedM
     engine = build(qwen)
     results = crowd(engine, [2, 3], turns=4)  # two members of one group: both begin with SYSTEM and prompt_of(1)
     sampled = sum(len(c.token_ids) for completions in results.values() for c in completions)
-    # Shared beginning of 70 tokens once, plus its last token again for the second member; three observations of 9 each; replies
-    # without the last sampled token of each conversation, which never runs.
+    # Shared beginning of 70 tokens once, plus its last token again for the second member; three observations of 9 each;
+    # replies without the last sampled token of each conversation, which never runs.
     assert engine.num_computed_tokens == 70 + 1 + 2 * 3 * 9 + sampled - 2
 
 
@@ -199,7 +214,9 @@ def test_a_new_version_never_reads_an_old_cache_unless_told_to(qwen: PreTrainedM
 
     try:
         adopted, engine = second(stale=False, announce=True)
-        fresh = asyncio.run(build(qwen).generate(to_ids([*SYSTEM, 5]), SamplingParams(max_tokens=4, seed=9), session="x"))
+        fresh = asyncio.run(
+            build(qwen).generate(to_ids([*SYSTEM, 5]), SamplingParams(max_tokens=4, seed=9), session="x")
+        )
         assert adopted.logprobs.tolist() == fresh.logprobs.tolist()
         assert (adopted.version_first, adopted.version_last, engine.statistics().num_stale_tokens) == (4, 4, 0)
         unannounced, _ = second(stale=False, announce=False)
@@ -234,7 +251,8 @@ def test_a_paused_request_goes_on_under_new_weights_with_its_versions(qwen: PreT
         done = asyncio.run(run())
         assert done.versions.tolist() == [0] * 5 + [1] * 15
         assert (done.version_first, done.version_last) == (0, 1)
-        # What was sampled after the change is what a fresh engine samples after those five tokens, random numbers 5 to 19.
+        # What was sampled after the change is what a fresh engine samples after those five tokens, random numbers 5 to
+        # 19.
         prefix = [*SYSTEM, *done.token_ids[:5].tolist()]
         with torch.no_grad():
             logits = qwen(
@@ -299,7 +317,9 @@ def together(engine: PagedEngine, bad: tuple[list[int], SamplingParams]) -> tupl
         ([1], {"max_tokens": 4, "grammar": Grammar(kind="regex", text="a")}, "turnwise[guided]"),
     ],
 )
-def test_a_bad_request_is_refused_alone(qwen: PreTrainedModel, ids: list[int], params: dict[str, Any], words: str) -> None:
+def test_a_bad_request_is_refused_alone(
+    qwen: PreTrainedModel, ids: list[int], params: dict[str, Any], words: str
+) -> None:
     bad, good = together(build(qwen, cache_tokens=64), (ids, SamplingParams(**params)))
     assert isinstance(bad, EngineError)
     assert words in str(bad)
@@ -359,7 +379,9 @@ def test_a_cancelled_request_leaves_the_others_alone_and_frees_its_pages(qwen: P
     engine = build(qwen)
 
     async def run() -> Completion:
-        doomed = asyncio.create_task(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="doomed"))
+        doomed = asyncio.create_task(
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="doomed")
+        )
         await asyncio.sleep(0.01)
         doomed.cancel()
         await asyncio.gather(doomed, return_exceptions=True)
@@ -407,7 +429,9 @@ def test_fused_is_refused_where_there_is_none() -> None:
         build(gemma, fused=True)
 
 
-@pytest.mark.parametrize(("model_type", "more"), [("qwen2", {}), ("llama", {"attention_bias": True, "tie_word_embeddings": False})])
+@pytest.mark.parametrize(
+    ("model_type", "more"), [("qwen2", {}), ("llama", {"attention_bias": True, "tie_word_embeddings": False})]
+)
 def test_fused_agrees_with_the_modules(model_type: str, more: dict[str, Any]) -> None:
     model = build_model(model_type, {**CONFIG, **more}, vocab_size=VOCAB, seed=4)
     with torch.no_grad():

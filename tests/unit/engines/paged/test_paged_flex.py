@@ -1,7 +1,7 @@
 """Attention that reads pages in place: the same function as gathering them, in every situation the engine gets into.
 
-Eagerly, on the CPU. The slow test compiles torch's kernel for the CPU, which reads listed pages only, like those for a GPU.
-"""
+Eagerly, on the CPU. The slow test compiles torch's kernel for the CPU, which reads listed pages only, like those for a
+GPU."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +32,9 @@ PATHS = {"flex": {"attention": "flex"}, "graphs": GRAPHS}
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, PreTrainedModel]:
-    return {dtype: build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1, dtype=dtype) for dtype in (*BOUNDS, "bfloat16")}
+    return {
+        dtype: build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1, dtype=dtype) for dtype in (*BOUNDS, "bfloat16")
+    }
 
 
 def build(model: PreTrainedModel, **changes: Any) -> PagedEngine:
@@ -59,7 +61,9 @@ async def converse(engine: PagedEngine, group: int, member: int, turns: int) -> 
 
 def crowd(engine: PagedEngine, *, groups: int = 2, members: int = 3, turns: int = 2) -> list[Completion]:
     async def run() -> list[list[Completion]]:
-        return await asyncio.gather(*(converse(engine, group, member, turns) for group in range(groups) for member in range(members)))
+        return await asyncio.gather(
+            *(converse(engine, group, member, turns) for group in range(groups) for member in range(members))
+        )
 
     return [completion for completions in asyncio.run(run()) for completion in completions]
 
@@ -75,7 +79,10 @@ class Run:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1, 1, 1, 2, 16, 17, 20])), min_size=1, max_size=5), st.integers(0, 2**31))
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1, 1, 1, 2, 16, 17, 20])), min_size=1, max_size=5),
+    st.integers(0, 2**31),
+)
 def test_a_row_attends_to_the_slots_of_its_request_up_to_itself(shapes: list[tuple[int, int]], seed: int) -> None:
     draw, size, num_pages = np.random.default_rng(seed), 16, 9
     geometry = Geometry(num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
@@ -84,7 +91,9 @@ def test_a_row_attends_to_the_slots_of_its_request_up_to_itself(shapes: list[tup
     tiles, at = [], 0
     for start, count in sorted(shapes, key=lambda shape: flex._num_rows(Run(0, 0, shape[1], []))):
         # Any pages in any order, also those of other tiles, and one more than are needed.
-        tiles.append(Run(at, start, count, (1 + draw.permutation(num_pages - 1)[: (start + count) // size + 1]).tolist()))
+        tiles.append(
+            Run(at, start, count, (1 + draw.permutation(num_pages - 1)[: (start + count) // size + 1]).tolist())
+        )
         at += count
     query = torch.from_numpy(draw.normal(size=(at + 2, 4, 8)))
     plan = FlexAttention.of(memory, tiles, torch.zeros(at, dtype=torch.int64), max_pages=num_pages)
@@ -96,7 +105,9 @@ def test_a_row_attends_to_the_slots_of_its_request_up_to_itself(shapes: list[tup
         for row in range(tile.count):
             seen = tile.start + row + 1
             weights = (torch.einsum("hd,shd->hs", query[tile.at + row], keys[:seen]) * 0.3).softmax(-1)
-            assert torch.allclose(out[tile.at + row], torch.einsum("hs,shd->hd", weights, values[:seen]), atol=1e-12, rtol=0)
+            assert torch.allclose(
+                out[tile.at + row], torch.einsum("hs,shd->hd", weights, values[:seen]), atol=1e-12, rtol=0
+            )
 
 
 CHUNKS = "prefill in chunks"
@@ -110,11 +121,15 @@ SITUATIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("dtype", "situation"), [*(("float64", each) for each in SITUATIONS), *(("float32", each) for each in ("drafts", CHUNKS))]
+    ("dtype", "situation"),
+    [*(("float64", each) for each in SITUATIONS), *(("float32", each) for each in ("drafts", CHUNKS))],
 )
 def test_flex_samples_what_gather_samples(models: dict[str, PreTrainedModel], dtype: str, situation: str) -> None:
     shape = SITUATIONS[situation]
-    assert distance(crowd(build(models[dtype], attention="flex", **shape)), crowd(build(models[dtype], **shape))) < BOUNDS[dtype]
+    assert (
+        distance(crowd(build(models[dtype], attention="flex", **shape)), crowd(build(models[dtype], **shape)))
+        < BOUNDS[dtype]
+    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -124,7 +139,10 @@ def test_a_preempted_request_goes_on_where_it_was(models: dict[str, PreTrainedMo
         engine = build(models["float64"], cache_tokens=96, **changes)
 
         async def all_three() -> list[Completion]:
-            jobs = [engine.generate(to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=str(i)) for i in range(3)]
+            jobs = [
+                engine.generate(to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=str(i))
+                for i in range(3)
+            ]
             return list(await asyncio.gather(*jobs))
 
         return asyncio.run(all_three()), engine.statistics().num_preemptions
@@ -161,7 +179,9 @@ def test_logits_that_are_not_finite_fail_their_request_alone(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_cancelling_one_of_a_group_changes_nothing_for_the_others(models: dict[str, PreTrainedModel], path: str) -> None:
+def test_cancelling_one_of_a_group_changes_nothing_for_the_others(
+    models: dict[str, PreTrainedModel], path: str
+) -> None:
     def run(cancel: bool, **changes: Any) -> list[Completion]:
         return run_two_of_three(build(models["float64"], **changes), to_ids(SYSTEM), max_tokens=10, cancel=cancel)
 
@@ -191,7 +211,9 @@ def test_bfloat16_is_close_to_float32(models: dict[str, PreTrainedModel], path: 
     assert np.abs(score("bfloat16", **PATHS.get(path or "", {})) - score("float32")).max() < 0.02
 
 
-def test_heads_too_small_for_the_compiled_kernel_are_refused(models: dict[str, PreTrainedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_too_small_for_the_compiled_kernel_are_refused(
+    models: dict[str, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("turnwise.engines.paged.runner.COMPILED_DEVICES", ("cpu",))
     with pytest.raises(EngineError, match="head_dim=8; use attention='gather'"):
         build(models["float32"], attention="flex")
@@ -211,7 +233,9 @@ def test_a_compiled_kernel_reads_the_listed_pages_and_no_others(monkeypatch: pyt
 
     def read() -> torch.Tensor:
         with torch.inference_mode():
-            return FlexAttention.of(memory, tiles, torch.zeros(20, dtype=torch.int64), max_pages=num_pages).read(0, query, 0.25)
+            return FlexAttention.of(memory, tiles, torch.zeros(20, dtype=torch.int64), max_pages=num_pages).read(
+                0, query, 0.25
+            )
 
     compiled = read()
     with monkeypatch.context() as patch:

@@ -45,7 +45,11 @@ def ask(engine: PagedEngine, *lengths: int, first: int = 0) -> list[Completion]:
 
     async def run() -> list[Completion]:
         jobs = [
-            engine.generate(to_ids([*system, first, i]), SamplingParams(max_tokens=n, seed=100 * first + i), session=f"{first}/{i}/0")
+            engine.generate(
+                to_ids([*system, first, i]),
+                SamplingParams(max_tokens=n, seed=100 * first + i),
+                session=f"{first}/{i}/0",
+            )
             for i, n in enumerate(lengths)
         ]
         return list(await asyncio.gather(*jobs))
@@ -69,7 +73,9 @@ def test_batches_that_grow_and_shrink_sample_the_same(model: PreTrainedModel) ->
     assert all(layer[:16].abs().max() == 0 for layer in engine._runner.memory.layers)
 
 
-@pytest.mark.parametrize("changes", [{"cache_tokens": 96}, {"max_batch_tokens": 1}, {"max_batch_tokens": 5}, {"max_draft_tokens": 4}])
+@pytest.mark.parametrize(
+    "changes", [{"cache_tokens": 96}, {"max_batch_tokens": 1}, {"max_batch_tokens": 5}, {"max_draft_tokens": 4}]
+)
 def test_short_memory_single_tokens_of_a_prompt_and_drafts(model: PreTrainedModel, changes: dict[str, Any]) -> None:
     # With one token per step every step of a prompt is one that could decode, and samples nothing.
     ours, theirs = (ask(build(model, graphs=graphs, **changes), 14, 3, 14, 14, 8) for graphs in (True, False))
@@ -82,7 +88,9 @@ def test_new_weights_are_recorded_anew(model: PreTrainedModel) -> None:
     assert batch_sizes(engine) == [8]
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.05)
+            parameter.add_(
+                torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.05
+            )
     engine.adopt(1)
     assert batch_sizes(engine) == []
     after = ask(engine, 6, 6)
@@ -101,7 +109,8 @@ def test_rows_that_belong_to_nobody_write_to_the_spare_page_alone() -> None:
         return plan.read(0, torch.ones(len(token_ids), 2, 2, dtype=torch.float64), 1.0)[rows].reshape(len(rows), -1)
 
     graphs = DecodeGraphs(memory, forward, max_pages=3, spare_page=5, record=record_on_cpu())
-    # Position 0 of page 2, then position 16: its second page, 4, after a full first one of which only slot 0 holds something: 10.
+    # Position 0 of page 2, then position 16: its second page, 4, after a full first one of which only slot 0 holds
+    # something: 10.
     assert graphs.run([DecodeRow(9, 0, [2])]).tolist() == [[10.0] * 4]
     found = graphs.run([DecodeRow(23, 16, [2, 4]), DecodeRow(6, 1, [3, 1])])
     # (10 + 15 x 0 + 24) / 17 = 2, and (0 + 7) / 2 = 3.5, a page that it has and does not see yet left alone.
@@ -115,7 +124,9 @@ def test_a_step_of_single_tokens_gives_logits_of_those_that_sample(model: PreTra
         runner = ModelRunner(model, num_pages=4, page_size=16, max_context=32, fused=True, **changes)
         params = SamplingParams(max_tokens=4)
         leases = [Lease([1 + i], Node((), 0, None, 0), 0) for i in range(3)]
-        requests = [Request(str(i), [5 + i, 6, 7], 3, params, np.zeros(4), lease=lease) for i, lease in enumerate(leases)]
+        requests = [
+            Request(str(i), [5 + i, 6, 7], 3, params, np.zeros(4), lease=lease) for i, lease in enumerate(leases)
+        ]
         # All but the last token; then of one the first of two, which samples nothing, between two that sample.
         first = runner.run([Item(request, 0, 2 - i % 2) for i, request in enumerate(requests)])
         return [first, runner.run([Item(request, 2 - i % 2, 1) for i, request in enumerate(requests)])]
@@ -129,7 +140,9 @@ def test_where_graphs_cannot_be_recorded_they_are_refused(model: PreTrainedModel
     shape: dict[str, Any] = {"max_concurrency": 2, "max_context": 32, "cuda_graphs": True}
     with pytest.raises(EngineError, match=r"attention='gather', which copies.*use attention='flex'"):
         PagedEngine(model, **shape)
-    with pytest.raises(EngineError, match="records the fused decoder, which does not run here: fused=False; use cuda_graphs=False"):
+    with pytest.raises(
+        EngineError, match="records the fused decoder, which does not run here: fused=False; use cuda_graphs=False"
+    ):
         PagedEngine(model, **shape, attention="flex", fused=False)
     with pytest.raises(EngineError, match="model_type 'gemma'"):
         PagedEngine(build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1), **shape, attention="flex")

@@ -1,4 +1,5 @@
-"""Guided sampling: the text obeys, the log-probabilities are of the masked distribution, the whole one's are recorded beside them."""
+"""Guided sampling: the text obeys, the log-probabilities are of the masked distribution, the whole one's are recorded
+beside them."""
 
 import asyncio
 import json
@@ -30,7 +31,10 @@ SEARCH = ToolSpec(
     description="",
     parameters={
         "type": "object",
-        "properties": {"query": {"type": "string", "maxLength": 8}, "k": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "properties": {
+            "query": {"type": "string", "maxLength": 8},
+            "k": {"type": "integer", "minimum": 1, "maximum": 9},
+        },
         "required": ["query", "k"],
         "additionalProperties": False,
     },
@@ -53,14 +57,18 @@ def compiler(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> Gram
     return GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size)
 
 
-def build(model: PreTrainedModel, compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerBase, **changes: Any) -> PagedEngine:
+def build(
+    model: PreTrainedModel, compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerBase, **changes: Any
+) -> PagedEngine:
     settings = {"max_concurrency": 8, "max_context": 256, "fused": False, **changes}
     return PagedEngine(model, grammars=compiler, decode=tokenizer.decode, **settings)
 
 
 def run_all(engine: PagedEngine | LocalEngine, prompts: list[list[int]], params: list[SamplingParams]) -> list[object]:
     async def run() -> list[object]:
-        jobs = [engine.generate(to_ids(p), s, session=str(i)) for i, (p, s) in enumerate(zip(prompts, params, strict=True))]
+        jobs = [
+            engine.generate(to_ids(p), s, session=str(i)) for i, (p, s) in enumerate(zip(prompts, params, strict=True))
+        ]
         return list(await asyncio.gather(*jobs, return_exceptions=True))
 
     return asyncio.run(run())
@@ -83,7 +91,10 @@ def test_what_is_sampled_obeys_and_company_does_not_matter(
         assert isinstance(done, Completion)
         (alone,) = run_all(build(model, compiler, tokenizer, max_batch_tokens=8), [prompts[i]], [params[i]])
         assert isinstance(alone, Completion)
-        assert (alone.token_ids.tolist(), alone.logprobs.tobytes()) == (done.token_ids.tolist(), done.logprobs.tobytes())
+        assert (alone.token_ids.tolist(), alone.logprobs.tobytes()) == (
+            done.token_ids.tolist(),
+            done.logprobs.tobytes(),
+        )
         if i % 2:
             # Without stop tokens the tokenizer's end token completes the text.
             assert done.finish_reason is FinishReason.STOP
@@ -101,12 +112,16 @@ def test_log_probabilities_are_masked_and_the_trainers_are_recorded(
     prompt = tokenizer.encode("the cat")
     grammar = Grammar(kind="regex", text="(yes|no|cat)!")
     for seed, temperature in ((1, 1.0), (2, 0.6)):
-        (done,) = run_all(build(model, compiler, tokenizer), [prompt], [params_of(seed, grammar, temperature=temperature)])
+        (done,) = run_all(
+            build(model, compiler, tokenizer), [prompt], [params_of(seed, grammar, temperature=temperature)]
+        )
         assert isinstance(done, Completion)
         assert done.full_logprobs is not None
         ids = [*prompt, *done.token_ids.tolist()]
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([ids]), use_cache=False, attention_plan=InvariantAttention([len(ids)])).logits[0]
+            logits = model(
+                input_ids=torch.tensor([ids]), use_cache=False, attention_plan=InvariantAttention([len(ids)])
+            ).logits[0]
         at = torch.arange(len(prompt) - 1, len(ids) - 1)
         # What a trainer that knows no grammar computes: the same bits.
         whole = (logits[at] / temperature).log_softmax(-1)
@@ -127,7 +142,9 @@ def test_a_stop_token_ends_a_text_where_it_may_end(
 ) -> None:
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
     (done,) = run_all(
-        build(model, compiler, tokenizer), [[5]], [params_of(1, Grammar(kind="regex", text="[ab]{3,5}"), stop_token_ids=(stop,))]
+        build(model, compiler, tokenizer),
+        [[5]],
+        [params_of(1, Grammar(kind="regex", text="[ab]{3,5}"), stop_token_ids=(stop,))],
     )
     assert isinstance(done, Completion)
     assert done.token_ids[-1] == stop
@@ -140,20 +157,30 @@ def test_a_stop_token_ends_a_text_where_it_may_end(
 def test_greedy_takes_the_likeliest_allowed_token(
     model: PreTrainedModel, compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    (done,) = run_all(build(model, compiler, tokenizer), [[5, 6]], [params_of(1, Grammar(kind="regex", text="[xyz]"), temperature=0.0)])
+    (done,) = run_all(
+        build(model, compiler, tokenizer),
+        [[5, 6]],
+        [params_of(1, Grammar(kind="regex", text="[xyz]"), temperature=0.0)],
+    )
     assert isinstance(done, Completion)
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([[5, 6]]), use_cache=False, attention_plan=InvariantAttention([2])).logits[0, -1]
+        logits = model(
+            input_ids=torch.tensor([[5, 6]]), use_cache=False, attention_plan=InvariantAttention([2])
+        ).logits[0, -1]
     letters = [tokenizer.convert_tokens_to_ids(letter) for letter in "xyz"]
     assert done.token_ids[0] == letters[int(logits[letters].argmax())]
 
 
-def test_tool_calls_are_well_formed(model: PreTrainedModel, compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_tool_calls_are_well_formed(
+    model: PreTrainedModel, compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerBase
+) -> None:
     grammar = build_call_grammar([SEARCH], special_tokens=True, max_calls=2)
     free = Grammar(kind="lark", text=grammar.text.replace("TEXT? ", ""))  # a random model would never stop talking
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
     found = run_all(
-        build(model, compiler, tokenizer), [[5]] * 4, [params_of(i, free, stop_token_ids=(stop,), max_tokens=200) for i in range(4)]
+        build(model, compiler, tokenizer),
+        [[5]] * 4,
+        [params_of(i, free, stop_token_ids=(stop,), max_tokens=200) for i in range(4)],
     )
     for done in found:
         assert isinstance(done, Completion)
@@ -183,7 +210,9 @@ def test_a_grammar_that_admits_nothing_fails_its_request_alone(
     model: PreTrainedModel, compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerBase, grammar: Grammar, words: str
 ) -> None:
     engine = build(model, compiler, tokenizer)
-    bad, guided, free = run_all(engine, [[1, 2]] * 3, [params_of(1, grammar), params_of(2, SCHEMA), params_of(3, None, max_tokens=5)])
+    bad, guided, free = run_all(
+        engine, [[1, 2]] * 3, [params_of(1, grammar), params_of(2, SCHEMA), params_of(3, None, max_tokens=5)]
+    )
     assert isinstance(bad, EngineError)
     assert words in str(bad)
     assert isinstance(guided, Completion)

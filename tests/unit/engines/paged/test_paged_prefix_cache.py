@@ -120,9 +120,8 @@ def test_tokens_behind_older_weights_are_counted_where_they_are_kept() -> None:
 def test_pages_hold_what_the_tree_says_whatever_happens(seed: int, num_pages: int, size: int) -> None:
     """A model of the memory: every page remembers, per place, the whole token history written there.
 
-    Reading anything but the reader's own history would be a wrong answer; writing a place that somebody else may read is caught
-    because the next read of it differs.
-    """
+    Reading anything but the reader's own history would be a wrong answer; writing a place that somebody else may read
+    is caught because the next read of it differs."""
     draw = random.Random(seed)
     cache = PrefixCache(num_pages=num_pages, page_size=size)
     memory: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -138,7 +137,9 @@ def test_pages_hold_what_the_tree_says_whatever_happens(seed: int, num_pages: in
             tokens = [draw.randrange(2) for _ in range(draw.randrange(1, 4 * size + 2))]
             lease, copy = cache.acquire(tokens)
             if copy is not None:
-                memory.update({(copy[1], place): memory[copy[0], place] for place in range(size) if (copy[0], place) in memory})
+                memory.update(
+                    {(copy[1], place): memory[copy[0], place] for place in range(size) if (copy[0], place) in memory}
+                )
             assert lease.num_reused < len(tokens)
             live.append((lease, tokens, lease.num_reused))
         elif live:

@@ -14,7 +14,11 @@ def request(tokens: list[int], max_tokens: int = 4) -> Request:
 
 
 def build(num_pages: int = 100, page_size: int = 4, max_running: int = 8, max_batch_tokens: int = 100) -> Scheduler:
-    return Scheduler(PrefixCache(num_pages=num_pages, page_size=page_size), max_running=max_running, max_batch_tokens=max_batch_tokens)
+    return Scheduler(
+        PrefixCache(num_pages=num_pages, page_size=page_size),
+        max_running=max_running,
+        max_batch_tokens=max_batch_tokens,
+    )
 
 
 def step(scheduler: Scheduler, token: int = 7) -> tuple[Plan, list[Request]]:
@@ -65,7 +69,8 @@ def test_a_stranger_does_not_wait() -> None:
 
 
 def test_the_latest_arrival_makes_room_and_comes_back_with_all_its_tokens() -> None:
-    # Three pages of 4: both prompts of 4 are admitted while each may take one more page; the third page goes to the first.
+    # Three pages of 4: both prompts of 4 are admitted while each may take one more page; the third page goes to the
+    # first.
     scheduler = build(num_pages=3, page_size=4)
     first, second = request([1, 1, 1], 6), request([2, 2, 2], 3)
     scheduler.submit(first)
@@ -91,7 +96,9 @@ def test_an_abandoned_leader_lets_the_others_go_on() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 6)), min_size=1, max_size=10),
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 6)), min_size=1, max_size=10
+    ),
     st.integers(5, 30),
     st.integers(1, 20),
     st.integers(1, 5),

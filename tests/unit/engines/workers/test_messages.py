@@ -31,7 +31,11 @@ def carry(message: dict[str, object]) -> dict[str, object] | None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(max_value=0, width=32), st.integers(0, 9)), min_size=1, max_size=20),
+    st.lists(
+        st.tuples(st.integers(0, 2**31 - 1), st.floats(max_value=0, width=32), st.integers(0, 9)),
+        min_size=1,
+        max_size=20,
+    ),
     st.booleans(),
 )
 def test_completions_arrive_in_every_bit(rows: list[tuple[int, float, int]], full: bool) -> None:

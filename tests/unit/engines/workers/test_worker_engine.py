@@ -1,4 +1,5 @@
-"""Engine workers: the samples of one process, weights shared in place, and what each fault costs: the requests of its worker only."""
+"""Engine workers: the samples of one process, weights shared in place, and what each fault costs: the requests of its
+worker only."""
 
 import asyncio
 import contextlib
@@ -52,7 +53,12 @@ def model(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    return {**SHAPE, "max_draft_tokens": 3, "decode": tokenizer.decode, "grammars": GrammarCompiler(tokenizer, vocab_size=len(tokenizer))}
+    return {
+        **SHAPE,
+        "max_draft_tokens": 3,
+        "decode": tokenizer.decode,
+        "grammars": GrammarCompiler(tokenizer, vocab_size=len(tokenizer)),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,8 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
 
 
 async def converse(engine: WorkerEngine | PagedEngine, group: int, member: int) -> list[Completion]:
-    """Two turns of a member of a group; the first member of a group samples truncated, the second stops early where it can."""
+    """Two turns of a member of a group; the first member of a group samples truncated, the second stops early where it
+    can."""
     session, ids, found = f"task{group}/{member}/0", prompt_of(group), []
     changes = {"top_p": 0.9} if member == 0 else {"stop": ("e", "xy"), "stop_token_ids": tuple(range(50))}
     for turn in range(2):
@@ -107,12 +114,15 @@ def test_two_workers_sample_what_one_process_samples(engine: WorkerEngine, alone
     assert len(set(engine.worker_pids())) == 2
     assert os.getpid() not in engine.worker_pids()
     assert FinishReason.STOP in {c.finish_reason for c in two}
-    # Members of a group and turns of a conversation share a worker: no prompt of 20 tokens is computed by both. Drafts depend on timing.
+    # Members of a group and turns of a conversation share a worker: no prompt of 20 tokens is computed by both. Drafts
+    # depend on timing.
     assert abs(engine.num_computed_tokens - alone.num_computed_tokens) < 20
     assert engine.statistics().num_held_pages == 0
 
 
-def test_workers_see_weights_that_change_in_place(engine: WorkerEngine, alone: PagedEngine, model: PreTrainedModel) -> None:
+def test_workers_see_weights_that_change_in_place(
+    engine: WorkerEngine, alone: PagedEngine, model: PreTrainedModel
+) -> None:
     before = crowd(engine)
     kept = [parameter.detach().clone() for parameter in model.parameters()]
     with torch.no_grad():
@@ -137,7 +147,9 @@ def test_a_grammar_holds_in_a_worker(engine: WorkerEngine, alone: PagedEngine) -
     params = SamplingParams(max_tokens=12, seed=4, grammar=Grammar(kind="regex", text="[0-9]{1,3} cats"))
     impossible = SamplingParams(max_tokens=12, grammar=Grammar(kind="json_schema", text="{"))
     alone.adopt(engine.version)
-    mine, theirs = (asyncio.run(each.generate(to_ids(prompt_of(1)), params, session="g/0/0")) for each in (engine, alone))
+    mine, theirs = (
+        asyncio.run(each.generate(to_ids(prompt_of(1)), params, session="g/0/0")) for each in (engine, alone)
+    )
     assert_same([mine], [theirs])
     assert mine.full_logprobs is not None
     assert theirs.full_logprobs is not None
@@ -204,12 +216,18 @@ def test_what_is_wrong_with_one_request_is_its_own_error(engine: WorkerEngine) -
     first, outside, long, odd, last = asyncio.run(run())
     for completion in (first, last):
         assert isinstance(completion, Completion)
-    for error, text in ((outside, "outside the vocabulary"), (long, "exceeds engine.max_context=4000"), (odd, "not plain data")):
+    for error, text in (
+        (outside, "outside the vocabulary"),
+        (long, "exceeds engine.max_context=4000"),
+        (odd, "not plain data"),
+    ):
         assert isinstance(error, EngineError)
         assert text in str(error)
 
 
-def test_weights_that_are_not_finite_fail_requests_and_not_workers(engine: WorkerEngine, model: PreTrainedModel) -> None:
+def test_weights_that_are_not_finite_fail_requests_and_not_workers(
+    engine: WorkerEngine, model: PreTrainedModel
+) -> None:
     weight = model.get_input_embeddings().weight
     old = weight[prompt_of(1)[-1]].clone()
     pids = engine.worker_pids()
@@ -276,7 +294,9 @@ def test_closing_fails_what_is_open(model: PreTrainedModel) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("settings", "text"), [({"decode": lambda ids: ""}, "cannot be started"), ({"start_s": 0.01}, "not ready after")])
+@pytest.mark.parametrize(
+    ("settings", "text"), [({"decode": lambda ids: ""}, "cannot be started"), ({"start_s": 0.01}, "not ready after")]
+)
 def test_a_worker_that_cannot_start_says_why(model: PreTrainedModel, settings: dict[str, Any], text: str) -> None:
     engine = WorkerEngine(model, num_workers=1, **SHAPE, **settings)
     with pytest.raises(EngineError, match=text):

@@ -1,11 +1,12 @@
-"""A sandbox for tests that isolates nothing: a process per program. It keeps count of what was opened, run and closed."""
+"""A sandbox for tests that isolates nothing: a process per program. It keeps count of what was opened, run and
+closed."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 EVENTS: list[str] = []
 

@@ -17,7 +17,12 @@ DATA = Path(__file__).parents[3] / "data" / "math"
 @pytest.mark.parametrize(
     ("name", "question", "answers", "kinds"),
     [
-        ("gsm8k", "Ana fills 6 crates with 12 pears each and sells 15 pears. How many pears are left?", ["57", "1,250"], {"file"}),
+        (
+            "gsm8k",
+            "Ana fills 6 crates with 12 pears each and sells 15 pears. How many pears are left?",
+            ["57", "1,250"],
+            {"file"},
+        ),
         ("dapo", "Find the remainder when $3^{20}$ is divided by $11$.", ["1", "34"], {"math_dapo"}),
         ("dapo_processed", "What is the sum of the positive divisors of 28?", ["56"], {"math_dapo"}),
         ("math", "Simplify $\\frac{6}{8}$.", ["\\frac{3}{4}", "x^{2}+1"], {"Prealgebra", "Algebra"}),

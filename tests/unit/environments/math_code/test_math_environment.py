@@ -1,4 +1,5 @@
-"""Episodes with an interpreter: policies and controls, observations, limits, scoring, and the switch that takes the tool away."""
+"""Episodes with an interpreter: policies and controls, observations, limits, scoring, and the switch that takes the
+tool away."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from turnwise.environments.math_code.environment import (
 )
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.math_code.policies import answer_message, code_message
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 STAND_IN: dict[str, Any] = {"sandbox": "stand_in_sandbox:SubprocessSandbox", "prompt": "short", "traceback_lines": 1}
 
@@ -52,7 +53,9 @@ def success(count: int, policy: str, **arguments: Any) -> float:
     async def run() -> list[Reward]:
         return [(await play(family, index, policy))[0] for index in range(count)]
 
-    return sum(reward.part("success") or 0.0 for reward in asyncio.run(run()) if not isinstance(reward, Invalid)) / count
+    return (
+        sum(reward.part("success") or 0.0 for reward in asyncio.run(run()) if not isinstance(reward, Invalid)) / count
+    )
 
 
 # ------------------------------------------------------------------------------------------------ policies and controls
@@ -69,7 +72,10 @@ def test_the_random_policy_fails() -> None:
 
 def test_the_naive_policy_fails_where_it_slips_and_rarely_recovers() -> None:
     # Every program has its slip and none is corrected: only a lucky guess (1 in 100) is right.
-    assert success(40, "naive", kinds={"chain": 1.0, "word": 1.0, "power": 1.0, "count": 1.0}, bug_rate=1.0, fix_rate=0.0) <= 0.1
+    assert (
+        success(40, "naive", kinds={"chain": 1.0, "word": 1.0, "power": 1.0, "count": 1.0}, bug_rate=1.0, fix_rate=0.0)
+        <= 0.1
+    )
     assert success(25, "naive", bug_rate=1.0, fix_rate=1.0) == 1.0
     assert success(20, "naive", bug_rate=0.0, kinds={"chain": 1.0, "word": 1.0}) == 1.0
 
@@ -111,7 +117,10 @@ def ran(stdout: str = "", stderr: str = "", exit_code: int | None = 0, **fields:
 
 
 TASK = Task(environment="math_code", prompt=(text_message("user", "6 * 7 ?"),), payload={"answers": ["42"]})
-TRACEBACK = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    f()\nNameError: name 'f' is not defined\n"
+TRACEBACK = (
+    "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    f()\nNameError: name 'f' "
+    "is not defined\n"
+)
 
 
 def episode(runner: Recorded, replies: Sequence[Message], **changes: Any) -> tuple[list[str], list[str | None], Reward]:
@@ -161,7 +170,9 @@ def test_a_malformed_reply_is_told_what_is_valid() -> None:
 
 
 def test_only_a_box_in_the_last_reply_counts() -> None:
-    first = Message(role="assistant", content=answer_message(42).content, tool_calls=code_message("print(1)", 0).tool_calls)
+    first = Message(
+        role="assistant", content=answer_message(42).content, tool_calls=code_message("print(1)", 0).tool_calls
+    )
     assert episode(Recorded(ran("\\boxed{42}\n")), [first, text_message("assistant", "42")])[2].total == -1.0  # type: ignore[union-attr]
     assert episode(Recorded(ran("\\boxed{42}\n")), [first])[2].total == -1.0  # type: ignore[union-attr]
     assert episode(Recorded(), [answer_message(42)])[2].total == 1.0  # type: ignore[union-attr]
@@ -236,7 +247,10 @@ def test_a_fork_goes_on_by_itself() -> None:
         assert broken.tool_records[0].error is not None
         for each in (environment, twin):
             await each.close()
-        return [(own.observations[0].text, len(environment.tool_records)), (broken.observations[0].text, len(twin.tool_records))]
+        return [
+            (own.observations[0].text, len(environment.tool_records)),
+            (broken.observations[0].text, len(twin.tool_records)),
+        ]
 
     (own, own_calls), (broken, broken_calls) = asyncio.run(run())
     assert own == "2\n"

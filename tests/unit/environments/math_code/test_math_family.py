@@ -17,7 +17,11 @@ STAND_IN: dict[str, Any] = {"sandbox": "stand_in_sandbox:SubprocessSandbox"}
 
 
 def write_rows(path: Path, count: int, start: int = 0) -> str:
-    path.write_text("".join(json.dumps({"question": f"{n} + 1 ?", "answers": [str(n + 1)]}) + "\n" for n in range(start, start + count)))
+    path.write_text(
+        "".join(
+            json.dumps({"question": f"{n} + 1 ?", "answers": [str(n + 1)]}) + "\n" for n in range(start, start + count)
+        )
+    )
     return str(path)
 
 
@@ -27,7 +31,8 @@ def test_tasks_are_a_function_of_split_and_index() -> None:
     assert [second.task("train", index).id for index in range(200)] == [task.id for task in tasks]
     assert MathCode(**STAND_IN, seed=1).task("train", 0).id != tasks[0].id
     train, heldout = (
-        {family.task(split, i).payload["question"] for i in range(400)} for family, split in ((first, "train"), (first, "heldout"))
+        {family.task(split, i).payload["question"] for i in range(400)}
+        for family, split in ((first, "train"), (first, "heldout"))
     )  # type: ignore[arg-type]
     assert not train & heldout
     assert len(train) > 390  # fresh numbers: hardly a repetition
@@ -39,15 +44,18 @@ def test_generated_answers_are_whole_numbers_however_they_are_spaced() -> None:
     family = MathCode(**STAND_IN)
     task = family.task("train", 0)
     right = task.payload["answers"][0]
-    assert [family._judge(task, text) for text in (right, f" {right} ", f"0{right}", f"{right}.0", f"-{right}x", "")] == [True] * 3 + [
-        False
-    ] * 3
+    assert [
+        family._judge(task, text) for text in (right, f" {right} ", f"0{right}", f"{right}.0", f"-{right}x", "")
+    ] == [True] * 3 + [False] * 3
 
 
 def test_files_cycle_in_training_and_end_when_held_out(tmp_path: Path) -> None:
     pytest.importorskip("math_verify")
     family = MathCode(
-        **STAND_IN, mode="files", train_path=write_rows(tmp_path / "a.jsonl", 5), heldout_path=write_rows(tmp_path / "b.jsonl", 3, 100)
+        **STAND_IN,
+        mode="files",
+        train_path=write_rows(tmp_path / "a.jsonl", 5),
+        heldout_path=write_rows(tmp_path / "b.jsonl", 3, 100),
     )
     passes = [[family.task("train", 5 * epoch + index).payload["question"] for index in range(5)] for epoch in range(3)]
     assert all(sorted(one) == [f"{n} + 1 ?" for n in range(5)] for one in passes)
@@ -62,7 +70,11 @@ def test_files_cycle_in_training_and_end_when_held_out(tmp_path: Path) -> None:
 
 
 def test_the_prompts_hold_the_question_and_say_what_is_expected() -> None:
-    for prompt, words in (("short", ()), ("boxed", ("\\boxed{}",)), ("retool", ("<code>", "<interpreter>", "\\boxed{"))):
+    for prompt, words in (
+        ("short", ()),
+        ("boxed", ("\\boxed{}",)),
+        ("retool", ("<code>", "<interpreter>", "\\boxed{")),
+    ):
         task = MathCode(**STAND_IN, prompt=prompt).task("train", 0)  # type: ignore[arg-type]
         assert task.payload["question"] in task.prompt[0].text
         assert all(word in task.prompt[0].text for word in words)
@@ -121,7 +133,9 @@ def test_reasoning_gym_problems_are_disjoint_repeatable_and_judged_by_their_own_
     tasks = [family.task("train", index) for index in range(60)]
     assert {task.payload["kind"] for task in tasks} == set(DATASETS)
     assert tasks[0].id == MathCode(**STAND_IN, mode="reasoning_gym").task("train", 0).id
-    assert not {t.payload["question"] for t in tasks} & {family.task("heldout", index).payload["question"] for index in range(60)}
+    assert not {t.payload["question"] for t in tasks} & {
+        family.task("heldout", index).payload["question"] for index in range(60)
+    }
     for name in DATASETS:
         task = next(task for task in tasks if task.payload["kind"] == name)
         assert family._judge(task, task.payload["answers"][0]), name

@@ -26,7 +26,9 @@ def run_all(programs: list[str]) -> list[tuple[str, str]]:
         "        except Exception as e: err = ''.join(traceback.format_exception(e)).strip().splitlines()[-1]\n"
         "    print(json.dumps([out.getvalue(), err]))\n"
     )
-    run = subprocess.run([sys.executable, "-I", "-c", driver], input=json.dumps(programs), capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", driver], input=json.dumps(programs), capture_output=True, text=True, check=True
+    )
     return [tuple(json.loads(line)) for line in run.stdout.splitlines()]
 
 
@@ -76,7 +78,8 @@ def test_splits_share_no_question_and_numbers_stand_alone(kind: str, seed: int) 
         problem = build_problem(kind, split, Random(seed))
         assert split_of(problem.question) == split
         texts = (problem.question, problem.solution, problem.attempt, problem.slip or "")
-        # Every number is a token of its own in all of these: a space before it, and none of more than two digits but the 100.
+        # Every number is a token of its own in all of these: a space before it, and none of more than two digits but
+        # the 100.
         for text in texts:
             numbers = re.findall(r"(.?)(\d+)", text)
             assert all(before in " -" for before, _ in numbers)

@@ -10,7 +10,7 @@ import stand_in_sandbox
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.math_code.interpreter import SharedSandbox, _Home, load_sandbox
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 STAND_IN = "stand_in_sandbox:SubprocessSandbox"
 
@@ -23,7 +23,9 @@ def no_events() -> None:
 
 
 async def run_many(shared: SharedSandbox, count: int) -> list[bytes]:
-    executions: list[Execution] = await asyncio.gather(*(shared.run(Program(code=f"print({n})"), Limits()) for n in range(count)))
+    executions: list[Execution] = await asyncio.gather(
+        *(shared.run(Program(code=f"print({n})"), Limits()) for n in range(count))
+    )
     return [execution.stdout for execution in executions]
 
 

@@ -1,4 +1,5 @@
-"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can and cannot read."""
+"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can and cannot
+read."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ WITH_CALLS = {"1call": 1.0, "2calls": 1.0, "3calls": 1.0}
 WITHOUT = {"missing": 1.0, "irrelevant": 1.0}
 
 
-def play(family: ToolCalls, task: Task, reply: Message | None, stop: StopReason = StopReason.DONE) -> tuple[Scored, ToolCallsEnvironment]:
+def play(
+    family: ToolCalls, task: Task, reply: Message | None, stop: StopReason = StopReason.DONE
+) -> tuple[Scored, ToolCallsEnvironment]:
     """The reward of one reply (None: a limit cut it off) and the environment."""
 
     async def run() -> tuple[Scored, ToolCallsEnvironment]:
@@ -82,8 +85,14 @@ def test_with_wrong_names_the_oracle_fails_wherever_a_call_is_due(schema: str) -
 
 def test_the_demonstrator_gets_single_calls_right_and_the_rest_as_often_as_it_is_told() -> None:
     assert measure("naive", kinds={"1call": 1.0}) == 1.0
-    # Defaults: 0.1 of the requests for several calls, 0.35 of those for none; four standard deviations of 300 tasks are 0.07 and 0.11.
-    for kind, low, high in (("2calls", 0.03, 0.17), ("3calls", 0.03, 0.17), ("missing", 0.24, 0.46), ("irrelevant", 0.24, 0.46)):
+    # Defaults: 0.1 of the requests for several calls, 0.35 of those for none; four standard deviations of 300 tasks are
+    # 0.07 and 0.11.
+    for kind, low, high in (
+        ("2calls", 0.03, 0.17),
+        ("3calls", 0.03, 0.17),
+        ("missing", 0.24, 0.46),
+        ("irrelevant", 0.24, 0.46),
+    ):
         assert low <= measure("naive", 300, kinds={kind: 1.0}) <= high
         for share in (0.0, 1.0):
             assert measure("naive", kinds={kind: 1.0}, naive_skill=share, naive_tact=share) == share
@@ -107,7 +116,8 @@ def test_the_demonstrator_makes_one_call_and_where_none_is_right_asks_for_what_i
 
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refuses: bool) -> None:
-    """What the goal of 90% is worth: with the recipe's kinds, no way to treat all requests for one thing alike comes near it."""
+    """What the goal of 90% is worth: with the recipe's kinds, no way to treat all requests for one thing alike comes
+    near it."""
     kinds = tomllib.loads(RECIPE.read_text())["environment"]["args"]["kinds"]
     family = ToolCalls(prompt="short", kinds=kinds)
     successes = 0.0
@@ -127,7 +137,11 @@ def test_policies_do_not_read_the_gold_calls() -> None:
     family = ToolCalls(prompt="short")
     for index in range(40):
         task = family.task("heldout", index)
-        blind = Task(environment=task.environment, prompt=task.prompt, payload={**task.payload, "calls": [], "kind": "?", "apis": []})
+        blind = Task(
+            environment=task.environment,
+            prompt=task.prompt,
+            payload={**task.payload, "calls": [], "kind": "?", "apis": []},
+        )
         for name in ("oracle", "random", "naive"):
             policy = family.policy(name)
             assert policy.reply(blind, task.prompt, Random(index)) == policy.reply(task, task.prompt, Random(index))
@@ -148,7 +162,9 @@ def test_nothing_the_agent_reads_holds_a_call_or_the_kind() -> None:
         shown = "".join(message.text for message in opening.messages) + str(opening.tools)
         assert task.payload["kind"] not in shown
         for _, arguments in gold(task):
-            assert not any(f"{name} = {value}" in shown or f"{name}': '{value}" in shown for name, value in arguments.items())
+            assert not any(
+                f"{name} = {value}" in shown or f"{name}': '{value}" in shown for name, value in arguments.items()
+            )
 
 
 def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
@@ -175,13 +191,18 @@ def test_fine_rewards_by_hand() -> None:
     task = next(task for index in range(50) if len(gold(task := family.task("train", index))[0][1]) == 2)
     ((name, arguments),) = gold(task)
     (a, x), (b, y) = arguments.items()
-    # S_max = 1 (names) + 1 (argument names) + 2 (values) = 4; correctness = 6 S / 4 - 3; format adds 1 for a reply of calls alone.
+    # S_max = 1 (names) + 1 (argument names) + 2 (values) = 4; correctness = 6 S / 4 - 3; format adds 1 for a reply of
+    # calls alone.
     for reply, total, success in (
         (calls_message([(name, {a: x, b: y})]), 4.0, 1.0),
         (calls_message([(name, {a: x, b: x})]), 1 + 6 * 3 / 4 - 3, 0.0),  # one value wrong: S = 1 + 1 + 1
         (calls_message([(name, {a: x})]), 1 + 6 * 2.5 / 4 - 3, 0.0),  # one argument of two: S = 1 + 1/2 + 1
         (calls_message([("news0", {a: x, b: y})]), 1 + 6 * 0 / 4 - 3, 0.0),  # no name in common
-        (calls_message([(name, {a: x, b: y}), (name, {a: x, b: y})]), 1 + 6 * 3.5 / 4 - 3, 0.0),  # names {n} of {n, n}: 1/2
+        (
+            calls_message([(name, {a: x, b: y}), (name, {a: x, b: y})]),
+            1 + 6 * 3.5 / 4 - 3,
+            0.0,
+        ),  # names {n} of {n, n}: 1/2
         (words_message("which"), -3.0, 0.0),  # words where calls are wanted: no format, no correctness
         (None, -3.0, 0.0),  # cut off
     ):
@@ -207,7 +228,8 @@ def test_where_no_tool_fits_only_words_that_ask_for_nothing_are_right() -> None:
         api = task.payload["apis"][0]
         slot = api["parameters"][0][1]
         wished = Reading.of(task, task.prompt).wishes[0].values[0][0]
-        # format + question; a call where none is wanted has neither. Asking for what the request already gives is asking all the same.
+        # format + question; a call where none is wanted has neither. Asking for what the request already gives is
+        # asking all the same.
         for words in ("no tool fits", "sorry", f"which {slot}", f"which {wished}"):
             total, success = (1.0, 0.0) if "which" in words else (2.0, 1.0)
             reward, _ = play(family, task, words_message(words))

@@ -57,7 +57,9 @@ def test_a_request_says_everything_except_what_its_kind_leaves_out(kind: str, ma
 def test_all_words_of_an_episode_are_different() -> None:
     for seed in range(100):
         problem = draw("3calls", seed, num_tools=4, max_parameters=3, num_words=MIN_WORDS)
-        names = [name[-2:] for api in problem.apis for name in (api.name, *(parameter for parameter, _ in api.parameters))]
+        names = [
+            name[-2:] for api in problem.apis for name in (api.name, *(parameter for parameter, _ in api.parameters))
+        ]
         slots = [slot for api in problem.apis for _, slot in api.parameters]
         values = [value for wish in problem.wishes for _, value in wish.values]
         for words in (names, slots, values):
@@ -85,7 +87,8 @@ def test_a_word_says_nothing_about_its_number() -> None:
             assert api.name.startswith(api.capability)
             seen.setdefault(api.capability, Counter())[api.name] += 1
     best = sum(counts.most_common(1)[0][1] for counts in seen.values())
-    # 4500 tools over 12 capabilities are 375 each; of 40 equal numbers (9.4 each) the commonest comes about 17 times: a share of 0.05.
+    # 4500 tools over 12 capabilities are 375 each; of 40 equal numbers (9.4 each) the commonest comes about 17 times: a
+    # share of 0.05.
     assert best / sum(counts.total() for counts in seen.values()) < 0.07
 
 

@@ -1,4 +1,5 @@
-"""Arms: every method is there and accepted by its checks; signals say what they claim; the figures mean what they say."""
+"""Arms: every method is there and accepted by its checks; signals say what they claim; the figures mean what they
+say."""
 
 import math
 
@@ -9,12 +10,27 @@ from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.evaluation.credit_lab.arms import ARMS, NUM_GROUPS
 from turnwise.evaluation.credit_lab.crediting import Credited, CreditRun, credit_paths
 from turnwise.evaluation.credit_lab.exact import compute_values
-from turnwise.evaluation.credit_lab.measure import compute_mean_interval, compute_turn_correlation, correlate, measure_arm
+from turnwise.evaluation.credit_lab.measure import (
+    compute_mean_interval,
+    compute_turn_correlation,
+    correlate,
+    measure_arm,
+)
 from turnwise.evaluation.credit_lab.paths import sample_groups
-from turnwise.evaluation.credit_lab.policy import build_policy, compute_true_gradient, estimate_gradient, to_probabilities
+from turnwise.evaluation.credit_lab.policy import (
+    build_policy,
+    compute_true_gradient,
+    estimate_gradient,
+    to_probabilities,
+)
 from turnwise.evaluation.credit_lab.signals import Critic, ForkedValues, ProgressRegression
 from turnwise.evaluation.credit_lab.world import World
-from turnwise.evaluation.credit_lab.worlds import build_distractors, build_key_door, build_late_decisive, build_stochastic_tools
+from turnwise.evaluation.credit_lab.worlds import (
+    build_distractors,
+    build_key_door,
+    build_late_decisive,
+    build_stochastic_tools,
+)
 
 
 def half(world: World, seed: int = 0) -> np.ndarray:
@@ -31,7 +47,9 @@ def test_every_arm_passes_the_checks_of_its_method(name: str) -> None:
     world, arm = build_key_door(), ARMS[name]
     tokens, rng = half(world), np.random.default_rng(1)
     run = CreditRun(world, arm, tokens, rng)
-    run.function = build_credit(arm.credit, arm.options)  # the checked function: raises where something needed is missing
+    run.function = build_credit(
+        arm.credit, arm.options
+    )  # the checked function: raises where something needed is missing
     for _ in range(2):
         batch = run.sample(tokens, rng)
         assert batch.advantages.shape == (batch.paths.taken.sum(), 3)
@@ -40,10 +58,14 @@ def test_every_arm_passes_the_checks_of_its_method(name: str) -> None:
 
 
 def test_exact_values_give_the_truth_where_nothing_is_left_to_chance() -> None:
-    quality = measure_arm(build_key_door(), ARMS["vine, exact values"], success=0.5, seed=0, num_batches=4, num_warmups=0)
+    quality = measure_arm(
+        build_key_door(), ARMS["vine, exact values"], success=0.5, seed=0, num_batches=4, num_warmups=0
+    )
     assert quality.correlation == pytest.approx(1.0, abs=1e-9)
     # A failing tool moves the value without any choice: even exact values see luck.
-    stochastic = measure_arm(build_stochastic_tools(), ARMS["vine, exact values"], success=0.5, seed=0, num_batches=4, num_warmups=0)
+    stochastic = measure_arm(
+        build_stochastic_tools(), ARMS["vine, exact values"], success=0.5, seed=0, num_batches=4, num_warmups=0
+    )
     assert stochastic.correlation is not None
     assert 0.5 < stochastic.correlation < 0.95
 
@@ -70,7 +92,8 @@ def test_true_advantages_give_the_true_gradient() -> None:
     advantages = np.zeros(sampled.shape)
     advantages[:, 1] = values.advantages[turns, states, sampled[:, 1]]
     estimate = estimate_gradient(tokens, states, sampled, advantages, len(paths.states))
-    # 20,000 trajectories: a deviation of an entry is below 0.5 / sqrt(20000) = 0.0035; tasks are drawn 2,500 times only.
+    # 20,000 trajectories: a deviation of an entry is below 0.5 / sqrt(20000) = 0.0035; tasks are drawn 2,500 times
+    # only.
     assert np.abs(estimate - compute_true_gradient(world, tokens, values)).max() < 0.015
     assert np.abs(compute_true_gradient(world, tokens, values)).max() > 0.03
 
@@ -91,7 +114,9 @@ def test_copies_of_a_shared_turn_count_once() -> None:
     ids = batch.paths.turn_ids[rows, turns]
     sums = [batch.advantages[ids == number, 1].sum() for number in np.unique(ids)]
     places = [(rows[ids == number][0], turns[ids == number][0]) for number in np.unique(ids)]
-    true = [values.advantages[turn, batch.paths.states[row, turn], batch.paths.tokens[row, turn, 1]] for row, turn in places]
+    true = [
+        values.advantages[turn, batch.paths.states[row, turn], batch.paths.tokens[row, turn, 1]] for row, turn in places
+    ]
     expected = correlate(np.array(sums), np.array(true))
     assert compute_turn_correlation([batch], values) == pytest.approx(expected)
     assert len(sums) < len(ids)
@@ -119,7 +144,9 @@ def test_the_critic_learns_values_of_states_and_actions() -> None:
         critic.learn(sample_groups(world, tokens, 8, 8, rng))
     values = compute_values(world, tokens[:, 1])
     assert critic.values[:2] == pytest.approx([values.states[0, 0], values.states[1, 1]], abs=0.06)
-    assert critic.values[2 + 4 : 2 + 8] == pytest.approx(values.actions[1, 1], abs=1e-9)  # the last action is deterministic
+    assert critic.values[2 + 4 : 2 + 8] == pytest.approx(
+        values.actions[1, 1], abs=1e-9
+    )  # the last action is deterministic
 
 
 def test_the_progress_regression_splits_the_outcome() -> None:
@@ -154,7 +181,9 @@ def test_no_signal_has_no_correlation() -> None:
 
 def test_mean_interval_by_hand() -> None:
     # 1, 2, 3: mean 2, deviation 1, t(2) = 4.303, half width 4.303 / sqrt(3) = 2.4843.
-    assert compute_mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2.0 - 4.303 / math.sqrt(3), 2.0 + 4.303 / math.sqrt(3)))
+    assert compute_mean_interval([1.0, 2.0, 3.0]) == pytest.approx(
+        (2.0, 2.0 - 4.303 / math.sqrt(3), 2.0 + 4.303 / math.sqrt(3))
+    )
     assert compute_mean_interval([0.5]) == (0.5, 0.5, 0.5)
     with pytest.raises(ValueError, match="no values"):
         compute_mean_interval([])

@@ -13,13 +13,19 @@ from turnwise.evaluation.credit_lab.exact import (
     compute_values,
     find_best_actions,
 )
-from turnwise.evaluation.credit_lab.policy import build_policy, compute_true_gradient, estimate_gradient, to_probabilities
+from turnwise.evaluation.credit_lab.policy import (
+    build_policy,
+    compute_true_gradient,
+    estimate_gradient,
+    to_probabilities,
+)
 from turnwise.evaluation.credit_lab.world import World, build_world
 from turnwise.evaluation.credit_lab.worlds import build_key_door, build_stochastic_tools
 
 
 def build_three_states(max_turns: int = 2) -> World:
-    """0 leads to 1 (action 0), or to 1 or 2 evenly (action 1); 1 succeeds with action 0; 2 succeeds one time in four with action 0."""
+    """0 leads to 1 (action 0), or to 1 or 2 evenly (action 1); 1 succeeds with action 0; 2 succeeds one time in four
+    with action 0."""
     steps = {
         (0,): [[(1.0, (1,))], [(0.5, (1,)), (0.5, (2,))]],
         (1,): [[(1.0, True)], [(1.0, False)]],
@@ -63,7 +69,8 @@ def enumerate_success(world: World, policy: np.ndarray, state: int, turn: int) -
 def test_three_states_by_hand() -> None:
     world = build_three_states()
     values = compute_values(world, POLICY)
-    # V(1) = 0.8; V(2) = 0.4 * 0.25 = 0.1; Q(0, 0) = 0.8; Q(0, 1) = (0.8 + 0.1) / 2 = 0.45; V(0) = (0.8 + 0.45) / 2 = 0.625.
+    # V(1) = 0.8; V(2) = 0.4 * 0.25 = 0.1; Q(0, 0) = 0.8; Q(0, 1) = (0.8 + 0.1) / 2 = 0.45; V(0) = (0.8 + 0.45) / 2 =
+    # 0.625.
     assert values.states[1, :3] == pytest.approx([0.0, 0.8, 0.1])
     assert values.states[0, 0] == pytest.approx(0.625)
     assert values.actions[0, 0] == pytest.approx([0.8, 0.45])
@@ -73,8 +80,11 @@ def test_three_states_by_hand() -> None:
     assert values.advantages[1, 2] == pytest.approx([0.15, -0.1])
     # Occupancy at turn 1: state 1 with 0.5 + 0.5 * 0.5 = 0.75, state 2 with 0.25.
     assert compute_occupancy(world, POLICY)[1] == pytest.approx([0.0, 0.75, 0.25])
-    # Gradient: d * pi * A: 0.5 * 0.175 = 0.0875; 0.75 * 0.8 * 0.2 = 0.12; 0.25 * 0.4 * 0.15 = 0.015; the others cancel per state.
-    assert compute_gradient(world, POLICY, values) == pytest.approx(np.array([[0.0875, -0.0875], [0.12, -0.12], [0.015, -0.015]]))
+    # Gradient: d * pi * A: 0.5 * 0.175 = 0.0875; 0.75 * 0.8 * 0.2 = 0.12; 0.25 * 0.4 * 0.15 = 0.015; the others cancel
+    # per state.
+    assert compute_gradient(world, POLICY, values) == pytest.approx(
+        np.array([[0.0875, -0.0875], [0.12, -0.12], [0.015, -0.015]])
+    )
 
 
 def test_the_turn_limit_is_a_failure() -> None:
@@ -104,8 +114,12 @@ def test_values_agree_with_brute_force(seed: int) -> None:
     world = build_stochastic_tools(num_steps=2, max_turns=4)
     policy = random_policy(world, seed)
     values = compute_values(world, policy)
-    assert compute_success(world, values) == pytest.approx(enumerate_success(world, policy, world.starts[0], 0), abs=1e-12)
-    assert np.abs((policy * values.advantages).sum(axis=2)).max() < 1e-12  # advantages have mean 0 in every state at every turn
+    assert compute_success(world, values) == pytest.approx(
+        enumerate_success(world, policy, world.starts[0], 0), abs=1e-12
+    )
+    assert (
+        np.abs((policy * values.advantages).sum(axis=2)).max() < 1e-12
+    )  # advantages have mean 0 in every state at every turn
 
 
 @settings(max_examples=15)
@@ -128,7 +142,8 @@ def test_the_gradient_agrees_with_finite_differences(seed: int) -> None:
 
 def test_estimated_gradient_by_hand() -> None:
     tokens = np.array([[[0.5, 0.5], [0.8, 0.2], [0.5, 0.5]]])
-    # One state, two turns in two trajectories. Turn 1 samples tokens 0, 1, 0 with advantages 1, 2, 0; turn 2 samples 1, 0, 0 with 0, -1, 3.
+    # One state, two turns in two trajectories. Turn 1 samples tokens 0, 1, 0 with advantages 1, 2, 0; turn 2 samples 1,
+    # 0, 0 with 0, -1, 3.
     sampled, advantages = np.array([[0, 1, 0], [1, 0, 0]]), np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
     gradient = estimate_gradient(tokens, np.array([0, 0]), sampled, advantages, 2)
     # Position 1: token 0 gets -1 - (2 - 1) * 0.8 = -1.8, token 1 gets 2 - (2 - 1) * 0.2 = 1.8; halved.

@@ -77,12 +77,18 @@ def test_one_arm_gives_plain_data() -> None:
 
 def test_the_benchmark_prints_json_and_writes_tables(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARK), "--quick", "--worlds", "late_decisive", "--methods", "grpo", "turn_gae"]
-    done = subprocess.run([*command, "--tables", str(tmp_path / "tables.md")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--tables", str(tmp_path / "tables.md")], capture_output=True, text=True, check=True
+    )
     results = json.loads(done.stdout)
     assert [arm["arm"] for arm in results["arms"]] == ["grpo", "turn_gae"]
     table = (tmp_path / "tables.md").read_text(encoding="utf-8")
     assert table.startswith("### late_decisive")
-    assert {line.split(" | ")[0] for line in table.splitlines() if line.startswith("| ")} == {"| method", "| grpo", "| turn_gae"}
+    assert {line.split(" | ")[0] for line in table.splitlines() if line.startswith("| ")} == {
+        "| method",
+        "| grpo",
+        "| turn_gae",
+    }
     (tmp_path / "results.json").write_text(done.stdout, encoding="utf-8")
     pytest.importorskip("matplotlib")
     again = [sys.executable, str(BENCHMARK), "--read", str(tmp_path / "results.json"), "--plots", str(tmp_path)]

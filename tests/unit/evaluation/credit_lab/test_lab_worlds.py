@@ -7,7 +7,13 @@ from turnwise.evaluation.credit_lab.exact import compute_success, compute_values
 from turnwise.evaluation.credit_lab.paths import Paths, fork_paths, sample_entropy_trees, sample_groups, sample_trees
 from turnwise.evaluation.credit_lab.policy import build_policy, to_probabilities
 from turnwise.evaluation.credit_lab.world import World
-from turnwise.evaluation.credit_lab.worlds import WORLDS, build_distractors, build_key_door, build_late_decisive, build_long_key_door
+from turnwise.evaluation.credit_lab.worlds import (
+    WORLDS,
+    build_distractors,
+    build_key_door,
+    build_late_decisive,
+    build_long_key_door,
+)
 
 
 def uniform(world: World) -> np.ndarray:
@@ -114,7 +120,10 @@ def test_forks_share_what_came_before_and_nothing_after() -> None:
     forked = fork_paths(trunks, uniform(world), np.array([0, 0]), np.array([3, 0]), rng)
     check_structure(forked)
     assert (forked.turn_ids[0, :3] == trunks.turn_ids[0, :3]).all()
-    later = [set(row[row >= 0].tolist()) for row in (forked.turn_ids[0, 3:], forked.turn_ids[1], trunks.turn_ids[0], trunks.turn_ids[1])]
+    later = [
+        set(row[row >= 0].tolist())
+        for row in (forked.turn_ids[0, 3:], forked.turn_ids[1], trunks.turn_ids[0], trunks.turn_ids[1])
+    ]
     assert not later[0] & later[1]
     assert not later[0] & later[2]
     assert not later[1] & later[3]
@@ -134,5 +143,14 @@ def test_trees_fill_the_group_and_pay_for_shared_turns_once(sampler) -> None:  #
     rows, turns = np.nonzero(paths.taken)
     for number in np.unique(paths.turn_ids[rows, turns]):
         where = paths.turn_ids[rows, turns] == number
-        assert len(set(zip(turns[where], paths.states[rows, turns][where], paths.tokens[rows, turns, 1][where], strict=True))) == 1
+        assert (
+            len(
+                set(
+                    zip(
+                        turns[where], paths.states[rows, turns][where], paths.tokens[rows, turns, 1][where], strict=True
+                    )
+                )
+            )
+            == 1
+        )
         assert len(set(paths.trees[rows[where]].tolist())) == 1

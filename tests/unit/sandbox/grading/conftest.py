@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.sandbox.grading.channel import CHANNEL_FD
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.grading.channel import CHANNEL_FD
+from turnwise_sandbox.types import Execution, Limits, Program
 
 
 class SubprocessSandbox:

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.sandbox.grading.cases import Case, grade_cases, is_close, is_exact, is_same_tokens
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.grading.cases import Case, grade_cases, is_close, is_exact, is_same_tokens
+from turnwise_sandbox.types import Limits, Program
 
 CASES = (Case(stdin=b"2\n", expected=b"4\n"), Case(stdin=b"0.1\n", expected=b"0.2\n"))
 
 
 def outcomes(sandbox: Any, code: str, comparison: Any = "tokens", cases: tuple[Case, ...] = CASES) -> list[str | None]:
-    graded = asyncio.run(grade_cases(sandbox, Program(code=code), cases, limits=Limits(wall_s=1), comparison=comparison))
+    graded = asyncio.run(
+        grade_cases(sandbox, Program(code=code), cases, limits=Limits(wall_s=1), comparison=comparison)
+    )
     assert all(outcome.passed == (outcome.reason is None) for outcome in graded)
     return [outcome.reason for outcome in graded]
 

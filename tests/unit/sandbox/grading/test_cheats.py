@@ -1,12 +1,13 @@
-"""Candidates that try to pass without doing the work. None may be graded as passed, with or without a sandbox around them."""
+"""Candidates that try to pass without doing the work. None may be graded as passed, with or without a sandbox around
+them."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from turnwise.sandbox.grading.grade import Grade, grade
-from turnwise.sandbox.types import Limits
+from turnwise_sandbox.grading.grade import Grade, grade
+from turnwise_sandbox.types import Limits
 
 ASSERTS = b"""
 import math
@@ -44,9 +45,15 @@ CHEATS = {
     "sys_exit_in_call": "import sys\ndef double(x): sys.exit(0)",
     "keyboard_interrupt": "def double(x): raise KeyboardInterrupt",
     "generator_exit": "def double(x): raise GeneratorExit",
-    "patched_assertion_error": "import builtins\nbuiltins.AssertionError = type('Never', (Exception,), {})\ndef double(x): return 0",
-    "patched_builtins": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.all = lambda x: True\ndef double(x): return 0",
-    "shadowing_builtins": "import math\ndef abs(x): return 0\n__all__ = ['abs', 'double', 'math']\ndef double(x): return 0.0",
+    "patched_assertion_error": (
+        "import builtins\nbuiltins.AssertionError = type('Never', (Exception,), {})\ndef double(x): return 0"
+    ),
+    "patched_builtins": (
+        "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.all = lambda x: True\ndef double(x): return 0"
+    ),
+    "shadowing_builtins": (
+        "import math\ndef abs(x): return 0\n__all__ = ['abs', 'double', 'math']\ndef double(x): return 0.0"
+    ),
     "forged_report": """
 import os
 REPORT = b'{"results": [["test_it.py", "passed", ""]], "collected": ["test_it.py"]}'
@@ -63,7 +70,9 @@ def double(x): return 0
 """,
     "garbage_on_the_channel": "import os\nos.write(4, b'\\xff' * 1000)\ndef double(x): return 0",
     "not_json": "import os\nos.write(4, b'\\0\\0\\0\\4[[[[')\ndef double(x): return 0",
-    "unknown_tag": "import os\nb = b'{\"r\": [\"zz\", 1]}'\nos.write(4, len(b).to_bytes(4, 'big') + b)\ndef double(x): return 0",
+    "unknown_tag": (
+        "import os\nb = b'{\"r\": [\"zz\", 1]}'\nos.write(4, len(b).to_bytes(4, 'big') + b)\ndef double(x): return 0"
+    ),
     "partial_frame": "import os\nos.write(4, b'\\0\\0\\1\\0abc')\nos._exit(0)",
     "closed_descriptors": "import os\ndef double(x): os.closerange(0, 64); return x",
     "always_equal": ALWAYS_EQUAL.format(base="", value=""),
@@ -72,7 +81,8 @@ def double(x): return 0
     "eval_request": """
 import os, json
 def double(x):
-    for q, a in (("call", [["T", "type"], ["t", "X"], ["d"]]), ("getattr", [["m", 0], "__globals__"]), ("load_module", ["os"])):
+    for q, a in (("call", [["T", "type"], ["t", "X"], ["d"]]), ("getattr", [["m", 0], "__globals__"]), ("load_module",
+    ["os"])):
         b = json.dumps({"q": q, "a": a}).encode()
         os.write(4, len(b).to_bytes(4, "big") + b)
     return 0
@@ -133,16 +143,26 @@ HANGS = {"infinite_loop", "stopped"}
 
 
 def run(
-    sandbox: Any, source: str | dict[str, bytes], tests: dict[str, bytes], kind: Any = "asserts", wall_s: float = 8, **options: Any
+    sandbox: Any,
+    source: str | dict[str, bytes],
+    tests: dict[str, bytes],
+    kind: Any = "asserts",
+    wall_s: float = 8,
+    **options: Any,
 ) -> Grade:
     files = source if isinstance(source, dict) else {"solution.py": source.encode()}
     limits = Limits(wall_s=wall_s)
-    return asyncio.run(grade(sandbox, kind=kind, candidate=files, module="solution", tests=tests, limits=limits, **options))
+    return asyncio.run(
+        grade(sandbox, kind=kind, candidate=files, module="solution", tests=tests, limits=limits, **options)
+    )
 
 
 def split_asserts() -> dict[str, bytes]:
     """Every assertion a test of its own, so that none hides behind an earlier one's failure."""
-    head, *asserts = ASSERTS.decode().strip().partition("assert")[0], *[x for x in ASSERTS.decode().splitlines() if x.startswith("assert")]
+    head, *asserts = (
+        ASSERTS.decode().strip().partition("assert")[0],
+        *[x for x in ASSERTS.decode().splitlines() if x.startswith("assert")],
+    )
     return {f"test_{i:02d}.py": f"{head}{line}\n".encode() for i, line in enumerate(asserts)}
 
 
@@ -167,15 +187,22 @@ def test_no_cheat_passes(sandbox: Any, name: str) -> None:
 def test_no_assertion_is_fooled_by_objects_that_agree(sandbox: Any, name: str) -> None:
     """One test per assertion: at most those pass that the plain value behind the object satisfies.
 
-    Agree(int) holds 0: `7 not in` raises, `0 <= 0 <= 2` holds. Agree gives float 1.0 before the expected value is known, so
-    math.isclose(double(0.5), 1.0) holds (rightly). shadowing_builtins returns the value 0.0, and 0 <= 0.0 <= 2 holds.
-    """
-    right = {"always_equal": {"test_03.py"}, "always_equal_int": {"test_03.py", "test_09.py"}, "shadowing_builtins": {"test_09.py"}}
+    Agree(int) holds 0: `7 not in` raises, `0 <= 0 <= 2` holds. Agree gives float 1.0 before the expected value is
+    known, so math.isclose(double(0.5), 1.0) holds (rightly). shadowing_builtins returns the value 0.0, and 0 <= 0.0 <=
+    2 holds."""
+    right = {
+        "always_equal": {"test_03.py"},
+        "always_equal_int": {"test_03.py", "test_09.py"},
+        "shadowing_builtins": {"test_09.py"},
+    }
     assert set(run(sandbox, CHEATS[name], split_asserts()).passed) <= right[name]
 
 
 def test_the_reason_is_typed(sandbox: Any) -> None:
-    messages = {name: run(sandbox, CHEATS[name], {"t.py": ASSERTS}).errors[0].message for name in ("os_exit_in_call", "not_json")}
+    messages = {
+        name: run(sandbox, CHEATS[name], {"t.py": ASSERTS}).errors[0].message
+        for name in ("os_exit_in_call", "not_json")
+    }
     assert messages["os_exit_in_call"] == "the worker died"
     assert messages["not_json"].startswith("the worker sent garbage")
 
@@ -211,7 +238,9 @@ def double(x): return 0
 """
     names = ("solution.py", "conftest.py", "sitecustomize.py", "pytest.py", "test_bonus.py")
     files = dict.fromkeys(names, evil) | {"pytest.ini": b"[pytest]\naddopts = --co\n"}
-    tests = {"test_it.py": b"from solution import *\nfrom solution import test_bonus, TestBonus\ndef test_it(): assert double(2) == 4\n"}
+    tests = {
+        "test_it.py": b"from solution import *\nfrom solution import test_bonus, TestBonus\ndef test_it(): assert double(2) == 4\n"
+    }
     graded = run(sandbox, files, tests, "pytest", wall_s=5)
     assert graded.complete
     assert graded.passed == ()
@@ -220,7 +249,9 @@ def double(x): return 0
 
 def test_values_too_large_to_compare_or_show_fail_in_time(sandbox: Any) -> None:
     source = "def double(x): return {'s': 'a\\n' * 3_000_000, 'l': list(range(500_000))}[x]"
-    tests = {"test_it.py": b"from solution import *\ndef test_s(): assert double('s') == 'b'\ndef test_l(): assert double('l') == [1]\n"}
+    tests = {
+        "test_it.py": b"from solution import *\ndef test_s(): assert double('s') == 'b'\ndef test_l(): assert double('l') == [1]\n"
+    }
     graded = run(sandbox, source, tests, "pytest", wall_s=6)
     assert graded.complete, graded.reason
     assert len(graded.failed) == 2
@@ -228,7 +259,9 @@ def test_values_too_large_to_compare_or_show_fail_in_time(sandbox: Any) -> None:
 
 
 def test_numpy_reads_no_memory_for_the_candidate(sandbox: Any) -> None:
-    tests = {"t.py": b"import numpy as np, solution\nassert np.allclose(np.asarray(solution.double(1), dtype=float), 2)\n"}
+    tests = {
+        "t.py": b"import numpy as np, solution\nassert np.allclose(np.asarray(solution.double(1), dtype=float), 2)\n"
+    }
     graded = run(sandbox, CHEATS["array_interface"], tests, wall_s=5)
     assert graded.complete
     assert graded.passed == ()
@@ -236,7 +269,9 @@ def test_numpy_reads_no_memory_for_the_candidate(sandbox: Any) -> None:
 
 def test_pytest_stops_for_nothing_the_candidate_raises(sandbox: Any) -> None:
     """A SystemExit or KeyboardInterrupt on import or in a call must not make pytest report nothing at all."""
-    tests = {"test_it.py": b"import solution\ndef test_a(): solution.double(2)\ndef test_b(): assert solution.double(1) == 2\n"}
+    tests = {
+        "test_it.py": b"import solution\ndef test_a(): solution.double(2)\ndef test_b(): assert solution.double(1) == 2\n"
+    }
     for name in ("sys_exit", "sys_exit_in_call", "keyboard_interrupt"):
         graded = run(sandbox, CHEATS[name], tests, "pytest", wall_s=5)
         assert graded.complete
@@ -283,7 +318,8 @@ def reach(o, *path):
         return o
     except (AttributeError, TypeError): return None
 def attack(o):
-    for path in (["__globals__"], ["__code__"], ["__closure__"], ["gi_frame", "f_globals"], ["__class__", "__init__", "__globals__"],
+    for path in (["__globals__"], ["__code__"], ["__closure__"], ["gi_frame", "f_globals"], ["__class__", "__init__",
+    "__globals__"],
                  ["__self__"], ["__dict__"], ["mro"], ["gi_frame"], ["__subclasses__"]):
         reach(o, *path)
     for name in ("assert_called_once_with", "check", "__class__", "side_effect"):

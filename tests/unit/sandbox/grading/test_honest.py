@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from turnwise.sandbox.grading.grade import Grade, grade
-from turnwise.sandbox.types import Limits
+from turnwise_sandbox.grading.grade import Grade, grade
+from turnwise_sandbox.types import Limits
 
 SOLUTION = b"""
 import asyncio, enum, math
@@ -234,10 +234,18 @@ class TestGroup:
 """
 
 
-def run(sandbox: Any, tests: dict[str, bytes], kind: Any = "asserts", candidate: dict[str, bytes] | None = None, **options: Any) -> Grade:
+def run(
+    sandbox: Any,
+    tests: dict[str, bytes],
+    kind: Any = "asserts",
+    candidate: dict[str, bytes] | None = None,
+    **options: Any,
+) -> Grade:
     files = candidate or {"solution.py": SOLUTION}
     module = options.pop("module", "solution")
-    return asyncio.run(grade(sandbox, kind=kind, candidate=files, module=module, tests=tests, limits=Limits(wall_s=8), **options))
+    return asyncio.run(
+        grade(sandbox, kind=kind, candidate=files, module=module, tests=tests, limits=Limits(wall_s=8), **options)
+    )
 
 
 def test_ordinary_code_works_across_the_channel(sandbox: Any) -> None:
@@ -247,7 +255,9 @@ def test_ordinary_code_works_across_the_channel(sandbox: Any) -> None:
 
 def test_pytest_outcomes(sandbox: Any) -> None:
     graded = run(
-        sandbox, {"test_it.py": PYTEST, "sub/test_more.py": b"from solution import add\ndef test_sub(): assert add(1) == 2\n"}, "pytest"
+        sandbox,
+        {"test_it.py": PYTEST, "sub/test_more.py": b"from solution import add\ndef test_sub(): assert add(1) == 2\n"},
+        "pytest",
     )
     assert graded.complete
     assert [problem.id for problem in graded.failed] == ["test_it.py::test_fails"], graded.failed
@@ -279,14 +289,21 @@ class T(unittest.TestCase):
     def test_skipped(self): pass
 """
     graded = run(sandbox, {"test_it.py": tests}, "unittest")
-    assert sorted(name.rsplit(".")[-1] for name in graded.passed) == ["test_almost", "test_equal", "test_objects", "test_raises"]
+    assert sorted(name.rsplit(".")[-1] for name in graded.passed) == [
+        "test_almost",
+        "test_equal",
+        "test_objects",
+        "test_raises",
+    ]
     assert [problem.id for problem in graded.failed] == ["test_it.T.test_fails", "test_it.T.test_subtests"]
     assert [problem.message for problem in graded.errors] == ["IndexError: pop from empty stack"]
     assert [problem.message for problem in graded.skipped] == ["later"]
 
 
 def test_numpy_arrays_are_copied(sandbox: Any) -> None:
-    candidate = b"import numpy as np\ndef scale(a, k=2): return a * k\ndef zero(a): a[0] = 0\ndef mean(a): return a.mean()\n"
+    candidate = (
+        b"import numpy as np\ndef scale(a, k=2): return a * k\ndef zero(a): a[0] = 0\ndef mean(a): return a.mean()\n"
+    )
     tests = b"""
 import numpy as np
 from solution import scale, zero, mean
@@ -339,7 +356,12 @@ class Meters:
 
 def test_an_exception_at_import_is_the_candidates(sandbox: Any) -> None:
     for kind in ("asserts", "unittest", "pytest"):
-        graded = run(sandbox, {"test_it.py": b"import solution\n"}, kind, candidate={"solution.py": b"raise RuntimeError('on import')"})
+        graded = run(
+            sandbox,
+            {"test_it.py": b"import solution\n"},
+            kind,
+            candidate={"solution.py": b"raise RuntimeError('on import')"},
+        )
         assert graded.complete
         assert "on import" in graded.errors[0].message
         assert graded.status == "failed"

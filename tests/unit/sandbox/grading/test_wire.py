@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.sandbox.grading import channel
-from turnwise.sandbox.grading.guest import worker
-from turnwise.sandbox.grading.guest.rpc import get_plain
-from turnwise.sandbox.grading.guest.wire import Decoder, Encoder, WireError, from_frame, to_frame
+from turnwise_sandbox.grading import channel
+from turnwise_sandbox.grading.guest import worker
+from turnwise_sandbox.grading.guest.rpc import get_plain
+from turnwise_sandbox.grading.guest.wire import Decoder, Encoder, WireError, from_frame, to_frame
 
 
 def refuse(value: Any, _: Any) -> Any:
@@ -55,7 +55,9 @@ VALUES = st.recursive(
 def test_what_arrives_is_what_was_sent(value: Any) -> None:
     arrived = travel(value)
     assert arrived == value
-    assert repr(arrived) == repr(value) or isinstance(value, set | frozenset | list | tuple | dict)  # -0.0, True against 1
+    assert repr(arrived) == repr(value) or isinstance(
+        value, set | frozenset | list | tuple | dict
+    )  # -0.0, True against 1
     assert type(arrived) is type(value)
 
 
@@ -63,7 +65,12 @@ def test_values_that_equality_does_not_tell_apart() -> None:
     assert math.isnan(travel(float("nan")))
     assert math.copysign(1, travel(-0.0)) == -1
     assert [type(x) for x in travel([1, 1.0, True, "\ud800"])] == [int, float, bool, str]
-    assert travel([date(2020, 1, 1), datetime(2020, 1, 1), timedelta(1), Decimal("1.0"), Fraction(1, 2)])[3].as_tuple().exponent == -1
+    assert (
+        travel([date(2020, 1, 1), datetime(2020, 1, 1), timedelta(1), Decimal("1.0"), Fraction(1, 2)])[3]
+        .as_tuple()
+        .exponent
+        == -1
+    )
     assert travel(int) is int
     assert travel([ValueError, ..., NotImplemented, slice(1, None), range(1, 9, 2)]) == [
         ValueError,
@@ -85,7 +92,13 @@ def test_aliases_and_cycles_keep_their_shape() -> None:
 
 
 def test_arrays_keep_type_and_shape() -> None:
-    for array in (np.arange(6, dtype=np.int16).reshape(2, 3).T, np.zeros((0, 4)), np.array(3.5), np.array(["a", "bc"]), np.array([1j])):
+    for array in (
+        np.arange(6, dtype=np.int16).reshape(2, 3).T,
+        np.zeros((0, 4)),
+        np.array(3.5),
+        np.array(["a", "bc"]),
+        np.array([1j]),
+    ):
         arrived = travel(array)
         assert arrived.dtype == array.dtype
         assert arrived.shape == array.shape

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.kernel import syscalls
+from turnwise_sandbox.kernel import syscalls
 
 Attempt = Callable[[], Any]
 
 
 def clone(flags: int) -> int:
-    """A clone of this process, which has threads: through a plain fork, which puts Python's locks right, as a raw clone does not."""
+    """A clone of this process, which has threads: through a plain fork, which puts Python's locks right, as a raw clone
+    does not."""
     reader, writer = os.pipe()
     between = os.fork()
     if between == 0:
@@ -39,7 +40,8 @@ def clone(flags: int) -> int:
 
 
 def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 20.0) -> Any:
-    """What `attempt` returns (JSON), the name of the errno it raises, the text of a SandboxError, or "signal N" / "exit N"."""
+    """What `attempt` returns (JSON), the name of the errno it raises, the text of a SandboxError, or "signal N" / "exit
+    N"."""
     reader, writer = os.pipe()
     pid = clone(flags)
     if pid == 0:
@@ -56,7 +58,9 @@ def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 20.0) -
             os._exit(7)
     os.close(writer)
     pidfd = os.pidfd_open(pid)
-    if not select.select([pidfd], [], [], timeout_s)[0]:  # its end, not the pipe's: processes it leaves behind hold that open
+    if not select.select([pidfd], [], [], timeout_s)[
+        0
+    ]:  # its end, not the pipe's: processes it leaves behind hold that open
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     text = b""
     if select.select([reader], [], [], 0)[0]:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from turnwise.sandbox.kernel import cgroups
-from turnwise.sandbox.kernel.cgroups import CgroupPool
+from turnwise_sandbox.kernel import cgroups
+from turnwise_sandbox.kernel.cgroups import CgroupPool
 
 
 @pytest.fixture
@@ -98,10 +98,12 @@ def test_joining_works_without_any_path(pool, in_child, as_root):
 
 def test_what_a_dead_owner_left_is_swept(pool):
     code = (
-        "import os, signal; from turnwise.sandbox.kernel.cgroups import CgroupPool; p = CgroupPool.probe(); g = p.take(1 << 26, 8)\n"
+        "import os, signal; from turnwise_sandbox.kernel.cgroups import CgroupPool; p = CgroupPool.probe(); g = "
+        "p.take(1 << 26, 8)\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
-        "    [os.write(fd, b'0') for fd in g.attach_fds()]; os.write(1, '\\n'.join([str(os.getpid()), *g._folders]).encode())\n"
+        "    [os.write(fd, b'0') for fd in g.attach_fds()]; os.write(1, '\\n'.join([str(os.getpid()), "
+        "*g._folders]).encode())\n"
         "    os.close(1); os.close(2); signal.pause()\n"
         "import time; time.sleep(0.3); os.kill(os.getpid(), 9)"
     )
@@ -148,7 +150,8 @@ def test_a_process_in_one_hierarchy_only_does_not_hold_up_the_end():
 
 
 def test_version_two_files(tmp_path):
-    """A plain folder in place of the version 2 file system, which few test machines lend: which files are written with what."""
+    """A plain folder in place of the version 2 file system, which few test machines lend: which files are written with
+    what."""
     layout = cgroups._Layout(2, (str(tmp_path),))
     folder = tmp_path / "g"
     folder.mkdir()
@@ -177,7 +180,8 @@ def test_version_two_files(tmp_path):
 
 
 def test_own_group_below_a_partial_mount():
-    # A container sees /docker/abc of the hierarchy at the mount point: its own group /docker/abc/x is the folder x there.
+    # A container sees /docker/abc of the hierarchy at the mount point: its own group /docker/abc/x is the folder x
+    # there.
     assert cgroups._own_folder("/docker/abc/x", "/docker/abc", "/sys/fs/cgroup") == "/sys/fs/cgroup/x"
     assert cgroups._own_folder("/docker/abc", "/docker/abc", "/sys/fs/cgroup") == "/sys/fs/cgroup"
     assert cgroups._own_folder("/elsewhere", "/docker/abc", "/sys/fs/cgroup") == "/sys/fs/cgroup"

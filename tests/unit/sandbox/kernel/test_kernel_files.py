@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.sandbox.kernel import files, syscalls
+from turnwise_sandbox.kernel import files, syscalls
 
 
 @pytest.fixture
@@ -44,7 +44,11 @@ def test_write_then_read(folder, either_way):
     assert files.list_files(fd, max_files=3) == [("a/b/c.bin", 2)]
 
 
-@given(st.lists(st.sampled_from(["", ".", "..", "a", "é", "x" * 255, "x" * 256, "a\0b", "..a", " "]), min_size=1, max_size=4).map("/".join))
+@given(
+    st.lists(
+        st.sampled_from(["", ".", "..", "a", "é", "x" * 255, "x" * 256, "a\0b", "..a", " "]), min_size=1, max_size=4
+    ).map("/".join)
+)
 def test_paths_are_relative_and_plain(path):
     parts = path.split("/")
     bad = any(part in ("", ".", "..", "x" * 256, "a\0b") for part in parts)

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from turnwise.sandbox.kernel import landlock, syscalls
+from turnwise_sandbox.kernel import landlock, syscalls
 
 ABI = landlock.landlock_abi()
 needs_landlock = pytest.mark.skipif(ABI == 0, reason="this kernel has no Landlock")
@@ -16,7 +16,8 @@ def restrict(**paths):
 
 
 def test_access_bits_grow_with_the_version():
-    # 13 file bits in ABI 1; REFER is bit 13 (2), TRUNCATE bit 14 (3), IOCTL_DEV bit 15 (5); two TCP bits from 4, two scopes from 6.
+    # 13 file bits in ABI 1; REFER is bit 13 (2), TRUNCATE bit 14 (3), IOCTL_DEV bit 15 (5); two TCP bits from 4, two
+    # scopes from 6.
     assert landlock.handled_access(1) == (0x1FFF, 0, 0)
     assert landlock.handled_access(2) == (0x3FFF, 0, 0)
     assert landlock.handled_access(3) == (0x7FFF, 0, 0)
@@ -80,7 +81,18 @@ def test_files_are_read_written_and_refused(in_child, tmp_path):
         return outcomes()
 
     stopped = in_child(restricted)
-    assert stopped == ["ok", "EACCES", "EACCES", "ok", "ok", "ok", "EACCES", "EACCES", "Invalid cross-device link", "ok"]
+    assert stopped == [
+        "ok",
+        "EACCES",
+        "EACCES",
+        "ok",
+        "ok",
+        "ok",
+        "EACCES",
+        "EACCES",
+        "Invalid cross-device link",
+        "ok",
+    ]
     assert in_child(outcomes) == ["ok"] * 10
 
 

@@ -2,7 +2,7 @@ import os
 import resource
 import time
 
-from turnwise.sandbox.kernel import limits, syscalls
+from turnwise_sandbox.kernel import limits, syscalls
 
 
 def under(attempt, **amounts):
@@ -83,7 +83,9 @@ def test_limits_are_only_lowered(in_child):
     def twice():
         limits.apply_rlimits(open_files=100, num_pids=10)
         limits.apply_rlimits(open_files=5000, num_pids=None)
-        return [resource.getrlimit(which) for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE)]
+        return [
+            resource.getrlimit(which) for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE)
+        ]
 
     assert in_child(twice) == [[100, 100], [10, 10], [0, 0]]
 

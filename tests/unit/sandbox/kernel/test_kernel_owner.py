@@ -1,7 +1,7 @@
 import os
 import subprocess
 
-from turnwise.sandbox.kernel import owner
+from turnwise_sandbox.kernel import owner
 
 
 def test_a_living_owner_is_not_dead():

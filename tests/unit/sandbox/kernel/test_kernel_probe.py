@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.kernel import probe
-from turnwise.sandbox.kernel.probe import Capabilities, best_level
+from turnwise_sandbox.kernel import probe
+from turnwise_sandbox.kernel.probe import Capabilities, best_level
 
 EVERYTHING = {
     "direct_namespaces": True,
@@ -30,7 +30,10 @@ EVERYTHING = {
         ({"direct_namespaces": False, "user_namespaces": False, "first_uid": None}, "process"),
         ({"direct_namespaces": False, "user_namespaces": False, "landlock_abi": 0}, "seccomp"),
         ({"direct_namespaces": False, "user_namespaces": False, "first_uid": None, "has_children_file": False}, "none"),
-        ({"direct_namespaces": False, "user_namespaces": False, "has_children_file": False}, "uid"),  # whose programs have a user id each
+        (
+            {"direct_namespaces": False, "user_namespaces": False, "has_children_file": False},
+            "uid",
+        ),  # whose programs have a user id each
         ({"seccomp": False}, "none"),
     ],
 )
@@ -41,7 +44,11 @@ def test_the_level_is_the_strongest_that_works(lacking, level):
 
 
 def test_reasons_say_what_failed():
-    failures = {"direct_namespaces": "[Errno 1] clone", "user_namespaces": "[Errno 28] clone", "other_uid": "[Errno 1] setgroups"}
+    failures = {
+        "direct_namespaces": "[Errno 1] clone",
+        "user_namespaces": "[Errno 28] clone",
+        "other_uid": "[Errno 1] setgroups",
+    }
     lacking = {"direct_namespaces": False, "user_namespaces": False, "first_uid": None, "failures": failures}
     capabilities = Capabilities(**{**EVERYTHING, **lacking})
     assert capabilities.reasons == {
@@ -77,7 +84,9 @@ def plain_python() -> str:
     """An interpreter that a user without rights can start."""
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.exists(path):
-            version = subprocess.run([path, "-c", "import sys; sys.stdout.write(str(sys.version_info >= (3, 11)))"], capture_output=True)
+            version = subprocess.run(
+                [path, "-c", "import sys; sys.stdout.write(str(sys.version_info >= (3, 11)))"], capture_output=True
+            )
             if version.stdout == b"True":
                 return path
     pytest.skip("no system Python of at least 3.11")
@@ -85,8 +94,10 @@ def plain_python() -> str:
 
 def run_probe(python, before, **options):
     source = str(Path(probe.__file__).parents[3])
-    code = f"import sys; sys.path.insert(0, {source!r})\n{before}\nfrom turnwise.sandbox.kernel import probe\n"
-    code += "c = probe.Capabilities(**probe._capabilities())\nsys.stdout.write(probe.best_level(c) + ' ' + str(c.failures))"
+    code = f"import sys; sys.path.insert(0, {source!r})\n{before}\nfrom turnwise_sandbox.kernel import probe\n"
+    code += (
+        "c = probe.Capabilities(**probe._capabilities())\nsys.stdout.write(probe.best_level(c) + ' ' + str(c.failures))"
+    )
     done = subprocess.run([python, "-B", "-c", code], capture_output=True, text=True, cwd="/", timeout=60, **options)
     assert done.stderr == ""
     return done.stdout
@@ -103,7 +114,7 @@ def test_a_plain_user_gets_the_full_level_through_a_user_namespace(as_root, plai
 
 NO_NAMESPACES = """
 import ctypes
-from turnwise.sandbox.kernel import seccomp, syscalls
+from turnwise_sandbox.kernel import seccomp, syscalls
 syscalls.set_no_new_privileges()
 allow, refuse = (0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x00050001)
 import struct, os

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from turnwise.sandbox.kernel import root, syscalls
+from turnwise_sandbox.kernel import root, syscalls
 
 ISOLATED = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC
 OWN = os.geteuid(), os.getegid()
@@ -56,7 +56,11 @@ def test_nothing_can_be_written(in_root):
     def write():
         places = ("/x", "/usr/x", "/etc/passwd", "/dev/x", os.path.join(sys.prefix, "x"), "/box/x")
         made = [outcome(lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))) for path in places]
-        unlocked = outcome(lambda: syscalls.mount(None, "/usr", None, syscalls.MS_REMOUNT | syscalls.MS_BIND)) if OWN[0] else "not tried"
+        unlocked = (
+            outcome(lambda: syscalls.mount(None, "/usr", None, syscalls.MS_REMOUNT | syscalls.MS_BIND))
+            if OWN[0]
+            else "not tried"
+        )
         return [made, unlocked]
 
     made, unlocked = in_root(write)
@@ -70,7 +74,11 @@ def test_devices_are_the_harmless_ones(in_root):
             null.write(b"x")
             return [zero.read(2) == b"\0\0", len(random.read(3)), sorted(os.listdir("/dev"))]
 
-    assert in_root(use) == [True, 3, ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"]]
+    assert in_root(use) == [
+        True,
+        3,
+        ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"],
+    ]
 
 
 def test_the_interpreter_starts_with_its_packages(in_root, tmp_path):
@@ -103,7 +111,9 @@ def test_extra_paths_are_shown_read_only(in_root, tmp_path):
 
 def test_scratch_is_bounded_and_its_own(in_root):
     if sys.prefix.startswith("/tmp/"):
-        pytest.skip("the interpreter lies under /tmp, which is then a folder of the root and no link into the scratch folder")
+        pytest.skip(
+            "the interpreter lies under /tmp, which is then a folder of the root and no link into the scratch folder"
+        )
 
     def fill():
         root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=50)
@@ -185,4 +195,6 @@ def test_without_a_mount_namespace_privilege_it_says_which_step(in_child, as_roo
         syscalls.drop_privileges()
         root.build_root()
 
-    assert in_child(attempt).startswith("SandboxError: the sandbox's root file system could not be made: [Errno 1] mount")
+    assert in_child(attempt).startswith(
+        "SandboxError: the sandbox's root file system could not be made: [Errno 1] mount"
+    )

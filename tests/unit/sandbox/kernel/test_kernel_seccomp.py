@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.sandbox.kernel import seccomp, syscalls
-from turnwise.sandbox.kernel.syscall_numbers import syscall_numbers
+from turnwise_sandbox.kernel import seccomp, syscalls
+from turnwise_sandbox.kernel.syscall_numbers import syscall_numbers
 
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -53,7 +53,10 @@ def test_every_call_number_gets_its_own_verdict(machine, network):
         code = verdicts.get(number, ((0x06, 0, 0, ERRNO | 38),))  # unknown: ENOSYS
         alone = b"".join(struct.pack("HBBI", *row) for row in code)
         for arguments in ((0, 0, 0), (1, 1, 0), (2, 1, 6), (5, 0o020000, 0o060000)):
-            assert simulate(program, ARCH[machine], number, arguments)[0] == simulate(alone, ARCH[machine], number, arguments)[0]
+            assert (
+                simulate(program, ARCH[machine], number, arguments)[0]
+                == simulate(alone, ARCH[machine], number, arguments)[0]
+            )
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -68,7 +71,9 @@ def test_no_name_in_the_lists_is_misspelt(machine):
 def test_a_common_call_costs_few_instructions():
     program = seccomp.build_filter(network="none", machine="x86_64")
     steps = {number: simulate(program, ARCH["x86_64"], number)[1] for number in range(460)}
-    plain = {number for number, code in seccomp.syscall_verdicts(syscall_numbers("x86_64"), "none").items() if len(code) == 1}
+    plain = {
+        number for number, code in seccomp.syscall_verdicts(syscall_numbers("x86_64"), "none").items() if len(code) == 1
+    }
     # 5 of prologue, a tree over some 130 runs (8 levels of one instruction, two where the jump is long), the return.
     assert max(steps[number] for number in plain) <= 5 + 8 + 3 + 1
     # The longest is ioctl: its argument is loaded and compared with all 20 allowed requests.
@@ -91,7 +96,12 @@ def test_clone_refuses_exactly_namespaces_and_tracing(flags):
     assert simulate(program, ARCH["x86_64"], 56, (flags,))[0] == expected
 
 
-@given(domain=st.integers(0, 50), kind=st.integers(0, 10), protocol=st.integers(0, 300), flags=st.sampled_from([0, 0o2000000, 0o4000]))
+@given(
+    domain=st.integers(0, 50),
+    kind=st.integers(0, 10),
+    protocol=st.integers(0, 300),
+    flags=st.sampled_from([0, 0o2000000, 0o4000]),
+)
 def test_sockets_are_local_unless_loopback(domain, kind, protocol, flags):
     arguments = (domain, kind | flags, protocol)
     none = simulate(seccomp.build_filter(network="none", machine="x86_64"), ARCH["x86_64"], 41, arguments)[0]
@@ -120,11 +130,17 @@ STOPPED = {
     "ptrace": (call("ptrace", 0), "EPERM"),
     "pidfd of the parent": (lambda: os.close(os.pidfd_open(PARENT)), "EPERM"),
     "limits of the parent": (call("prlimit64", PARENT, 0, None, bytes(16)), "EPERM"),
-    "nice of the parent": (lambda: os.setpriority(os.PRIO_PROCESS, PARENT, os.getpriority(os.PRIO_PROCESS, PARENT)), "EPERM"),
+    "nice of the parent": (
+        lambda: os.setpriority(os.PRIO_PROCESS, PARENT, os.getpriority(os.PRIO_PROCESS, PARENT)),
+        "EPERM",
+    ),
     "processors of the parent": (lambda: os.sched_setaffinity(PARENT, os.sched_getaffinity(PARENT)), "EPERM"),
     "memory of the parent": (call("process_vm_readv", PARENT, bytes(16), 0, bytes(16), 0), "EPERM"),
     "compare with the parent": (call("kcmp", PARENT, PARENT, 1, 0, 0), "EPERM"),
-    "shared memory": (lambda: syscalls.syscall("msgctl", syscalls.syscall("msgget", 0, 0o600 | 0o1000), 0, None), "EPERM"),
+    "shared memory": (
+        lambda: syscalls.syscall("msgctl", syscalls.syscall("msgget", 0, 0o600 | 0o1000), 0, None),
+        "EPERM",
+    ),
     "keyring": (call("keyctl", 0, -1, 1), "EPERM"),
     "personality": (call("personality", 0xFFFFFFFF), "EPERM"),
     "file handles": (call("name_to_handle_at", -100, b"/\0", struct.pack("Ii128x", 128, 0), bytes(8), 0), "EPERM"),
@@ -237,7 +253,11 @@ def test_a_filter_needs_no_new_privileges(in_child):
 
 
 PROGRAMS = {
-    "numpy": [sys.executable, "-c", "import numpy as n; assert abs(n.linalg.inv(2 * n.eye(3))[0, 0] - 0.5) < 1e-9; n.random.rand()"],
+    "numpy": [
+        sys.executable,
+        "-c",
+        "import numpy as n; assert abs(n.linalg.inv(2 * n.eye(3))[0, 0] - 0.5) < 1e-9; n.random.rand()",
+    ],
     "threads": [sys.executable, "-c", "import threading as t; x = t.Thread(target=print); x.start(); x.join()"],
     # A pool that is not closed may hang when the interpreter ends, under a filter or not.
     "processes": [
@@ -245,12 +265,17 @@ PROGRAMS = {
         "-c",
         "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: assert p.map(abs, [-1]) == [1]",
     ],
-    "subprocess": [sys.executable, "-c", "import subprocess as s; assert s.run('echo hi | cat', shell=True, capture_output=True).stdout"],
+    "subprocess": [
+        sys.executable,
+        "-c",
+        "import subprocess as s; assert s.run('echo hi | cat', shell=True, capture_output=True).stdout",
+    ],
     "asyncio": [sys.executable, "-c", "import asyncio as a; p = a.run(a.create_subprocess_exec('true')); assert p"],
     "bash": [
         "bash",
         "-c",
-        "set -e; x=$(seq 3 | wc -l); [ $x = 3 ]; f=$(mktemp -d); cp /etc/hostname $f/a; mv $f/a $f/b; rm -r $f; cat <(echo)",
+        "set -e; x=$(seq 3 | wc -l); [ $x = 3 ]; f=$(mktemp -d); cp /etc/hostname $f/a; mv $f/a $f/b; rm -r $f; cat "
+        "<(echo)",
     ],
 }
 
@@ -282,10 +307,15 @@ def test_loopback_profile_talks_to_itself(in_child, as_root):
     def talk():
         syscalls.bring_loopback_up()
         restrict("loopback")
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5) as client:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=5) as client,
+        ):
             client.sendall(b"x")
             return server.accept()[0].recv(1).decode()
 
     assert in_child(talk, flags=syscalls.CLONE_NEWNET) == "x"
-    assert in_child(lambda: restrict("loopback") or socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()) == "EPERM"
+    assert (
+        in_child(lambda: restrict("loopback") or socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()) == "EPERM"
+    )
     assert in_child(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()) is None

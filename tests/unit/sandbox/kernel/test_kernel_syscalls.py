@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.sandbox.kernel import syscalls
-from turnwise.sandbox.kernel.syscall_numbers import syscall_numbers
+from turnwise_sandbox.kernel import syscalls
+from turnwise_sandbox.kernel.syscall_numbers import syscall_numbers
 
 
 def test_numbers_of_both_machines():
@@ -52,7 +52,10 @@ def test_threads_work_in_a_clone(in_child):
         found = []
         lock = threading.RLock()
         with lock:
-            threads = [threading.Thread(target=lambda: (lock.acquire() and found.append(1)) or lock.release()) for _ in range(3)]
+            threads = [
+                threading.Thread(target=lambda: (lock.acquire() and found.append(1)) or lock.release())
+                for _ in range(3)
+            ]
             for thread in threads:
                 thread.start()
         for thread in threads:
@@ -106,7 +109,12 @@ def test_privileges_are_gone_for_good(in_child, as_root, tmp_path):
         status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
         sets = {status[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
         after_exec = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True).stdout
-        return [sorted(sets), status["NoNewPrivs"].strip(), "CapEff:\t0000000000000000" in after_exec, os.access(secret, os.R_OK)]
+        return [
+            sorted(sets),
+            status["NoNewPrivs"].strip(),
+            "CapEff:\t0000000000000000" in after_exec,
+            os.access(secret, os.R_OK),
+        ]
 
     assert in_child(attempt) == [["0" * 16], "1", True, False]
     assert in_child(lambda: secret.read_text()) == "x"
@@ -169,7 +177,11 @@ def test_heap_moves_into_huge_pages_and_keeps_its_content(in_child):
         for at in range(0, 8 << 20, 4096):
             area[at : at + 4096] = pattern
         collapsed = syscalls.collapse_heap()
-        return [collapsed % (2 << 20), collapsed >= 0, all(area[at : at + 4096] == pattern for at in range(0, 8 << 20, 4096))]
+        return [
+            collapsed % (2 << 20),
+            collapsed >= 0,
+            all(area[at : at + 4096] == pattern for at in range(0, 8 << 20, 4096)),
+        ]
 
     assert in_child(attempt) == [0, True, True]
 
@@ -178,7 +190,7 @@ def test_the_modules_import_quickly_and_without_heavy_libraries():
     names = ["syscalls", "seccomp", "landlock", "limits", "files", "root"]
     code = (
         "import sys\n"
-        + "".join(f"import turnwise.sandbox.kernel.{name}\n" for name in names)
+        + "".join(f"import turnwise_sandbox.kernel.{name}\n" for name in names)
         + "sys.stdout.write(' '.join(sorted({'numpy', 'asyncio', 'torch', 'dataclasses', 'inspect'} & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.remote.http import HttpSandbox
-from turnwise.sandbox.types import Limits, Program
+from turnwise_sandbox.remote.http import HttpSandbox
+from turnwise_sandbox.types import Limits, Program
 
 FINISHED = {"status": "Finished", "execution_time": 0.25, "return_code": 0, "stdout": "hi\n", "stderr": ""}
 TOKEN = "a-token-for-the-tests-only"
@@ -28,7 +28,9 @@ class Server:
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+        length = next(
+            (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0
+        )
         self.requests.append(head + await reader.readexactly(length))
         writer.write(self.answer)
         with contextlib.suppress(ConnectionError):
@@ -38,7 +40,9 @@ class Server:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[HttpSandbox]:
         server = await asyncio.start_server(self.take, "127.0.0.1", 0)
-        client = HttpSandbox(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", dialect="sandbox_fusion", max_queue_s=5.0)
+        client = HttpSandbox(
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", dialect="sandbox_fusion", max_queue_s=5.0
+        )
         try:
             yield client
         finally:
@@ -65,9 +69,16 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sandbox_fusion_server_is_asked_in_its_words() -> None:
-    server = Server(to_http({"status": "Success", "message": "", "run_result": FINISHED, "files": {"o": "AQ=="}, "new_field": 1}))
+    server = Server(
+        to_http({"status": "Success", "message": "", "run_result": FINISHED, "files": {"o": "AQ=="}, "new_field": 1})
+    )
     execution = run_against(server, Program(code="print('hi')", stdin=b"in", files={"a": b"\xff"}, outputs=("o",)))
-    assert (execution.stdout, execution.exit_code, execution.wall_s, execution.files) == (b"hi\n", 0, 0.25, {"o": b"\x01"})  # type: ignore[attr-defined]
+    assert (execution.stdout, execution.exit_code, execution.wall_s, execution.files) == (
+        b"hi\n",
+        0,
+        0.25,
+        {"o": b"\x01"},
+    )  # type: ignore[attr-defined]
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /run_code HTTP/1.1")
     assert b"authorization" not in head.lower()

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.sandbox.remote.daytona import build_daytona_sandbox
-from turnwise.sandbox.remote.e2b import build_e2b_sandbox
-from turnwise.sandbox.remote.machine import MachineSandbox
-from turnwise.sandbox.remote.modal import build_modal_sandbox
-from turnwise.sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.remote.daytona import build_daytona_sandbox
+from turnwise_sandbox.remote.e2b import build_e2b_sandbox
+from turnwise_sandbox.remote.machine import MachineSandbox
+from turnwise_sandbox.remote.modal import build_modal_sandbox
+from turnwise_sandbox.types import Execution, Limits, Program
 
 FAKES = Path(__file__).parent / "fake_sdks"
 BUILDERS: dict[str, tuple[Callable[..., MachineSandbox], dict[str, str]]] = {
@@ -109,7 +109,12 @@ def test_what_comes_out_is_not_trusted(machines: Any, tmp_path: Path) -> None:
     """An archive written by the program itself, with names that leave the folder, links and a number that is none."""
     forged = io.BytesIO()
     with tarfile.open(fileobj=forged, mode="w") as archive:
-        for name, content in (("../../evil", b"x"), ("stdout.cut", b"o" * 5000), ("stdout.size", b"9" * 5000), ("work/o", b"out")):
+        for name, content in (
+            ("../../evil", b"x"),
+            ("stdout.cut", b"o" * 5000),
+            ("stdout.size", b"9" * 5000),
+            ("work/o", b"out"),
+        ):
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
@@ -156,7 +161,9 @@ def test_paths_that_leave_the_folder_are_refused_before_anything_is_rented(machi
 
 
 @pytest.mark.parametrize("operation", ["start", "write", "execute", "read", "stop"])
-def test_a_provider_that_fails_is_a_sandbox_error_and_the_machine_is_stopped(operation: str, machines: Any, tmp_path: Path) -> None:
+def test_a_provider_that_fails_is_a_sandbox_error_and_the_machine_is_stopped(
+    operation: str, machines: Any, tmp_path: Path
+) -> None:
     machines.FAIL_AT.add(operation)
     with pytest.raises(SandboxError, match=f"e2b: cannot .*{operation}: the provider is down"):
         run(build_e2b_sandbox(folder=f"{tmp_path}/m"), Program(code=""))

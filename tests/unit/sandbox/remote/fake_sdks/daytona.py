@@ -56,7 +56,11 @@ class AsyncDaytona:
         image = getattr(params, "image", None)
         assert params.ephemeral
         lifetime_s = 60 * params.auto_stop_interval
-        return Machine(LocalMachine(image=image, lifetime_s=lifetime_s, network=not params.network_block_all, key=self.config.api_key))
+        return Machine(
+            LocalMachine(
+                image=image, lifetime_s=lifetime_s, network=not params.network_block_all, key=self.config.api_key
+            )
+        )
 
     async def delete(self, sandbox: Machine) -> None:
         sandbox.machine.stop()

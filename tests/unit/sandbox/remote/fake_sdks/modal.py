@@ -1,4 +1,5 @@
-"""What is used of the `modal` package, with its names and signatures: every method has its asynchronous form at `.aio`."""
+"""What is used of the `modal` package, with its names and signatures: every method has its asynchronous form at
+`.aio`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,88 @@
+"""What backends share that start somebody else's interpreter: command line, environment, limits as shell text,
+symptoms.
+
+Knows nothing about where the program runs. Such interpreters are not preloaded, so a seed reaches `hash` and `random`
+only (numpy's generators start from the system's entropy), and only Python's programs."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from turnwise.core.errors import SandboxError
+from turnwise_sandbox.types import Limit, Limits
+
+SOURCE_NAMES = {"python": "main.py", "bash": "main.sh"}
+INTERPRETERS = {"python": "python3", "bash": "bash"}
+MAX_SIGNAL = 64
+
+
+def check_path(path: str) -> str:
+    """`path` when it is relative and stays below its folder. Raises SandboxError."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\n" in path:
+        raise SandboxError(
+            f"file path {path!r} must be relative, stay below the program's folder and hold no NUL or newline"
+        )
+    return str(PurePosixPath(path))
+
+
+def encode_code(code: str | bytes) -> bytes:
+    """Source text as bytes; lone surrogates are kept, and the interpreter refuses them."""
+    return code if isinstance(code, bytes) else code.encode("utf-8", "surrogatepass")
+
+
+def seeding_module(seed: int) -> bytes:
+    """A `sitecustomize` module that seeds `random`; Python imports it before the program."""
+    return f"import random\nrandom.seed({seed})\n".encode()
+
+
+def build_environment(seed: int, folder: str, seed_folder: str) -> dict[str, str]:
+    """All variables of a program: nothing of the host's reaches it. `seed_folder` holds `seeding_module`."""
+    return {
+        "HOME": folder,
+        "TMPDIR": "/tmp",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": str(seed % 2**32),
+        "PYTHONPATH": seed_folder,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def limit_commands(limits: Limits) -> str:
+    """POSIX shell text that lowers the process's limits: processor time, data, file size, processes, no core files.
+
+    Memory is RLIMIT_DATA (private writable pages, each process): an address-space limit would fail whoever only
+    reserves. dash names the process limit `-p`, which means something else to bash, hence the order."""
+    cpu_s = limits.cpu_s if limits.cpu_s is not None else int(limits.wall_s) + 1
+    return (
+        f"ulimit -c 0; ulimit -t {max(1, cpu_s)}; ulimit -d {limits.memory_bytes // 1024}; "
+        f"ulimit -f {max(1, limits.disk_bytes // 512)}; "
+        f"ulimit -u {limits.num_pids} 2>/dev/null || ulimit -p {limits.num_pids} 2>/dev/null || :"
+    )
+
+
+def split_status(status: int) -> tuple[int | None, int | None]:
+    """Exit code and signal of a shell-style status: above 128 it is 128 + signal. A program that exits with such a
+    status by itself reads as killed; one number cannot tell the two apart."""
+    if 128 < status <= 128 + MAX_SIGNAL:
+        return None, status - 128
+    return status, None
+
+
+def guess_limit(*, signal: int | None, stderr: bytes) -> Limit | None:
+    """The limit behind a failure, read from the signal and the last lines of stderr; None when they name none."""
+    if signal == 24:  # SIGXCPU
+        return "cpu"
+    if signal == 25:  # SIGXFSZ
+        return "disk"
+    tail = stderr[-400:]
+    symptoms: tuple[tuple[Limit, tuple[bytes, ...]], ...] = (
+        ("memory", (b"MemoryError", b"Cannot allocate memory")),
+        ("disk", (b"No space left on device", b"File too large")),
+        ("pids", (b"Resource temporarily unavailable", b"can't start new thread")),
+    )
+    return next((limit for limit, texts in symptoms if any(text in tail for text in texts)), None)

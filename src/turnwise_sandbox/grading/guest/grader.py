@@ -1,0 +1,292 @@
+"""The grader: runs the tests, with the candidate's module replaced by stand-ins for what the worker holds.
+
+Its report is one JSON object, written to the standard output it was started with when everything is over; what tests
+print goes to standard error. `collected` names every test that was found, `results` has one entry for each."""
+
+import ast
+import builtins
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import reprlib
+import runpy
+import socket
+import sys
+import time
+import unittest
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnwise_sandbox.grading.guest.policy import check_request
+from turnwise_sandbox.grading.guest.proxy import Proxy, RemoteErrorType, RemoteModule, build_module
+from turnwise_sandbox.grading.guest.rpc import Peer
+from turnwise_sandbox.grading.guest.worker import CHANNEL_FD
+
+MAX_MESSAGE_CHARS = 300
+
+
+class Recorder:
+    """Every test's outcome. The worst one counts where there are several (call and teardown, subtests)."""
+
+    RANK = ("passed", "skipped", "failed", "error")
+
+    def __init__(self, peer: Peer | None) -> None:
+        self.peer = peer
+        self.collected: list[str] = []
+        self.results: dict[str, tuple[str, str]] = {}
+
+    def collect(self, test: str) -> None:
+        """A test was found."""
+        if test not in self.collected:
+            self.collected.append(test)
+
+    def record(self, test: str, outcome: str, message: str = "") -> None:
+        """A test (or a part of one) ended. A lost worker makes it an error, a failed assertion in a callback a
+        failure."""
+        self.collect(test)
+        if self.peer is not None and self.peer.lost is not None:
+            outcome, message = "error", self.peer.lost
+        elif self.peer is not None and self.peer.escaped:
+            escaped = self.peer.escaped.pop()
+            self.peer.escaped.clear()
+            if outcome == "passed":
+                outcome, message = "failed", escaped
+        before = self.results.get(test)
+        if before is None or self.RANK.index(outcome) > self.RANK.index(before[0]):
+            self.results[test] = (outcome, message[:MAX_MESSAGE_CHARS])
+
+    def report(self) -> str:
+        """The report as JSON; tests that were found and never ended are errors."""
+        results = [[test, *self.results.get(test, ("error", "was not run"))] for test in self.collected]
+        return json.dumps({"results": results, "collected": self.collected})
+
+
+class CandidateFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes `import <module>` of the candidate's module, or of a module in its package, give a stand-in."""
+
+    def __init__(self, peer: Peer, root: str, protected: set[str]) -> None:
+        self.peer, self.root, self.protected = peer, root, protected
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """For the candidate's modules only."""
+        if name.split(".")[0] != self.root:
+            return None
+        is_package = self.peer.ask("find_module", name)
+        return None if is_package is None else importlib.machinery.ModuleSpec(name, self, is_package=is_package is True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
+        """The stand-in."""
+        return build_module(self.peer, spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        """Import the real one in the worker. Raises what that raises; ImportError where it exits."""
+        try:
+            names = self.peer.ask("load_module", module.__name__)
+        except SystemExit as problem:
+            raise ImportError(f"the candidate's module exits when it is imported: {problem}") from None
+        module.__dict__["__all__"] = [name for name in names if type(name) is str and name not in self.protected]
+
+
+def imported_names(files: Sequence[str], root: str) -> set[str]:
+    """Names that the tests import from elsewhere, and built-in ones: `from candidate import *` must not replace
+    them."""
+    names = set(dir(builtins))
+    for file in files:
+        try:
+            tree = ast.parse(Path(file).read_bytes())
+        except (SyntaxError, ValueError):
+            continue  # running the file will say so
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import) or (
+                isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != root
+            ):
+                names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return names - {root}
+
+
+class PytestRecorder:
+    """A pytest plugin that records outcomes and keeps the candidate's objects from being collected as tests."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: Any) -> Any:
+        """Nothing of the candidate is a test."""
+        return [] if type(obj) in (Proxy, RemoteErrorType, RemoteModule) else None
+
+    def pytest_assertrepr_compare(self, op: str, left: Any, right: Any) -> list[str]:
+        """One short line: a full comparison of a huge value takes longer than the tests may."""
+        return [f"{reprlib.repr(left)} {op} {reprlib.repr(right)}"]
+
+    def pytest_itemcollected(self, item: Any) -> None:
+        """A test was found."""
+        self.recorder.collect(item.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A file could not be read, or skips itself."""
+        if report.outcome != "passed":
+            self.recorder.record(
+                report.nodeid or "collection", "error" if report.failed else "skipped", crash_message(report)
+            )
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """One phase of one test."""
+        outcome = report.outcome
+        if outcome == "failed" and report.when != "call":
+            outcome = "error"
+        if report.when == "call" or outcome != "passed":
+            self.recorder.record(report.nodeid, outcome, crash_message(report))
+
+
+def crash_message(report: Any) -> str:
+    """A pytest report's reason, in one line where there is one."""
+    crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
+    return str(crash.message if crash is not None else getattr(report, "longreprtext", "") or "")
+
+
+class UnittestRecorder(unittest.TestResult):
+    """Records what unittest reports."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def addSuccess(self, test: Any) -> None:
+        """Passed."""
+        self.recorder.record(test.id(), "passed")
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        """An assertion did not hold."""
+        self.recorder.record(test.id(), "failed", f"{err[0].__name__}: {err[1]}")
+
+    def addError(self, test: Any, err: Any) -> None:
+        """Something was raised."""
+        self.recorder.record(test.id(), "error", f"{err[0].__name__}: {err[1]}")
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        """Skipped."""
+        self.recorder.record(test.id(), "skipped", reason)
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:
+        """Failed as announced, which proves nothing."""
+        self.recorder.record(test.id(), "skipped", "expected failure")
+
+    def addUnexpectedSuccess(self, test: Any) -> None:
+        """Passed against the announcement."""
+        self.recorder.record(test.id(), "failed", "unexpected success")
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        """One of several parts of a test."""
+        if err is not None:
+            self.recorder.record(test.id(), "failed", f"{subtest}: {err[0].__name__}: {err[1]}")
+
+
+def run_pytest(recorder: Recorder, files: Sequence[str], module: str | None) -> None:
+    """Run the files with pytest: no plugins but its own, no cache, no configuration but the tests'."""
+    pytest = importlib.import_module("pytest")
+
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    settings = Path("pytest.ini")
+    if not settings.exists():
+        settings.write_text("[pytest]\n")
+    options = (
+        "-q --tb=no -p no:cacheprovider --import-mode=importlib --continue-on-collection-errors --rootdir=. "
+        "-c pytest.ini"
+    )
+    pytest.main([*options.split(), *files], plugins=[PytestRecorder(recorder)])
+
+
+def run_unittest(recorder: Recorder, files: Sequence[str], module: str | None) -> None:
+    """Run every TestCase of the files."""
+    suite = unittest.TestSuite()
+    for file in files:
+        tests = attempt(recorder, file, lambda file=file: load_test_cases(file))  # type: ignore[misc]
+        if tests is not None:
+            suite.addTest(tests)
+    pending: list[Any] = [suite]
+    while pending:
+        test = pending.pop(0)
+        if isinstance(test, unittest.TestSuite):
+            pending = [*test, *pending]
+        else:
+            recorder.collect(test.id())
+    suite.run(UnittestRecorder(recorder))
+
+
+def load_test_cases(file: str) -> unittest.TestSuite:
+    """The TestCases of one file."""
+    return unittest.defaultTestLoader.loadTestsFromModule(
+        importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    )
+
+
+def run_asserts(recorder: Recorder, files: Sequence[str], module: str | None) -> None:
+    """Run each file as a script; it is one test. Public names of the candidate that hide no built-in are there without
+    import."""
+    for file in files:
+        recorder.collect(file)
+        if attempt(recorder, file, lambda file=file: run_script(file, module)) is True:  # type: ignore[misc]
+            recorder.record(file, "passed")
+
+
+def run_script(file: str, module: str | None) -> bool:
+    """Run one script to its end."""
+    names: dict[str, Any] = {}
+    if module is not None:
+        candidate = importlib.import_module(module)
+        names = {name: getattr(candidate, name) for name in candidate.__all__ if not name.startswith("__")}
+    runpy.run_path(file, init_globals=names, run_name="__main__")
+    return True
+
+
+def attempt(recorder: Recorder, test: str, step: Callable[[], Any]) -> Any:
+    """Do a step; whatever it raises, an exit included, is an outcome of `test`, and the result is None."""
+    try:
+        return step()
+    except AssertionError as problem:
+        recorder.record(test, "failed", f"AssertionError: {problem}")
+    except BaseException as problem:
+        recorder.record(test, "error", f"{type(problem).__name__}: {problem}")
+    return None
+
+
+KINDS: dict[str, Callable[[Recorder, Sequence[str], str | None], None]] = {
+    "pytest": run_pytest,
+    "unittest": run_unittest,
+    "asserts": run_asserts,
+}
+
+
+def main(
+    folder: str, kind: str, files: list[str], module: str | None, deadline_s: float, allow_operators: bool
+) -> None:
+    """Run the tests in `folder`. `module` is the candidate's module, None where it is imported here like any other."""
+    report_fd = os.dup(1)
+    os.dup2(2, 1)
+    os.set_inheritable(report_fd, False)
+    sys.dont_write_bytecode = True
+    os.chdir(folder)
+    sys.path.insert(0, os.getcwd())
+    peer = None
+    if module is not None:
+        root = module.split(".")[0]
+        os.set_inheritable(CHANNEL_FD, False)
+        peer = Peer(
+            socket.socket(fileno=CHANNEL_FD),
+            guarded=True,
+            deadline=time.monotonic() + deadline_s,
+            policy=check_request,
+            allow_operators=allow_operators,
+        )
+        sys.meta_path.insert(0, CandidateFinder(peer, root, imported_names(files, root)))
+    recorder = Recorder(peer)
+    attempt(recorder, "test run", lambda: KINDS[kind](recorder, files, module))
+    content = recorder.report().encode("ascii")
+    while content:
+        content = content[os.write(report_fd, content) :]
+    # Threads that tests left running must not keep the process.
+    os._exit(0)

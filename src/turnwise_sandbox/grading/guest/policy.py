@@ -1,0 +1,52 @@
+"""What the candidate may do with objects of the tests (callbacks, test doubles) that were passed to it.
+
+It may call them, iterate over them, use their operators and their public attributes. It may not reach from there to
+anything that decides a test: no underscore names, no attributes of functions, classes' machinery, generators or mocks'
+assertions, no writing to anything but plain instances of classes of the tests' own.
+"""
+
+import sys
+import types
+from typing import Any
+
+from turnwise_sandbox.grading.guest.rpc import Peer
+
+HARMLESS_NAMES = {"__name__", "__qualname__", "__doc__", "__module__"}
+STEPPED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+OPAQUE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type(len), types.MethodWrapperType)
+
+
+def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
+    """Raises AttributeError or TypeError for a request that is refused."""
+    if not arguments or id(arguments[0]) not in peer.numbers:
+        raise TypeError(f"{operation}: not an object that was passed to the candidate")
+    target = arguments[0]
+    if operation in ("dir", "copy", "vars", "await"):
+        raise TypeError(f"{operation} is not available on objects of the tests")
+    if operation in ("getattr", "setattr", "delattr"):
+        check_attribute(target, arguments[1] if len(arguments) > 1 else None, write=operation != "getattr")
+
+
+def check_attribute(target: Any, name: Any, *, write: bool) -> None:
+    """Raises AttributeError for an attribute that the candidate may not read or write."""
+    allowed = type(name) is str and (not name.startswith("_") or (name in HARMLESS_NAMES and not write))
+    if isinstance(target, STEPPED):
+        allowed = allowed and name in ("send", "throw", "close")
+    elif isinstance(target, OPAQUE):
+        allowed = allowed and name in HARMLESS_NAMES
+    elif (mock := sys.modules.get("unittest.mock")) is not None and isinstance(target, mock.NonCallableMock):
+        allowed = (
+            allowed and not write and name not in dir(mock.NonCallableMock) and not name.startswith(("assert", "call"))
+        )
+    elif isinstance(target, type):
+        allowed = allowed and not write and name not in dir(type)
+    elif write:
+        allowed = allowed and (is_defined_by_tests(type(target)) or isinstance(target, types.SimpleNamespace))
+    if not allowed:
+        raise AttributeError(f"attribute {name!r} of a test's {type(target).__name__} is out of the candidate's reach")
+
+
+def is_defined_by_tests(kind: type) -> bool:
+    """No class of the standard library, nor derived from one that decides tests."""
+    roots = {base.__module__.split(".")[0] for base in kind.__mro__}
+    return kind.__module__.split(".")[0] not in sys.stdlib_module_names and "unittest" not in roots

@@ -1,0 +1,412 @@
+"""The conversation between the two halves of a graded test run: requests, answers, and requests while waiting for an
+answer.
+
+Both halves use one class, `Peer`. An object that is not copied stays where it is; the other half gets a number for it
+and a `Proxy` (guest/proxy.py). Arguments are copied in and, where the callee changed them, copied back into the
+caller's own lists, dicts, sets, byte arrays and numpy arrays. The worker's standard output travels with its messages.
+
+The grader's peer is `guarded`: it believes no byte that arrives. What is not understood, a silence past the deadline
+and a closed channel are one thing to it: the peer is lost, `PeerLost` (no `Exception`, so that no test expects it by
+accident) is raised now and on every later request, and `lost` says why. What the worker may do with the grader's
+objects is decided by guest/policy.py."""
+
+import contextlib
+import operator
+import socket
+import struct
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+from turnwise_sandbox.grading.guest.wire import MAX_FRAME_BYTES, Decoder, Encoder, WireError, from_frame, to_frame
+
+MAX_REQUEST_DEPTH = 100
+"""Calls into each other, both directions together."""
+MAX_PRINTED_CHARS = 200_000
+"""What the other half may print here in all: its flood must not end this half at its own output limit."""
+MAX_OBJECTS = 1 << 20
+"""Objects one half may hold for the other."""
+
+
+class PeerLost(BaseException):
+    """The other half is gone, silent or does not speak the protocol."""
+
+
+PLAIN_TYPES: tuple[Any, ...] = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset)
+
+
+def get_plain(value: Any) -> Any:
+    """The content of an instance of a subclass of a copied type, as that type; raises TypeError for any other object.
+
+    Read with the built-in type's own methods, so that what a subclass overrides changes nothing.
+    """
+    for kind in PLAIN_TYPES:
+        if isinstance(value, kind) and type(value) is not kind:
+            if kind is dict:
+                return {key: dict.__getitem__(value, key) for key in dict.__iter__(value)}
+            if kind in (int, float, complex):
+                return kind.__add__(value, kind(0))
+            if kind is str:
+                return "".join(str.__iter__(value))
+            return kind(kind.__iter__(value))
+    raise TypeError(f"{type(value).__name__} has no plain content")
+
+
+def enter(value: Any) -> Any:
+    """`with value` begins."""
+    return type(value).__enter__(value)
+
+
+def leave(value: Any, kind: Any, error: Any) -> Any:
+    """`with value` ends; tracebacks do not travel."""
+    return type(value).__exit__(value, kind, error, None)
+
+
+def run_coroutine(value: Any) -> Any:
+    """Run a coroutine to its end."""
+    import asyncio
+
+    async def finish() -> Any:
+        return await value
+
+    return asyncio.run(finish())
+
+
+def copy_object(value: Any, deep: bool) -> Any:
+    """A copy, made where the object lives."""
+    import copy
+
+    return copy.deepcopy(value) if deep else copy.copy(value)
+
+
+ARITHMETIC = "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_ xor"
+IN_PLACE = "iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor"
+ORDERING = "lt le gt ge"
+ITEMS = "neg pos invert getitem setitem delitem contains index eq ne"
+BINARY = f"{ARITHMETIC} {IN_PLACE} {ORDERING} divmod".split()
+REFLECTED = f"{ARITHMETIC} divmod".split()
+
+
+def reflect(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operation with its operands exchanged."""
+    return lambda a, b: operation(b, a)
+
+
+FORWARD: dict[str, Callable[..., Any]] = {
+    "divmod": divmod,
+    **{name: getattr(operator, name) for name in f"{ARITHMETIC} {IN_PLACE} {ORDERING} {ITEMS}".split()},
+}
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **FORWARD,
+    **{"r" + name: reflect(FORWARD[name]) for name in REFLECTED},
+    **{
+        f.__name__: f
+        for f in (
+            getattr,
+            setattr,
+            delattr,
+            iter,
+            next,
+            len,
+            str,
+            repr,
+            format,
+            bytes,
+            hash,
+            bool,
+            dir,
+            abs,
+            int,
+            float,
+        )
+    },
+    **{f.__name__: f for f in (complex, round, reversed)},
+    "is_instance_of": lambda target, value: isinstance(value, target),
+    "is_subclass_of": lambda target, value: issubclass(value, target),
+    "call": lambda target, args, kwargs: target(*args, **kwargs),
+    "plain": get_plain,
+    "enter": enter,
+    "leave": leave,
+    "await": run_coroutine,
+    "copy": copy_object,
+    "vars": lambda target: dict(vars(target)),
+}
+"""Everything one half can ask of the other's objects; the object comes first."""
+
+
+class Peer:
+    """This half's end of the channel.
+
+    `policy(peer, operation, arguments)` raises for a request that is refused (None: nothing is refused). `drain` gives
+    the text to send along (None: none). `deadline` is a `time.monotonic()` moment, after which the other half counts as
+    silent."""
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        *,
+        guarded: bool,
+        deadline: float | None = None,
+        policy: Callable[["Peer", str, list[Any]], None] | None = None,
+        drain: Callable[[], list[str]] | None = None,
+        allow_operators: bool = False,
+    ) -> None:
+        self.channel, self.guarded, self.deadline, self.policy, self.drain = channel, guarded, deadline, policy, drain
+        self.allow_operators = allow_operators
+        self.operations = dict(OPERATIONS)
+        self.lost: str | None = None
+        self.escaped: list[str] = []
+        """Failed assertions of callbacks, as text; whoever runs the tests empties it."""
+        self.own: dict[int, Any] = {}
+        self.numbers: dict[int, int] = {}
+        self.theirs: dict[int, Any] = {}
+        self.depth = 0
+        self.print_chars_left = MAX_PRINTED_CHARS
+        self.lock = threading.RLock()
+
+    # -------------------------------------------------------------------------------------------- asking
+
+    def ask(self, operation: str, *arguments: Any) -> Any:
+        """Have the other half do `operation` and return its result or raise its exception. Raises PeerLost."""
+        with self.lock:
+            if self.lost is not None:
+                raise PeerLost(self.lost)
+            if self.depth >= MAX_REQUEST_DEPTH:
+                raise RecursionError(f"test and candidate call each other more than {MAX_REQUEST_DEPTH} deep")
+            encoder = self.encoder()
+            frame = to_frame(
+                self.with_output({"q": operation, "a": [encoder.encode(argument) for argument in arguments]})
+            )
+            self.depth += 1
+            try:
+                self.send(frame)
+                message = self.receive()
+                while "q" in message:
+                    self.answer(message)
+                    message = self.receive()
+                return self.unpack(message, encoder.kept)
+            finally:
+                self.depth -= 1
+
+    def unpack(self, message: dict[str, Any], kept: list[Any]) -> Any:
+        """An answer: write changed arguments back, then return or raise."""
+        try:
+            decoder = self.decoder(kept)
+            for number, content in message.get("w", ()):
+                decoder.fill(kept[number], content)
+            failed = "e" in message
+            value = decoder.decode(message["e" if failed else "r"])
+        except (WireError, KeyError, TypeError, ValueError, IndexError) as problem:
+            self.lose(f"the worker sent a malformed answer: {str(problem)[:200]}")
+        if not failed:
+            return value
+        if isinstance(value, KeyboardInterrupt | GeneratorExit) and self.guarded:
+            raise RuntimeError(
+                f"the candidate raised {type(value).__name__}"
+            )  # the original would end the whole test run
+        if isinstance(value, BaseException):
+            raise value
+        self.lose("the worker sent an error that is no exception")
+
+    # -------------------------------------------------------------------------------------------- answering
+
+    def serve(self) -> None:
+        """Answer requests until the channel closes."""
+        while True:
+            try:
+                message = self.receive()
+            except PeerLost:
+                return
+            self.answer(message)
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """Do what a request asks and send the outcome, whatever it is."""
+        decoder = self.decoder(())
+        try:
+            arguments = [decoder.decode(item) for item in message["a"]]
+            run = self.operations[message["q"]]
+        except (WireError, KeyError, TypeError) as problem:
+            self.lose(f"a malformed request: {type(problem).__name__}: {str(problem)[:200]}")
+        before = [snapshot(value) for value in decoder.kept]
+        self.depth += 1
+        try:
+            if self.depth > MAX_REQUEST_DEPTH:
+                raise RecursionError(f"test and candidate call each other more than {MAX_REQUEST_DEPTH} deep")
+            if self.policy is not None:
+                self.policy(self, message["q"], arguments)
+            name, value = "r", run(*arguments)
+        except PeerLost:
+            raise
+        except BaseException as error:
+            # pytest's own failure claims to be a built-in.
+            if isinstance(error, AssertionError) or (type(error).__module__, type(error).__name__) == (
+                "builtins",
+                "Failed",
+            ):
+                self.escaped.append(f"{type(error).__name__} in a callback: {str(error)[:200]}")
+            name, value = "e", error
+        finally:
+            self.depth -= 1
+        try:
+            frame = self.pack(name, value, decoder.kept, before)
+        except Exception as problem:
+            refusal = AttributeError if message["q"] == "getattr" else ValueError
+            frame = self.pack("e", refusal(str(problem)), [], [])
+        self.send(frame)
+
+    def pack(self, name: str, value: Any, kept: list[Any], before: list[Any]) -> bytes:
+        """The frame of an answer, with the arguments that changed."""
+        encoder = self.encoder(kept)
+        changed = [[i, encoder.content(kept[i])] for i in range(len(before)) if is_changed(kept[i], before[i])]
+        return to_frame(self.with_output({"w": changed, name: encoder.encode(value)}))
+
+    # -------------------------------------------------------------------------------------------- references
+
+    def encoder(self, kept: Any = ()) -> Encoder:
+        """For one message."""
+        return Encoder(self.export, kept, functions=self.guarded)
+
+    def decoder(self, kept: Any = ()) -> Decoder:
+        """For one message."""
+        return Decoder(self.resolve, kept, functions=not self.guarded)
+
+    def export(self, value: Any, encoder: Encoder) -> list[Any]:
+        """A reference to `value`: the other half's number when it came from there, else one of ours."""
+        remote = getattr(type(value), "_turnwise_reference", None)
+        if remote is not None and (reference := remote(value)) is not None and reference[0] is self:
+            return ["m", reference[1]]
+        if isinstance(value, BaseException):
+            return ["x", *map(encoder.encode, (self.number(value), type(value), value.args, message_of(value)))]
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return ["X", self.number(value), value.__name__, *map(encoder.encode, value.__bases__)]
+        return ["k" if isinstance(value, types.CoroutineType) else "h", self.number(value)]
+
+    def number(self, value: Any) -> int:
+        """The number under which the other half knows `value`; it is held from now on."""
+        known = self.numbers.get(id(value))
+        if known is None:
+            if isinstance(value, REFUSED) or (self.guarded and is_machinery(value)):
+                raise TypeError(f"a {type(value).__name__} cannot be passed between test and candidate")
+            if len(self.own) >= MAX_OBJECTS:
+                raise TypeError(f"more than {MAX_OBJECTS} objects passed between test and candidate")
+            known = self.numbers[id(value)] = len(self.own)
+            self.own[known] = value
+        return known
+
+    def resolve(self, data: list[Any], decoder: Decoder) -> Any:
+        """The object a reference stands for. Raises WireError."""
+        from turnwise_sandbox.grading.guest import proxy
+
+        tag, number = data[0], data[1]
+        if type(number) is not int:
+            raise WireError("a reference without a number")
+        if tag == "m":
+            if number not in self.own:
+                raise WireError(f"a reference to object {number}, which was never passed")
+            return self.own[number]
+        if number not in self.theirs:
+            if len(self.theirs) >= MAX_OBJECTS:
+                raise WireError(f"more than {MAX_OBJECTS} references")
+            self.theirs[number] = proxy.build(self, tag, number, [decoder.decode(item) for item in data[2:]])
+        return self.theirs[number]
+
+    # -------------------------------------------------------------------------------------------- bytes
+
+    def with_output(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message, with what was printed since the last one."""
+        if self.drain is not None and any(text := self.drain()):
+            message["o"] = text
+        return message
+
+    def send(self, frame: bytes) -> None:
+        """Send all of a frame."""
+        try:
+            self.channel.settimeout(self.time_left())
+            self.channel.sendall(frame)
+        except TimeoutError:
+            self.lose("the worker did not answer in time")
+        except OSError as problem:
+            self.lose(f"the worker died: {problem}")
+
+    def receive(self) -> dict[str, Any]:
+        """The next message. Prints what was printed over there."""
+        length = struct.unpack(">I", self.read(4))[0]
+        if length > MAX_FRAME_BYTES:
+            self.lose(f"the worker sent a message of {length} bytes")
+        try:
+            message = from_frame(self.read(length))
+            for stream, text in zip((sys.stdout, sys.stderr), message.get("o", ()), strict=False):
+                shown = text[: self.print_chars_left] if isinstance(text, str) else ""
+                self.print_chars_left -= len(shown)
+                with contextlib.suppress(UnicodeError, OSError):
+                    stream.write(shown)
+        except (WireError, TypeError) as problem:
+            self.lose(f"the worker sent garbage: {str(problem)[:200]}")
+        return message
+
+    def read(self, count: int) -> bytes:
+        """Exactly `count` bytes."""
+        parts = bytearray()
+        while len(parts) < count:
+            try:
+                self.channel.settimeout(self.time_left())
+                piece = self.channel.recv(min(count - len(parts), 1 << 20))
+            except TimeoutError:
+                self.lose("the worker did not answer in time")
+            except OSError as problem:
+                self.lose(f"the worker died: {problem}")
+            if not piece:
+                self.lose("the worker died")
+            parts += piece
+        return bytes(parts)
+
+    def time_left(self) -> float | None:
+        """Seconds until the deadline, at least a millisecond."""
+        return None if self.deadline is None else max(0.001, self.deadline - time.monotonic())
+
+    def lose(self, reason: str) -> Any:
+        """Give the other half up. Always raises PeerLost."""
+        self.lost = self.lost or reason
+        with contextlib.suppress(OSError):
+            self.channel.close()
+        raise PeerLost(self.lost)
+
+
+REFUSED = (types.ModuleType, types.FrameType, types.CodeType, types.TracebackType)
+HARMLESS_FUNCTIONS = {"print", "isinstance", "issubclass", "hasattr", "callable"}
+HARMLESS_MODULES = {"math", "cmath", "_operator", "time"}
+
+
+def is_machinery(value: Any) -> bool:
+    """Something of the test framework, or a built-in that runs code or reaches anything: never given to the
+    candidate."""
+    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
+        return value.__name__ not in HARMLESS_FUNCTIONS and value.__self__.__name__ not in HARMLESS_MODULES
+    modules = {base.__module__ for base in type(value).__mro__}
+    return "unittest.case" in modules or any(name.split(".")[0] in ("_pytest", "pytest", "pluggy") for name in modules)
+
+
+def message_of(error: BaseException) -> str:
+    """`str(error)`, or a stand-in where that fails."""
+    try:
+        return str(error)
+    except Exception:
+        return "<no message>"
+
+
+def snapshot(value: Any) -> Any:
+    """What `is_changed` needs to know of a mutable container."""
+    if type(value) is dict:
+        return [item for pair in value.items() for item in pair]
+    return list(value) if type(value) in (list, set) else bytes(value) if type(value) is bytearray else value.tobytes()
+
+
+def is_changed(value: Any, before: Any) -> bool:
+    """The container's own content (not that of its items) is not what it was."""
+    now = snapshot(value)
+    return len(now) != len(before) or (
+        now != before if type(now) is bytes else any(a is not b for a, b in zip(now, before, strict=True))
+    )

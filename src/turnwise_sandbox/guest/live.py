@@ -1,0 +1,177 @@
+"""A live Python interpreter: variables persist between pieces of code, the last expression's value is handed back.
+
+Runs inside the sandbox as the process whose state it keeps. Reads packets from its socket (see `wire`): `run` with the
+code in a memfd, `fork` with a new socket and new outputs. Whatever it answers is as trustworthy as the code it runs:
+not at all."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _socket
+import ast
+import builtins
+import errno
+import os
+import random
+import socket
+import sys
+import types
+from typing import Any
+
+from turnwise_sandbox import wire
+from turnwise_sandbox.guest.program import exit_status, print_error
+
+MAX_VALUE_CHARS = 20_000
+
+
+class LiveInterpreter:
+    """One interpreter and the socket that feeds it."""
+
+    def __init__(self, connection: _socket.socket) -> None:
+        self._connection = connection
+        self._running = False
+        self._count = 0
+        self._forks = 0
+        main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        self._namespace = main.__dict__
+        _signal.signal(_signal.SIGINT, self._on_interrupt)
+
+    def _on_interrupt(self, number: int, frame: object) -> None:
+        # An interrupt that arrives between two pieces of code is late, and must not end the interpreter.
+        if self._running:
+            raise KeyboardInterrupt
+
+    def serve(self) -> None:
+        """Say hello, so that the supervisor learns whom to interrupt; then answer packets until the socket closes."""
+        wire.send_packet(self._connection, wire.READY)
+        while True:
+            try:
+                header, fds = wire.receive(self._connection)
+            except OSError:
+                return
+            if header is None:
+                return
+            if header["op"] == "fork":
+                self._fork(fds)
+                continue
+            source = os.pread(fds[0], header["size"], 0)
+            wire.close_all(fds)
+            try:
+                answer = self.run(source)
+            except SystemExit as leave:
+                _flush()
+                os._exit(exit_status(leave.code))
+            try:
+                wire.send(self._connection, {**answer, "call": header["call"]})
+            except OSError:
+                return
+
+    def run(self, source: bytes) -> dict[str, Any]:
+        """Execute one piece of code: what it came to, and its error if any."""
+        self._count += 1
+        name = f"<cell {self._count}>"
+        value = None
+        error = None
+        try:
+            self._running = True
+            value = self._evaluate(source, name)
+        except SystemExit:
+            raise
+        except BaseException as failure:  # the code's own failure, also an interrupt
+            self._running = False
+            error = print_error(failure, source, name) or type(failure).__name__
+        finally:
+            self._running = False
+        _flush()
+        return {"value": value, "error": error}
+
+    def _evaluate(self, source: bytes, name: str) -> str | None:
+        tree = ast.parse(source, name)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        if tree.body:
+            exec(compile(tree, name, "exec", dont_inherit=True), self._namespace)
+        if not isinstance(last, ast.Expr):
+            return None
+        value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), self._namespace)
+        if value is None:
+            return None
+        self._namespace["_"] = value
+        text = repr(value)
+        return (
+            text
+            if len(text) <= MAX_VALUE_CHARS
+            else f"{text[:MAX_VALUE_CHARS]}... [{len(text) - MAX_VALUE_CHARS} more characters]"
+        )
+
+    def _fork(self, fds: list[int]) -> None:
+        """Go on as two: the child answers on the new socket and works in a copy of the folder."""
+        import shutil  # not at the top: the libraries it brings along would cost every fork of every program
+
+        connection, stdout, stderr = fds
+        self._forks += 1
+        here = os.getcwd()
+        copy = f"{here}.{self._forks}"
+        is_copy = is_made = False
+        try:
+            os.mkdir(copy)
+            is_made = True  # what else has that name is not ours to remove
+            shutil.copytree(here, copy, symlinks=True, dirs_exist_ok=True)
+            _flush()
+            is_copy = _split()
+        except (OSError, shutil.Error) as failure:
+            if is_made:
+                shutil.rmtree(copy, ignore_errors=True)
+            # Of all the files that could not be copied the first says enough: a packet has an end.
+            why = failure.args[0][0][-1] if isinstance(failure, shutil.Error) else failure
+            with socket.socket(fileno=os.dup(connection)) as refused:
+                wire.send(refused, {"error": str(why)[:1000]})
+        if not is_copy:
+            wire.close_all(fds)
+            return
+        os.setsid()  # an interrupt is for the branch and what it starts, not for the original
+        self._connection.close()
+        self._connection = socket.socket(fileno=connection)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        wire.close_all([stdout, stderr])
+        os.chdir(copy)
+        os.environ["HOME"] = os.environ["PWD"] = copy
+        self._forks = 0
+        wire.send(self._connection, {"folder": copy})
+
+
+def _split() -> bool:
+    """Fork; True in the copy. Raises OSError when there can be no more processes.
+
+    Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original. Not
+    by a raw clone: the session may have threads, and a lock that one of them holds or waits for would stop the copy for
+    good."""
+    state = random.getstate()  # which a fork reseeds; a copy is a copy
+    between = os.fork()
+    if between:
+        try:
+            failed = os.waitpid(between, 0)[1] != 0
+        except ChildProcessError:
+            failed = (
+                False  # the session ignores SIGCHLD; whether there is a copy shows when that answers, or nobody does
+            )
+        if failed:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return False
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    random.setstate(state)
+    return True
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue

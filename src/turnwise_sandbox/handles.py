@@ -1,0 +1,396 @@
+"""The supervisor's side of zygotes and cells: processes, sockets, pipes. Knows nothing of scheduling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import SandboxError
+from turnwise_sandbox import wire
+from turnwise_sandbox.capture import Capture
+from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.kernel.cgroups import Cgroup
+
+START_DEADLINE_S = 60.0
+"""For a zygote to import its libraries, on a loaded machine."""
+SPAWN_DEADLINE_S = 20.0
+"""For a cell to be forked and to say that it is ready."""
+LINE_DEADLINE_S = 120.0
+"""For the cells that others asked for earlier: some milliseconds each."""
+END_DEADLINE_S = 10.0
+"""For a killed process to be gone."""
+MAX_UNANSWERED = 32
+"""Questions on the way to a zygote: its socket holds a few hundred, and would refuse more."""
+
+SOURCE = str(Path(__file__).parents[2])
+START = "import sys; sys.path.insert(0, sys.argv[2]); from turnwise_sandbox.zygote import main; main()"
+"""Isolated mode reads no PYTHONPATH, and the package need not be installed."""
+
+ENVIRONMENT = {
+    "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUTF8": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "HOME": "/",
+    "USER": "sandbox",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
+"""All that sandboxed code sees of the environment."""
+
+
+class Zygote:
+    """One running zygote process. It answers in the order in which it is asked, to one event loop at a time."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.profile: str = config["profile"]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ready = False
+        # Not a pipe: nobody would read it while the zygote lives, and a full pipe would stop it.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        # Addresses of functions are looked up once here, not at their first call in every fork.
+        environment = {**ENVIRONMENT, "LD_BIND_NOW": "1"}
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-c", START, json.dumps({**config, "control": theirs.fileno()}), SOURCE],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                env=environment,
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self.control = ours
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[asyncio.Future[int] | None] = deque()
+        """For whom the next answers are; None where nobody waits any more."""
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` watch the socket. What was asked in an earlier loop is still answered, and then discarded."""
+        if self._loop is loop or self.control.fileno() == -1:
+            return
+        self._loop = loop
+        self._waiting = deque([None] * len(self._waiting))
+        self._started = asyncio.Event()
+        self._room = asyncio.Semaphore(MAX_UNANSWERED)
+        loop.add_reader(self.control.fileno(), self._on_answer)
+
+    async def wait_ready(self) -> None:
+        """Raises SandboxError, with what the zygote wrote, when it does not come up."""
+        if self._ready:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_DEADLINE_S):
+                await self._started.wait()
+        if not self._ready:
+            self.close()
+            raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_words()}")
+
+    async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int]) -> int:
+        """Fork a cell that takes `fds`; returns its pidfd. `uid`: None is the zygote's own. Raises SandboxError."""
+        assert self._loop is not None
+        try:
+            async with asyncio.timeout(LINE_DEADLINE_S):
+                await (
+                    self._room.acquire()
+                )  # given back when the answer comes, whether or not somebody still waits for it
+        except TimeoutError as error:
+            raise self._lose(error) from error
+        try:
+            wire.send_packet(
+                self.control, wire.UID.pack(wire.SAME_UID if uid is None else uid) + json.dumps(header).encode(), fds
+            )
+        except OSError as error:
+            self._room.release()
+            raise self._lose(error) from error
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._waiting.append(answer)
+        try:
+            async with asyncio.timeout(SPAWN_DEADLINE_S):
+                return await answer
+        except BaseException as error:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                os.close(answer.result())  # it came in the very instant of the deadline or the cancellation
+            if isinstance(error, TimeoutError):
+                raise self._lose(error) from error
+            raise
+
+    def _on_answer(self) -> None:
+        try:
+            answer, fds = wire.receive(self.control)
+        except BlockingIOError:
+            return
+        except OSError:
+            answer, fds = None, []
+        if answer is None:
+            self.close()
+            return
+        if not self._ready:
+            self._ready = True
+            self._started.set()
+            return
+        waiting = self._waiting.popleft()
+        if waiting is not None:
+            self._room.release()
+        if waiting is None or waiting.done():
+            wire.close_all(fds)  # nobody wants the cell any more; it ends with its socket
+        elif fds:
+            waiting.set_result(fds[0])
+        else:
+            waiting.set_exception(SandboxError(f"no cell could be started: {answer.get('error')}"))
+
+    def _lose(self, error: Exception) -> SandboxError:
+        self.close()
+        return SandboxError(
+            f"the sandbox's {self.profile} interpreter is gone ({describe(error)}); the next request starts it anew"
+        )
+
+    def processor_seconds(self) -> float:
+        """Processor time of the zygote itself, its start included."""
+        return sum(map(read_processor_seconds, _list_children(self.process.pid)))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still fork cells."""
+        return self.control.fileno() != -1 and self.process.poll() is None
+
+    def close(self) -> None:
+        """End it and, through the kernel, every cell of it. Who waits for it waits no longer."""
+        if self._loop is not None and not self._loop.is_closed() and self.control.fileno() != -1:
+            self._loop.remove_reader(self.control.fileno())
+            self._started.set()
+            for waiting in filter(None, self._waiting):
+                self._room.release()
+                if not waiting.done():
+                    waiting.set_exception(SandboxError("no cell could be started: the interpreter is gone"))
+        self._waiting.clear()
+        self.control.close()
+        self.process.kill()
+        with contextlib.suppress(
+            subprocess.TimeoutExpired
+        ):  # the kernel is busy with it; a later `poll` takes its status
+            self.process.wait(END_DEADLINE_S)
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self.process.returncode}"
+
+
+class Cell:
+    """One running cell: its socket, its output pipes, its pidfd. Readers belong to one event loop at a time."""
+
+    def __init__(self, key: Any, cgroup: Cgroup | None, scratch: str | None, index: int, kind: CellKind) -> None:
+        self.key = key
+        self.cgroup = cgroup
+        self.scratch = scratch
+        self.index = index
+        self.kind = kind
+        self.num_runs = 0
+        self.programs_cpu_s = 0.0
+        self.pidfd = -1
+        self.dead = False
+        self.stdout, self.stderr = Capture(), Capture()
+        self.on_overflow: Callable[[], None] | None = None
+        self._report: asyncio.Future[tuple[bytes, list[int]]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.connection, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection.setblocking(False)
+        self._pipes: list[int] = []
+        self._ends: list[int] = []
+        for _ in range(2):
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(reader, False)
+            self._pipes.append(reader)
+            self._ends.append(writer)
+
+    def fds_to_pass(self) -> list[int]:
+        """What the new process takes."""
+        return [self._theirs.fileno(), *self._ends, *(self.cgroup.attach_fds() if self.cgroup else [])]
+
+    def passed(self) -> None:
+        """The new process has them: close ours, so that the end of the stream is seen. Of a cell that runs once a
+        report comes instead, and three ends in a row would wake its supervisor for nothing."""
+        self._theirs.close()
+        if self.kind != "once":
+            wire.close_all(self._ends)
+            self._ends = []
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` watch the descriptors."""
+        if self._loop is loop:
+            return
+        self._loop = loop
+        loop.add_reader(self.connection.fileno(), self._on_packet)
+        for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=False):
+            loop.add_reader(pipe, self._on_output, pipe, capture)
+
+    def take_pipes(self) -> list[int]:
+        """The read ends of stdout and stderr, now the caller's: a live process reports through a `Channel`."""
+        pipes, self._pipes = self._pipes, []
+        return pipes
+
+    def expect(self) -> asyncio.Future[tuple[bytes, list[int]]]:
+        """The next packet of the cell. Fails with ConnectionError when the cell ends first."""
+        assert self._loop is not None
+        self._report = self._loop.create_future()
+        if self.dead:
+            self._fail()
+        return self._report
+
+    def _fail(self) -> None:
+        if self._report is not None and not self._report.done():
+            self._report.set_exception(ConnectionError("the cell ended"))
+            self._report.exception()  # seen: whoever asked may have failed to send, and not wait for an answer
+
+    def _on_packet(self) -> None:
+        try:
+            packet, fds = wire.receive_packet(self.connection)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, fds = b"", []
+        if not packet:
+            self._mark_dead()
+        elif self._report is not None and not self._report.done():
+            self._report.set_result((packet, fds))
+        else:
+            wire.close_all(fds)
+
+    def _mark_dead(self) -> None:
+        self.dead = True
+        if self._loop is not None and self.connection.fileno() != -1:
+            self._loop.remove_reader(self.connection.fileno())
+        self._fail()
+
+    def _on_output(self, pipe: int, capture: Capture) -> None:
+        if not capture.read(pipe) and self._loop is not None:
+            self._loop.remove_reader(pipe)
+        if capture.dropped and self.on_overflow is not None:
+            overflow, self.on_overflow = self.on_overflow, None
+            overflow()
+
+    def drain(self) -> None:
+        """Read what is left in the pipes, without waiting for more."""
+        for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=False):
+            capture.drain(pipe)
+
+    def processor_seconds(self) -> float:
+        """Processor time of the cell and of its programs that ended."""
+        if self.kind == "once" and self.programs_cpu_s:
+            return self.programs_cpu_s  # it was its only program itself, and is gone
+        pid = self._pid()
+        return self.programs_cpu_s + (0.0 if pid is None else read_processor_seconds(pid))
+
+    def activity(self) -> tuple[bool, dict[int, float]]:
+        """Whether a living process of the cell wants a processor, and the processor time of each of them."""
+        pid = self._pid()
+        pids = [] if pid is None else [pid]
+        for parent in pids:
+            pids += _list_children(parent)
+        return any(map(_is_runnable, pids)), {pid: read_processor_seconds(pid) for pid in pids}
+
+    def _pid(self) -> int | None:
+        try:
+            with open(f"/proc/self/fdinfo/{self.pidfd}", "rb") as file:
+                return int(next(line.split()[1] for line in file if line.startswith(b"Pid:")))
+        except (OSError, StopIteration):
+            return None
+
+    def kill(self) -> None:
+        """End it and everything in it, now."""
+        if self.scratch is not None:
+            # No pid namespace ends its programs with it: it sees the end of its socket, and does that itself.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+        else:
+            self._kill_process()
+
+    def _kill_process(self) -> None:
+        if self.pidfd != -1:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # its socket closes as well, which ends it
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it and give everything back. Safe to call twice."""
+        if self.connection.fileno() == -1:
+            return
+        self.kill()
+        if self._loop is not None and not self._loop.is_closed():
+            for fd in (self.connection.fileno(), *self._pipes):
+                self._loop.remove_reader(fd)
+        self._mark_dead()
+        self.connection.close()
+        self._theirs.close()
+        wire.close_all([*self._pipes, *self._ends])
+        self._pipes, self._ends = [], []  # their numbers are soon somebody else's
+        if self.pidfd != -1:
+            if not _is_gone(self.pidfd):
+                self._kill_process()
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong; a deadline has no words of its own."""
+    return str(error) or "no answer in time"
+
+
+def check_ready(packet: bytes, what: str) -> dict[str, Any]:
+    """A cell's JSON answer. Raises SandboxError with the reason it gives for not doing what was asked."""
+    answer: dict[str, Any] = json.loads(packet)
+    if "error" in answer:
+        raise SandboxError(f"{what}: {answer['error']}")
+    return answer
+
+
+def _is_gone(pidfd: int) -> bool:
+    """Wait for the end of a cell: only then can its cgroup be given to the next. False when it takes more than a
+    second."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(1000))
+
+
+def _list_children(pid: int) -> list[int]:
+    """Living children of a process; none when it is gone or the kernel does not list them."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return list(map(int, file.read().split()))
+    except OSError:
+        return []
+
+
+def _is_runnable(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] == b"R"
+    except OSError:
+        return False
+
+
+def read_processor_seconds(pid: int) -> float:
+    """Processor time of one process; 0 when it is gone. Read as bytes: Python 3.11 keeps some 60 bytes per file opened
+    as text."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[0]) / 1e9
+    except OSError:
+        return 0.0

@@ -1,0 +1,293 @@
+"""Files below a folder descriptor that untrusted code has been writing to: no link is ever followed, nothing leads out,
+nothing blocks.
+
+Paths are relative, without `.` or `..`. openat2(2) confines them where the kernel has it (5.6); otherwise each part is
+opened by itself without following links. Only plain files are opened: a FIFO, a device or a socket is refused before it
+can block. It does not know quotas: the size of what is read is the caller's to bound."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import struct
+
+from turnwise_sandbox.kernel.syscalls import AT_SYMLINK_NOFOLLOW, syscall
+
+_RESOLVE = 0x02 | 0x04 | 0x08
+"""RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH."""
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN_FLAGS = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_NAMES_AT_A_TIME = 4096
+_MAX_LISTED_DEPTH = 64
+_CHUNK_BYTES = 1 << 20
+
+
+def split_path(path: str) -> list[str]:
+    """The parts of a relative path. Raises ValueError for an absolute one, an empty one, `.`, `..`, NUL, or a part over
+    255 bytes."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part or len(os.fsencode(part)) > 255 for part in parts):
+        raise ValueError(
+            f"path {path!r}: give a relative path without empty, '.' or '..' parts, each at most 255 bytes"
+        )
+    return parts
+
+
+def open_folder(dir_fd: int, path: str) -> int:
+    """A folder below `dir_fd`, open for reading. Raises ValueError (`split_path`), OSError (ELOOP or ENOTDIR for a
+    link)."""
+    return _open_beneath(dir_fd, split_path(path), _FOLDER_FLAGS, 0)
+
+
+def open_file(dir_fd: int, path: str) -> int | None:
+    """A plain file below `dir_fd`, open for reading; None when there is no such plain file or it may not be read.
+
+    The descriptor is non-blocking, and its size is only what it was when looked at. Raises ValueError as `split_path`.
+    """
+    try:
+        fd = _open_beneath(dir_fd, split_path(path), os.O_RDONLY | _PLAIN_FLAGS, 0)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def create_file(dir_fd: int, path: str, *, mode: int = 0o644, owner: tuple[int, int] | None = None) -> int:
+    """A plain, empty file below `dir_fd`, open for writing; folders on the way are made, a plain file that is there is
+    emptied.
+
+    owner: (uid, gid) of what is newly made, None for the caller's. Raises ValueError as `split_path`, OSError: EINVAL
+    when the path names something that is no plain file, ELOOP or ENOTDIR when a link is on the way, ENOSPC and the
+    like."""
+    *folders, name = split_path(path)
+    parent = os.dup(dir_fd)
+    try:
+        for folder in folders:
+            parent = _step_into(parent, folder, owner)
+        try:
+            fd = _open_beneath(parent, [name], os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN_FLAGS, mode)
+        except FileExistsError:
+            fd = _open_existing(parent, name, path)
+            os.ftruncate(fd, 0)
+        else:
+            if owner is not None:
+                os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
+        return fd
+    finally:
+        os.close(parent)
+
+
+def write_file(
+    dir_fd: int,
+    path: str,
+    content: bytes,
+    *,
+    max_bytes: int | None = None,
+    mode: int = 0o644,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """`create_file` and fill it. More than `max_bytes` (None: any amount) raises OSError(EFBIG) before anything is
+    made."""
+    if max_bytes is not None and len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"{len(content)} bytes, more than the {max_bytes} allowed", path)
+    fd = create_file(dir_fd, path, mode=mode, owner=owner)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+
+
+def read_file(dir_fd: int, path: str, *, max_bytes: int) -> bytes:
+    """The content of a plain file. Raises FileNotFoundError when there is none, OSError(EFBIG) when it is longer than
+    `max_bytes`."""
+    fd = open_file(dir_fd, path)
+    if fd is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such plain file that may be read", path)
+    try:
+        chunks: list[bytes] = []
+        left = max_bytes + 1
+        while left and (chunk := os.read(fd, min(left, _CHUNK_BYTES))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    finally:
+        os.close(fd)
+    if not left:
+        raise OSError(errno.EFBIG, f"longer than the {max_bytes} bytes allowed", path)
+    return b"".join(chunks)
+
+
+def list_files(dir_fd: int, *, max_files: int) -> list[tuple[str, int]]:
+    """Path and size of every plain file below `dir_fd`, sorted. Links, devices, unreadable folders and what lies deeper
+    than 64 folders are left out. Raises OSError(E2BIG) when there are more than `max_files` entries of any kind."""
+    found: list[tuple[str, int]] = []
+    folders = [""]
+    num_entries = 0
+    while folders:
+        prefix = folders.pop()
+        try:
+            fd = os.dup(dir_fd) if not prefix else _open_beneath(dir_fd, prefix.split("/"), _FOLDER_FLAGS, 0)
+        except OSError:  # removed, replaced or unreadable since it was listed
+            continue
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    num_entries += 1
+                    if num_entries > max_files:
+                        raise OSError(errno.E2BIG, f"more than {max_files} files and folders")
+                    path = f"{prefix}/{entry.name}" if prefix else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if path.count("/") < _MAX_LISTED_DEPTH:
+                            folders.append(path)
+                    elif entry.is_file(follow_symlinks=False):
+                        found.append((path, _size(fd, entry.name)))
+        finally:
+            os.close(fd)
+    return sorted(found)
+
+
+def remove_tree(dir_fd: int) -> None:
+    """Remove everything below the folder; it stays, empty. `dir_fd` is open for reading (not O_PATH).
+
+    Any depth and number, with two descriptors and constant memory: what lies two levels down is moved up before its
+    folder goes. Folders without permissions are given them. Call it when no process writes there any more. Raises
+    OSError for what cannot be removed."""
+    serial = itertools.count()
+    prefix = f".removing-{os.getpid()}-{os.getrandom(4).hex()}-"
+    while names := _some_names(dir_fd):
+        for name in names:
+            _remove_entry(dir_fd, name, prefix, serial)
+
+
+def _remove_entry(top: int, name: str, prefix: str, serial: itertools.count[int]) -> None:
+    if _unlink(top, name):
+        return
+    folder = _open_any_folder(top, name)
+    try:
+        while children := _some_names(folder):
+            for child in children:
+                if not _unlink(folder, child):
+                    _move_up(folder, child, top, f"{prefix}{next(serial)}")
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+
+
+def _unlink(dir_fd: int, name: str) -> bool:
+    """False when it is a folder that is not empty (or cannot be told to be)."""
+    try:
+        os.unlink(name, dir_fd=dir_fd)
+        return True
+    except IsADirectoryError:
+        pass
+    except PermissionError:  # a folder, as POSIX has it; or this folder may not be written
+        os.fchmod(dir_fd, 0o700)
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode):
+            os.unlink(name, dir_fd=dir_fd)
+            return True
+    try:
+        os.rmdir(name, dir_fd=dir_fd)
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+
+
+def _move_up(folder: int, child: str, top: int, name: str) -> None:
+    try:
+        os.rename(child, name, src_dir_fd=folder, dst_dir_fd=top)
+    except PermissionError:  # its `..` must be written to move it
+        os.fchmod(top, 0o700)
+        _make_accessible(folder, child)
+        os.rename(child, name, src_dir_fd=folder, dst_dir_fd=top)
+
+
+def _open_any_folder(dir_fd: int, name: str) -> int:
+    try:
+        fd = os.open(name, _FOLDER_FLAGS, dir_fd=dir_fd)
+    except PermissionError:
+        _make_accessible(dir_fd, name)
+        fd = os.open(name, _FOLDER_FLAGS, dir_fd=dir_fd)
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+        os.fchmod(fd, 0o700)
+    return fd
+
+
+def _make_accessible(dir_fd: int, name: str) -> None:
+    try:
+        syscall("fchmodat2", dir_fd, os.fsencode(name), 0o700, AT_SYMLINK_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        os.chmod(
+            name, 0o700, dir_fd=dir_fd
+        )  # follows links: reached only by a caller without privileges over other users' files
+
+
+def _some_names(dir_fd: int) -> list[str]:
+    """Some entries of a folder; all of a huge one would be the writer's memory in ours."""
+    try:
+        with os.scandir(dir_fd) as entries:
+            return [entry.name for entry in itertools.islice(entries, _NAMES_AT_A_TIME)]
+    except PermissionError:
+        os.fchmod(dir_fd, 0o700)
+        with os.scandir(dir_fd) as entries:
+            return [entry.name for entry in itertools.islice(entries, _NAMES_AT_A_TIME)]
+
+
+def _step_into(parent: int, name: str, owner: tuple[int, int] | None) -> int:
+    """The folder `name` in `parent`, made if missing; closes `parent`, whatever happens to the caller's name for it."""
+    try:
+        os.mkdir(name, 0o755, dir_fd=parent)
+        if owner is not None:
+            os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    folder = _open_beneath(parent, [name], _FOLDER_FLAGS, 0)
+    os.close(parent)
+    return folder
+
+
+def _open_existing(parent: int, name: str, path: str) -> int:
+    fd = _open_beneath(parent, [name], os.O_WRONLY | _PLAIN_FLAGS, 0)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is not a plain file", path)
+
+
+def _size(dir_fd: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
+    except OSError:  # removed since it was listed
+        return 0
+
+
+def _open_beneath(dir_fd: int, parts: list[str], flags: int, mode: int) -> int:
+    how = struct.pack("QQQ", flags, mode if flags & os.O_CREAT else 0, _RESOLVE)
+    try:
+        return syscall("openat2", dir_fd, os.fsencode("/".join(parts)), how, len(how))
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(error.errno, os.strerror(error.errno or 0), "/".join(parts)) from error
+    return _walk_beneath(
+        dir_fd, parts, flags, mode
+    )  # an old kernel, or a container's filter that does not know the call
+
+
+def _walk_beneath(dir_fd: int, parts: list[str], flags: int, mode: int) -> int:
+    parent = os.dup(dir_fd)
+    try:
+        for part in parts[:-1]:
+            folder = os.open(part, _FOLDER_FLAGS, dir_fd=parent)
+            os.close(parent)
+            parent = folder
+        return os.open(parts[-1], flags | os.O_NOFOLLOW, mode, dir_fd=parent)
+    finally:
+        os.close(parent)

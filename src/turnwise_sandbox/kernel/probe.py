@@ -1,0 +1,232 @@
+"""What this machine allows, found out by doing it, and the strongest level of isolation that follows.
+
+Every attempt runs in a child of a fresh interpreter, because most are irrevocable and because forking a process with
+threads is not safe. System settings are never read: whether something works is all that counts. That the walls hold is
+the canaries' business."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from turnwise.core.errors import SandboxError
+from turnwise_sandbox.kernel import landlock, root, seccomp, syscalls
+
+LevelName = Literal["full", "uid", "process", "seccomp", "none"]
+
+_UID_RANGES = ((1 << 31, 1 << 31), (20_000, 40_000))
+"""First user id and how many: far above all users of a host, else within the 65536 that a container usually has."""
+_UIDS_PER_OWNER = 512
+_DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What was seen to work."""
+
+    direct_namespaces: bool
+    """Namespaces, a root of one's own and a change of user id inside, by this process's own privilege."""
+    user_namespaces: bool
+    """The same inside a user namespace."""
+    first_uid: int | None
+    """User ids from here on (`num_uids` of them) can be taken without a user namespace; None where none can."""
+    num_uids: int = 0
+    landlock_abi: int
+    """Landlock version that was seen to refuse a file; 0 for none."""
+    seccomp: bool
+    has_children_file: bool
+    """/proc lists the children of a process, so that a subreaper can find orphans. Needed where a cell has no pid
+    namespace or user id."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """What did not work: name to the error."""
+
+    def cell_uid(self, index: int) -> int:
+        """A user id for cell number `index` of this process: other processes and, for 512 cells, its other cells get
+        different ones.
+
+        SandboxError where user ids cannot be changed. In a small range two sandboxes of one container may meet.
+        """
+        if self.first_uid is None:
+            raise SandboxError(f"user ids cannot be changed here: {self.failures.get('other_uid', 'not tried')}")
+        return self.first_uid + (os.getpid() * _UIDS_PER_OWNER + index % _UIDS_PER_OWNER) % (self.num_uids - 1)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Level name to why it cannot be had; levels that can are left out."""
+        lacking: dict[str, list[str]] = {
+            "full": [] if self.direct_namespaces or self.user_namespaces else ["direct_namespaces", "user_namespaces"],
+            "uid": [] if self.first_uid is not None else ["other_uid"],
+            "process": [],
+            "seccomp": [],
+        }
+        if not self.landlock_abi:
+            lacking["uid"].append("landlock")
+            lacking["process"].append("landlock")
+        if not self.has_children_file:
+            lacking["process"].append("children_file")
+            lacking["seccomp"].append("children_file")
+        if not self.seccomp:
+            for names in lacking.values():
+                names.append("seccomp")
+        return {
+            level: "; ".join(f"{name}: {self.failures.get(name, 'failed')}" for name in names)
+            for level, names in lacking.items()
+            if names
+        }
+
+
+def probe() -> Capabilities:
+    """Try everything in a fresh interpreter (some 100 ms). Raises SandboxError when that interpreter itself fails."""
+    start = "import sys; sys.path.insert(0, sys.argv[1]); from turnwise_sandbox.kernel.probe import main; main()"
+    command = [sys.executable, "-I", "-c", start, str(Path(__file__).parents[3])]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, stdin=subprocess.DEVNULL, check=True)
+        return Capabilities(**json.loads(done.stdout))
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SandboxError(
+            f"the interpreter that tries what the sandbox may do failed ({error.returncode}): {last}"
+        ) from error
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise SandboxError(f"the interpreter that tries what the sandbox may do failed: {error}") from error
+
+
+def main() -> None:
+    """Print what works as JSON: in the fresh interpreter."""
+    sys.stdout.write(json.dumps(_capabilities()))
+
+
+def best_level(capabilities: Capabilities) -> LevelName:
+    """The strongest level whose parts all work."""
+    levels: tuple[LevelName, ...] = ("full", "uid", "process", "seccomp")
+    reasons = capabilities.reasons
+    return next((level for level in levels if level not in reasons), "none")
+
+
+def try_in_child(attempt: Callable[[], None], flags: int = 0) -> str | None:
+    """Run `attempt` in a clone with CLONE_* `flags`: None when it returns, else why not. For a process without
+    threads."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = syscalls.clone_process(flags)
+    except OSError as error:
+        os.close(reader)
+        os.close(writer)
+        return str(error)
+    if pid == 0:
+        status = 1
+        try:
+            attempt()
+            status = 0
+        except (OSError, SandboxError, ValueError) as error:
+            os.write(writer, str(error).encode()[:2000])
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        text = file.read().decode(errors="replace")
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None if status == 0 else text or f"exit status {status}"
+
+
+def _capabilities() -> dict[str, Any]:
+    """Each attempt in turn, as the fields of `Capabilities`."""
+    failures: dict[str, str] = {}
+
+    def works(name: str, attempt: Callable[[], None], flags: int = 0) -> bool:
+        failure = try_in_child(attempt, flags)
+        if failure is not None:
+            failures[name] = failure
+        return failure is None
+
+    uid_range = next(
+        (chosen for chosen in _UID_RANGES if works("other_uid", lambda: _change_user(chosen[0] + 1))), None
+    )  # noqa: B023
+    if uid_range is not None:
+        failures.pop("other_uid", None)
+    own = os.geteuid(), os.getegid()
+    flags = (
+        syscalls.CLONE_NEWPID
+        | syscalls.CLONE_NEWNS
+        | syscalls.CLONE_NEWNET
+        | syscalls.CLONE_NEWIPC
+        | syscalls.CLONE_NEWUTS
+    )
+    direct = uid_range is not None and works("direct_namespaces", lambda: _isolate(None, uid_range[0] + 1), flags)
+    if uid_range is None:
+        failures["direct_namespaces"] = failures["other_uid"]
+    has_children_file = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+    if not has_children_file:
+        failures["children_file"] = (
+            "/proc does not list a process's children, so that orphans could not be found and ended"
+        )
+    abi = landlock.landlock_abi()
+    if abi == 0:
+        failures["landlock"] = "the kernel has no Landlock, or it is disabled"
+    return {
+        "direct_namespaces": direct,
+        "user_namespaces": works("user_namespaces", lambda: _isolate(own, None), flags | syscalls.CLONE_NEWUSER),
+        "first_uid": uid_range[0] if uid_range else None,
+        "num_uids": uid_range[1] if uid_range else 0,
+        "landlock_abi": abi if abi and works("landlock", lambda: _refuse_a_file(abi)) else 0,
+        "seccomp": works("seccomp", _refuse_a_socket),
+        "has_children_file": has_children_file,
+        "failures": failures,
+    }
+
+
+def _change_user(uid: int) -> None:
+    syscalls.set_identity(uid, uid)
+
+
+def _isolate(mapped: tuple[int, int] | None, uid: int | None) -> None:
+    """In fresh namespaces: the root of a zygote, then a cell's namespaces, scratch and user inside it."""
+    if mapped is not None:
+        syscalls.enter_user_namespace(*mapped)
+    root.build_root()
+    flags = (
+        syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | (syscalls.CLONE_NEWUSER if mapped else 0)
+    )
+    failure = try_in_child(lambda: _settle(mapped, uid), flags)
+    if failure is not None:
+        raise SandboxError(failure)
+
+
+def _settle(mapped: tuple[int, int] | None, uid: int | None) -> None:
+    if mapped is not None:
+        syscalls.enter_user_namespace(*mapped)
+    root.mount_scratch(root.SCRATCH, bytes=1 << 20, inodes=16)
+    root.mount_proc()
+    if uid is not None:
+        _change_user(uid)
+    root.make_folders(root.SCRATCH)
+    with open(os.path.join(root.SCRATCH, "work", "file"), "wb") as file:
+        file.write(b"x")
+
+
+def _refuse_a_file(abi: int) -> None:
+    syscalls.drop_privileges()
+    landlock.restrict_self(landlock.build_ruleset(read=["/usr"], read_write=[], abi=abi))
+    os.close(os.open("/usr", os.O_RDONLY))
+    try:
+        os.close(os.open("/", os.O_RDONLY))
+    except PermissionError:
+        return
+    raise SandboxError("Landlock let an unlisted folder be opened")
+
+
+def _refuse_a_socket() -> None:
+    syscalls.drop_privileges()
+    seccomp.install_filter(seccomp.build_filter(network="none"))
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+    except OSError:
+        return
+    raise SandboxError("seccomp let an internet socket be made")

@@ -1,0 +1,51 @@
+"""Reading what an execution left: the limit it hit, the files it wrote. Both from outside, trusting nothing it says."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from turnwise.core.errors import SandboxError
+from turnwise_sandbox.handles import Cell
+from turnwise_sandbox.types import Limit
+
+
+def find_limit(cell: Cell, stderr: bytes) -> Limit | None:
+    """Which limit a failed program ran into: from the kernel's counters, else from the error it died of."""
+    if cell.cgroup is not None:
+        events = cell.cgroup.events()
+        if events.num_oom_kills:
+            return "memory"
+        if events.num_pids_refused:
+            return "pids"
+    last = stderr.rstrip().rsplit(b"\n", 1)[-1][:300]
+    if last.startswith(
+        (b"MemoryError", b"numpy.core._exceptions._ArrayMemoryError", b"numpy._core._exceptions._ArrayMemoryError")
+    ):
+        return "memory"
+    if b"[Errno 28]" in last or b"[Errno 27]" in last or b"No space left on device" in last:
+        return "disk"
+    if (
+        last.startswith((b"BlockingIOError: [Errno 11]", b"RuntimeError: can't start new thread"))
+        or b"fork: retry" in last
+    ):
+        return "pids"
+    return None
+
+
+def read_plain(fd: int, name: str, max_bytes: int) -> bytes:
+    """All of an open plain file. Raises SandboxError for another kind of file or one that is too large."""
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode):
+        raise SandboxError(f"{name} is not a plain file")
+    if about.st_size > max_bytes:
+        raise SandboxError(f"{name} holds {about.st_size} bytes; at most {max_bytes} can be read")
+    parts = []
+    at = 0
+    while at < about.st_size:
+        part = os.pread(fd, about.st_size - at, at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)

@@ -1,0 +1,241 @@
+"""One-shot programs on rented machines: what E2B, Modal and Daytona have in common.
+
+Each program gets a machine of its own: one archive goes in, one shell command runs, one archive comes out, and the
+machine goes. Needs `sh`, `tar`, `timeout` and the interpreter in the image. Limits are those of a POSIX shell:
+processor time, data, file size and processes, each process; `Limits.num_files` and the total of the files are the
+machine's affair. What the archive that comes out says is untrusted: it is read in memory, by exact names, plain files
+only. Knows no provider."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shlex
+import tarfile
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol, TypeVar
+
+from turnwise.core.errors import SandboxError, boundary
+from turnwise_sandbox.foreign import (
+    INTERPRETERS,
+    SOURCE_NAMES,
+    build_environment,
+    check_path,
+    encode_code,
+    guess_limit,
+    limit_commands,
+    seeding_module,
+    split_status,
+)
+from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
+
+_LACKS_TOOLS = 96
+"""Exit status of a machine without the programs that are needed."""
+
+
+T = TypeVar("T")
+
+
+class Machine(Protocol):
+    """A running machine of a provider. Whatever a method raises is the provider's failure."""
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Write a file; its folder may not exist yet."""
+        ...
+
+    async def execute(self, command: str, *, timeout_s: float) -> int:
+        """Run a shell command and return its exit status."""
+        ...
+
+    async def read(self, path: str) -> bytes:
+        """The content of a file."""
+        ...
+
+    async def stop(self) -> None:
+        """End the machine and everything on it."""
+        ...
+
+
+class MachineSandbox:
+    """Implements `Sandbox.run` on machines; `open` refuses."""
+
+    def __init__(
+        self,
+        start: Callable[[float, Network], Awaitable[Machine]],
+        *,
+        level: str,
+        max_concurrent: int,
+        start_s: float,
+        folder: str,
+    ) -> None:
+        """`start` rents a machine that the provider ends by itself after so many seconds, with or without network.
+        `level`: the provider's name. `start_s`: how long starting, copying and stopping may take, each. `folder`: a
+        path the image's user may create and write, without spaces or quotes."""
+        self._start = start
+        self._level = level
+        self._start_s = start_s
+        self._folder = folder
+        self._places = asyncio.Semaphore(max_concurrent)
+        self._running: set[asyncio.Task[Execution]] = set()
+        self._closed = False
+
+    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
+        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves the folder, or when the provider
+        fails."""
+        async with self._places:
+            if self._closed:
+                raise SandboxError(f"the {self._level} sandbox is closed; build a new one")
+            task = asyncio.ensure_future(self._run(program, limits))
+            self._running.add(task)
+            try:
+                return await task
+            finally:
+                self._running.discard(task)
+
+    async def open(
+        self,
+        language: Literal["python", "bash"] = "python",
+        *,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        seed: int = 0,
+        profile: Profile = "std",
+        network: Network = "none",
+    ) -> Session:
+        """Always raises SandboxError: this backend has no live sessions."""
+        raise SandboxError(
+            f"the {self._level} sandbox has no live {language} sessions; use the local sandbox, or run whole programs"
+        )
+
+    async def close(self) -> None:
+        """Stop every machine. A second call does nothing."""
+        self._closed = True
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run(self, program: Program, limits: Limits) -> Execution:
+        archive = _pack(program, limits, self._folder)
+        machine = await self._wait("start a machine", self._start(limits.wall_s + 4 * self._start_s, program.network))
+        try:
+            await self._wait("copy the program in", machine.write(f"{self._folder}.in.tar", archive))
+            started = time.perf_counter()
+            timeout_s = limits.wall_s + self._start_s
+            status = await self._wait(
+                "run the program", machine.execute(_command(self._folder), timeout_s=timeout_s), limits.wall_s + 1
+            )
+            wall_s = time.perf_counter() - started
+            if status == _LACKS_TOOLS:
+                raise SandboxError(f"the machine of {self._level} lacks tar, timeout or head; choose another image")
+            try:
+                result: bytes | None = await self._wait("copy the results out", machine.read(f"{self._folder}/out.tar"))
+            except SandboxError:
+                if status == 0:
+                    raise
+                result = None  # the program killed the shell that would have packed them
+        finally:
+            await asyncio.shield(self._wait("stop the machine", machine.stop()))
+        return _to_execution(program, limits, status, wall_s, result, self._level)
+
+    async def _wait(self, what: str, work: Awaitable[T], extra_s: float = 0.0) -> T:
+        with boundary(SandboxError, f"{self._level}: cannot {what}"):
+            async with asyncio.timeout(self._start_s + extra_s):
+                result = await work
+        return result
+
+
+def _pack(program: Program, limits: Limits, folder: str) -> bytes:
+    """The archive that goes in: the program, its stdin and files, and `run.sh`, which leaves `out.tar` behind."""
+    source = SOURCE_NAMES[program.language]
+    variables = build_environment(program.seed, f"{folder}/work", f"{folder}/seed").items()
+    outputs = " ".join(shlex.quote(f"work/{check_path(path)}") for path in program.outputs)
+    script = f"""cd {folder}/work || exit {_LACKS_TOOLS}
+({limit_commands(limits)}
+exec env -i {" ".join(shlex.quote(f"{name}={value}") for name, value in variables)} timeout -s KILL {limits.wall_s:g} \\
+{INTERPRETERS[program.language]} ../{source} <../stdin >../stdout 2>../stderr)
+status=$?
+cd ..
+for stream in stdout stderr; do wc -c <$stream >$stream.size; head -c {limits.output_bytes} $stream >$stream.cut; done
+set -- stdout.size stderr.size stdout.cut stderr.cut
+for file in {outputs}; do [ -f "$file" ] && [ ! -h "$file" ] && set -- "$@" "$file"; done
+tar -cf out.tar "$@"
+exit $status
+"""
+    contents = {
+        "run.sh": script.encode(),
+        source: encode_code(program.code),
+        "stdin": program.stdin,
+        "seed/sitecustomize.py": seeding_module(program.seed),
+        **{f"work/{check_path(path)}": content for path, content in program.files.items()},
+    }
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        work = tarfile.TarInfo("work")
+        work.type, work.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(work)
+        for name, content in contents.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), 0o644
+            archive.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _command(folder: str) -> str:
+    return (
+        f"for tool in tar timeout head; do command -v $tool >/dev/null || exit {_LACKS_TOOLS}; done; "
+        f"mkdir -p {folder} && cd {folder} && tar -xf {folder}.in.tar && sh run.sh"
+    )
+
+
+def _to_execution(
+    program: Program, limits: Limits, status: int, wall_s: float, result: bytes | None, level: str
+) -> Execution:
+    contents = _unpack(result, program, limits) if result is not None else {}
+    stdout, stderr = contents.get("stdout.cut", b""), contents.get("stderr.cut", b"")
+    dropped = [
+        max(0, _to_size(contents.get(f"{name}.size", b"")) - limits.output_bytes) for name in ("stdout", "stderr")
+    ]
+    exit_code, signal = split_status(status)
+    limit: Limit | None = None
+    if wall_s >= limits.wall_s and (exit_code == 124 or signal == 9):
+        limit, exit_code, signal = "wall", None, None
+    elif any(dropped):
+        limit = "output"
+    elif exit_code != 0:
+        limit = guess_limit(signal=signal, stderr=stderr)
+    return Execution(
+        stdout=stdout,
+        stderr=stderr,
+        exit_code=exit_code,
+        signal=signal,
+        limit=limit,
+        files={
+            path: contents[f"work/{check_path(path)}"]
+            for path in program.outputs
+            if f"work/{check_path(path)}" in contents
+        },
+        stdout_dropped=dropped[0],
+        stderr_dropped=dropped[1],
+        wall_s=wall_s,
+        level=level,
+    )
+
+
+def _unpack(result: bytes, program: Program, limits: Limits) -> dict[str, bytes]:
+    """The expected plain files of an untrusted archive, each cut at its limit; empty when it is no archive."""
+    sizes = {"stdout.size": 32, "stderr.size": 32, "stdout.cut": limits.output_bytes, "stderr.cut": limits.output_bytes}
+    sizes |= {f"work/{check_path(path)}": limits.disk_bytes for path in program.outputs}
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(result), mode="r:") as archive:
+            for member in archive:
+                if member.isreg() and member.name in sizes and (file := archive.extractfile(member)) is not None:
+                    found[member.name] = file.read(sizes[member.name])
+    except (tarfile.TarError, ValueError, EOFError, OSError):
+        return {}
+    return found
+
+
+def _to_size(text: bytes) -> int:
+    return int(text) if text.strip().isdigit() else 0

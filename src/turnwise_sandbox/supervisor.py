@@ -1,0 +1,507 @@
+"""The local sandbox: routes programs to preloaded interpreters, keeps cells, and turns what they report into
+Executions.
+
+    sandbox = LocalSandbox(num_slots=2, require=("net", "fs_read"))
+    execution = await sandbox.run(Program(code="print(6 * 7)"))
+
+At most `num_slots` programs run at a time; the others wait in line. One instance serves one event loop at a time, and
+may be used from another loop once the first has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Literal
+
+from turnwise.core.errors import SandboxError
+from turnwise_sandbox import wire
+from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready, describe
+from turnwise_sandbox.levels import Host, Level, check_required, find_host, verify_level
+from turnwise_sandbox.limits_hit import find_limit, read_plain
+from turnwise_sandbox.requests import CellKey, build_payload, build_rlimits, build_run, check_limits, choose_profile
+from turnwise_sandbox.session import LocalSession
+from turnwise_sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
+
+MAX_RUNS_PER_CELL = 5000
+"""A cell is replaced after so many programs: nothing a kernel might accumulate lives long."""
+
+MAX_REPEATS = 2
+"""Times that a program begins anew after its cell was killed from outside."""
+
+REPORT_GRACE_S = 10.0
+"""A cell that has not reported so long after its program's deadline is broken."""
+
+MAX_OUTPUT_FILE_BYTES = 16 << 20
+
+
+class LocalSandbox:
+    """Isolated execution on this machine, without Docker or root."""
+
+    def __init__(
+        self,
+        *,
+        num_slots: int | None = None,
+        mode: Mode = "slot",
+        level: str = "auto",
+        require: Iterable[str] = (),
+        allow_unsafe: bool = False,
+        max_sessions: int = 4096,
+    ) -> None:
+        """`num_slots` programs at a time; None is the number of processors. `level` other than "auto" is exactly that
+        level, never another. `require` names properties (see `turnwise sandbox doctor`) that must be enforced and
+        verified before anything runs. `allow_unsafe` permits level "none", which isolates nothing.
+
+        Raises SandboxError at first use, not here: probing starts processes.
+        """
+        self._num_slots = num_slots or len(os.sched_getaffinity(0))
+        self._mode = mode
+        self._wanted = level
+        self._require = tuple(require)
+        self._allow_unsafe = allow_unsafe
+        self._max_sessions = max_sessions
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._host: Host | None = None
+        self._level: Level | None = None
+        self._zygotes: dict[str, Zygote] = {}
+        self._idle: dict[CellKey, list[Cell]] = {}
+        self._cells: set[Cell] = set()
+        self._sessions: set[LocalSession] = set()
+        self._closed = False
+        self._spent_s = 0.0
+
+    # -------------------------------------------------------------------------------------------- public
+
+    async def level(self) -> Level:
+        """The level, with each property as verified. Starts the sandbox when it is not running."""
+        await self._start()
+        assert self._level is not None
+        return self._level
+
+    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - a frozen value
+        """Run one program. See `Sandbox.run`."""
+        async with self._hold(1, limits):
+            return await self._run_one(program, limits)
+
+    async def run_pair(
+        self, worker: Program, grader: Program, limits: Limits = Limits()
+    ) -> tuple[Execution, Execution]:  # noqa: B008
+        """Run two programs at once, each holding one end of a stream socket as descriptor 4; they share nothing else.
+
+        The worker ends with the grader: what it still does then is of no use, and it is stopped without a limit being
+        noted."""
+        ours, theirs = socket.socketpair()
+        running: list[Cell] = []
+        try:
+            async with self._hold(2, limits):
+                tasks = [asyncio.ensure_future(self._run_one(worker, limits, peer=ours, running=running))]
+                tasks.append(asyncio.ensure_future(self._run_one(grader, limits, peer=theirs)))
+                try:
+                    second = await tasks[1]
+                    if not tasks[0].done():
+                        for cell in running:
+                            _stop(cell)
+                    return await tasks[0], second
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            ours.close()
+            theirs.close()
+
+    async def open(
+        self,
+        language: Literal["python", "bash"] = "python",
+        *,
+        limits: Limits = Limits(),  # noqa: B008
+        seed: int = 0,
+        profile: Profile = "std",
+        network: Network = "none",
+    ) -> LocalSession:
+        """Start a live session in a cell of its own. See `Sandbox.open`."""
+        check_limits(limits)
+        await self._start()
+        if len(self._sessions) >= self._max_sessions:
+            raise SandboxError(
+                f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some or raise "
+                "max_sessions"
+            )
+        cell = await self._spawn(self._key("std" if profile == "auto" else profile, network, limits), "host")
+        session = LocalSession(
+            cell, language=language, limits=limits, seed=seed, level=self._name, on_close=self._forget_session
+        )
+        self._sessions.add(session)
+        try:
+            await session.start()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def close(self) -> None:
+        """End every program, session and process, and remove what the host holds of them. Safe to call twice."""
+        self._closed = True
+        for session in list(self._sessions):
+            await session.close()
+        self._release()
+
+    def _release(self) -> None:
+        """End every process and give back what the host lent: where start-up is refused nobody calls `close`."""
+        for cell in list(self._cells):
+            self._drop(cell)
+        for zygote in self._zygotes.values():
+            zygote.close()
+        self._zygotes, self._idle = {}, {}
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+
+    def processor_seconds(self) -> float:
+        """Processor time used so far by zygotes, cells and the programs that ended in them. For measurements."""
+        cells = sum(cell.processor_seconds() for cell in self._cells)
+        return self._spent_s + cells + sum(zygote.processor_seconds() for zygote in self._zygotes.values())
+
+    async def __aenter__(self) -> LocalSandbox:
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -------------------------------------------------------------------------------------------- starting
+
+    @property
+    def _name(self) -> str:
+        assert self._host is not None
+        return self._host.level
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise SandboxError("this sandbox is closed; make a new one")
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed() and self._loop.is_running():
+                raise SandboxError("this sandbox is in use by another running event loop; make one per loop")
+            self._loop = loop
+            self._places = asyncio.Semaphore(self._num_slots)
+            self._starting = asyncio.Lock()
+            self._line = asyncio.Lock()
+            for zygote in self._zygotes.values():
+                zygote.attach(loop)
+            for cell in self._cells:
+                cell.attach(loop)
+        async with self._starting:
+            if self._host is None:
+                self._host = find_host(self._wanted, allow_unsafe=self._allow_unsafe)
+            if self._level is None:
+                try:
+                    # The canaries run through the very path that programs take.
+                    level = await verify_level(self._host, self._run_one)
+                    check_required(level, self._require)
+                except BaseException:
+                    self._release()
+                    raise
+                self._level = level
+
+    async def _zygote(self, profile: str) -> Zygote:
+        assert self._host is not None
+        assert self._loop is not None
+        zygote = self._zygotes.get(profile)
+        if zygote is None or not zygote.alive:
+            zygote = self._zygotes[profile] = Zygote(self._host.zygote_config(profile))
+            zygote.attach(self._loop)
+        await zygote.wait_ready()
+        return zygote
+
+    # -------------------------------------------------------------------------------------------- cells
+
+    def _key(self, profile: str, network: Network, limits: Limits) -> CellKey:
+        return CellKey(profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
+
+    async def _spawn(self, key: CellKey, kind: CellKind) -> Cell:
+        assert self._host is not None
+        if key.network != "none" and self._host.level != "full":
+            raise SandboxError(
+                f"network={key.network!r} needs a network namespace of its own, which level {self._host.level!r} "
+                "has not"
+            )
+        zygote = await self._zygote(key.profile)
+        try:
+            return await self._spawn_from(zygote, key, kind)
+        except SandboxError:
+            if zygote.alive:
+                raise
+        # It had died since the last one. What it may have started has written to the sockets of that cell: this one is
+        # new altogether.
+        return await self._spawn_from(await self._zygote(key.profile), key, kind)
+
+    async def _spawn_from(self, zygote: Zygote, key: CellKey, kind: CellKind) -> Cell:
+        assert self._host is not None
+        assert self._loop is not None
+        cell = self._host.build_cell(key, kind)
+        self._cells.add(cell)
+        try:
+            header = {
+                "kind": kind,
+                "scratch": cell.scratch,
+                "network": key.network,
+                "disk_bytes": key.disk_bytes,
+                "num_files": key.num_files,
+                "rlimits": build_rlimits(key, has_cgroup=self._host.has_cgroups),
+            }
+            cell.pidfd = await zygote.spawn(self._host.uid_of(cell), header, cell.fds_to_pass())
+            cell.passed()
+            cell.attach(self._loop)
+            if kind == "slot":
+                async with asyncio.timeout(SPAWN_DEADLINE_S):
+                    answer, _ = await cell.expect()
+                check_ready(answer, "a cell could not be set up")
+        except BaseException as error:
+            self._drop(cell)
+            if isinstance(error, TimeoutError | ConnectionError):
+                raise SandboxError(f"a cell did not come up: {describe(error)}") from error
+            raise
+        return cell
+
+    async def _take(self, key: CellKey) -> Cell:
+        idle = self._idle.get(key)
+        while idle:
+            cell = idle.pop()
+            if not cell.dead:
+                return cell
+            self._drop(cell)
+        others = [cell for cells in self._idle.values() for cell in cells]
+        if len(others) >= 2 * self._num_slots:
+            oldest = others[0]
+            self._idle[oldest.key].remove(oldest)
+            self._drop(oldest)
+        return await self._spawn(key, "slot")
+
+    def _give_back(self, cell: Cell) -> None:
+        cell.num_runs += 1
+        if cell.dead or self._closed or self._mode == "strict" or cell.num_runs >= MAX_RUNS_PER_CELL:
+            self._drop(cell)
+        else:
+            self._idle.setdefault(cell.key, []).append(cell)
+
+    def _drop(self, cell: Cell) -> None:
+        self._cells.discard(cell)
+        self._spent_s += cell.processor_seconds()
+        cell.close()
+        if self._host is not None:
+            self._host.free_cell(cell)
+
+    def _forget_session(self, session: LocalSession) -> None:
+        self._sessions.discard(session)
+        if session.owns_cell:
+            self._drop(session.cell)
+
+    # -------------------------------------------------------------------------------------------- running
+
+    @contextlib.asynccontextmanager
+    async def _hold(self, num_places: int, limits: Limits) -> AsyncIterator[None]:
+        """Wait in line for places to run in. Raises SandboxError when there are not so many."""
+        check_limits(limits)
+        await self._start()
+        if num_places > self._num_slots:
+            raise SandboxError(
+                f"{num_places} programs must run at once, but there are only {self._num_slots} slots; raise num_slots"
+            )
+        held = 0
+        try:
+            # Who needs several takes them all before anybody else takes one: two pairs never wait for each other's
+            # half.
+            async with self._line:
+                while held < num_places:
+                    await self._places.acquire()
+                    held += 1
+            if self._closed:
+                raise SandboxError("this sandbox was closed while the program waited in line")
+            yield
+        finally:
+            for _ in range(held):
+                self._places.release()
+
+    async def _run_one(
+        self, program: Program, limits: Limits, *, peer: socket.socket | None = None, running: list[Cell] | None = None
+    ) -> Execution:
+        """Run in a place that is held. `peer` is passed on and closed here; `running` learns the cell."""
+        profile = choose_profile(program) if program.language == "python" else "std"
+        payload, payload_bytes = build_payload(program)
+        fds = [payload]
+        try:
+            packet = build_run(program, limits, payload_bytes=payload_bytes, has_peer=peer is not None)
+            if program.stdin:
+                fds.append(wire.to_memfd([program.stdin]))
+            key = self._key(profile, program.network, limits)
+            execution = await self._attempt(key, program, limits, packet, fds, peer, running)
+            for _ in range(MAX_REPEATS):
+                if execution is not None or peer is not None or self._closed:
+                    break
+                # A cell that is killed from outside takes its program along. Nothing is left of it, so it can begin
+                # anew; in a new cell, because what killed this one (its zygote's death) may be about to reach the idle
+                # ones.
+                for fd in fds:
+                    os.lseek(fd, 0, os.SEEK_SET)
+                execution = await self._attempt(key, program, limits, packet, fds, None, running, fresh=True)
+        finally:
+            wire.close_all(fds)
+        if execution is None:
+            raise SandboxError("the cell was killed from outside while its program ran; the request can be repeated")
+        return execution
+
+    async def _attempt(
+        self,
+        key: CellKey,
+        program: Program,
+        limits: Limits,
+        packet: bytes,
+        fds: Sequence[int],
+        peer: socket.socket | None,
+        running: list[Cell] | None,
+        *,
+        fresh: bool = False,
+    ) -> Execution | None:
+        """Run in one cell, with `fresh` not in one that idles. None when that was killed from outside."""
+        # Output files are read by a cell that outlives its program.
+        once = self._mode == "strict" and self._name == "full" and not program.outputs
+        cell = await (self._spawn(key, "once" if once else "slot") if once or fresh else self._take(key))
+        if running is not None:
+            running.append(cell)
+        try:
+            report, opened = await self._exchange(cell, packet, fds, peer, limits)
+            cell.drain()
+            if report is None:
+                execution = self._lost(cell)
+            else:
+                execution = self._to_execution(
+                    cell, report, _read_outputs(program.outputs, report[wire.REPORT.size :], opened)
+                )
+                cell.programs_cpu_s += execution.cpu_s
+                cell.dead = cell.dead or bool(report[4] & wire.LAST)
+        except BaseException:
+            # Whatever the program is doing, it ends with its cell.
+            self._drop(cell)
+            raise
+        if report is None:
+            self._drop(cell)
+        else:
+            self._give_back(cell)
+        return execution
+
+    async def _exchange(
+        self, cell: Cell, packet: bytes, fds: Sequence[int], peer: socket.socket | None, limits: Limits
+    ) -> tuple[bytes | None, list[int]]:
+        """Send the program and wait for the report. The report is None when the cell ended instead."""
+        cell.stdout.reset(limits.output_bytes)
+        cell.stderr.reset(limits.output_bytes)
+        cell.on_overflow = lambda: _stop(cell)
+        timer = None
+        if cell.cgroup is not None:
+            cell.cgroup.mark()
+        answer = cell.expect()
+        try:
+            wire.send_packet(cell.connection, packet, [*fds, *([peer.fileno()] if peer else [])])
+            if peer is not None:
+                peer.close()  # or the other program would never see this one's end
+            if cell.kind == "once":
+                assert self._loop is not None
+                started = time.monotonic()
+                timer = self._loop.call_later(limits.wall_s, _stop, cell)
+            async with asyncio.timeout(limits.wall_s + REPORT_GRACE_S):
+                report, opened = await answer
+            if timer is not None:
+                report = _complete(report, time.monotonic() - started, limits)
+            return report, opened
+        except (ConnectionError, BrokenPipeError):
+            return None, []
+        except TimeoutError as error:
+            raise SandboxError(
+                f"a cell did not report within {REPORT_GRACE_S} s of its program's deadline; it was killed"
+            ) from error
+        finally:
+            cell.on_overflow = None
+            if timer is not None:
+                timer.cancel()
+
+    def _lost(self, cell: Cell) -> Execution | None:
+        """The cell died under its program. Only the kernel's memory killer does that by rule; else None."""
+        events = cell.cgroup.events() if cell.cgroup is not None else None
+        if events is None or not events.num_oom_kills:
+            return None
+        return Execution(
+            stdout=cell.stdout.take(),
+            stderr=cell.stderr.take(),
+            exit_code=None,
+            signal=int(signal.SIGKILL),
+            limit="memory",
+            level=self._name,
+        )
+
+    def _to_execution(self, cell: Cell, report: bytes, files: dict[str, bytes]) -> Execution:
+        status, how_ended, wall_s, cpu_s, max_rss_bytes, disk_full = wire.REPORT.unpack_from(report)
+        ended = how_ended & ~wire.LAST
+        signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        stderr = cell.stderr.take()
+        overflow = bool(cell.stdout.dropped or cell.stderr.dropped)
+        limit: Limit | None = None
+        if ended == wire.WALL:
+            limit = "wall"
+        elif overflow:
+            limit = "output"
+        elif signalled == signal.SIGXCPU:
+            limit = "cpu"
+        elif signalled == signal.SIGXFSZ or disk_full:
+            limit = "disk"
+        elif status != 0:
+            limit = find_limit(cell, stderr)
+        killed = ended != wire.BY_ITSELF
+        return Execution(
+            stdout=cell.stdout.take(),
+            stderr=stderr,
+            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) and not killed else None,
+            signal=signalled if not killed else None,
+            limit=limit,
+            files=files,
+            stdout_dropped=cell.stdout.dropped,
+            stderr_dropped=cell.stderr.dropped,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            max_rss_bytes=max_rss_bytes,
+            level=self._name,
+        )
+
+
+def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:
+    """Add what only the supervisor knows of a cell that was its own program: the time, and who killed it."""
+    status, ended, _, *rest = wire.REPORT.unpack(report)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        ended = wire.WALL if elapsed_s >= limits.wall_s else wire.KILLED
+    return wire.REPORT.pack(status, ended, elapsed_s, *rest)
+
+
+def _stop(cell: Cell) -> None:
+    if cell.kind == "once":
+        cell.kill()
+        return
+    try:
+        wire.send_packet(cell.connection, wire.KILL)
+    except OSError:
+        cell.kill()
+
+
+def _read_outputs(names: Sequence[str], found: bytes, fds: list[int]) -> dict[str, bytes]:
+    """Contents of the plain files among `fds`. A file that is too large is an error: cutting it would be silent."""
+    contents: dict[str, bytes] = {}
+    try:
+        for name, fd in zip((n for n, there in zip(names, found, strict=True) if there), fds, strict=True):
+            contents[name] = read_plain(fd, name, MAX_OUTPUT_FILE_BYTES)
+    finally:
+        wire.close_all(fds)
+    return contents
