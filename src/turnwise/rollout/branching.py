@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from turnwise.algorithms.turns.branching import compute_sampled_entropy, should_branch
 from turnwise.core.errors import EnvironmentFault, boundary
+from turnwise.core.paths import sign_leaf
 from turnwise.core.protocols import Engine, Environment, ForkableEnvironment, Renderer
 from turnwise.core.seeds import rng
 from turnwise.core.types import Invalid, StopReason, Trajectory, Turn
-from turnwise.rollout.branches import sign_leaf
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Attempt, Fork, Position, Sampling, Visit, close_environment, run_trajectory
 
