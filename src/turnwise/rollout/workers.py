@@ -28,6 +28,7 @@ from turnwise.core.types import (
 from turnwise.rollout.branching import Branching, run_branched_trajectory
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import CLOSE_S, Attempt, Cut, Sampling, run_trajectory
+from turnwise.rollout.order import choose_members, start_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,18 @@ class _Open:
         return sum(isinstance(t.reward, Scored) for t in self.ended)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A member without a slot."""
+
+    group: _Open
+    member: int
+
+    @property
+    def draw(self) -> int:
+        return self.group.draw.index
+
+
 class GroupStream:
     """Groups in flight on one event loop: `start` them, and take them from `next` in the order they complete."""
 
@@ -123,7 +136,7 @@ class GroupStream:
         self._group_size = group_size
         self._num_members = group_size + overdraw
         self._open: dict[int, _Open] = {}
-        self._waiting: list[tuple[_Open, int]] = []
+        self._waiting: list[_Waiting] = []
         self._num_running = 0
         self._branches = asyncio.Semaphore(worker.max_open)
         self._complete: asyncio.Queue[TrajectoryGroup | BaseException] = asyncio.Queue()
@@ -139,7 +152,7 @@ class GroupStream:
             raise ValueError(f"draw {draw.index} is open already")
         group = _Open(draw=draw, version=version, num_unsettled=self._num_members)
         self._open[draw.index] = group
-        self._waiting += [(group, member) for member in range(self._num_members)]
+        self._waiting += [_Waiting(group, member) for member in range(self._num_members)]
         self._fill()
 
     async def next(self) -> TrajectoryGroup:
@@ -148,6 +161,10 @@ class GroupStream:
         if isinstance(item, BaseException):
             raise item
         return item
+
+    def count_ended(self) -> dict[int, int]:
+        """How many members of every open group have ended, by draw."""
+        return {draw: len(group.ended) for draw, group in self._open.items()}
 
     def cut(self, draw: int) -> None:
         """End a group with the members that have ended; the others are discarded as late. Unknown draws are ignored."""
@@ -166,14 +183,18 @@ class GroupStream:
             await asyncio.wait(tasks, timeout=CLOSE_S)
 
     def _fill(self) -> None:
-        """Start members while slots are free: first members first, then those of the group that needs longest."""
-        while self._waiting and self._num_running < self._worker.max_open:
-            group, member = min(self._waiting, key=_start_key)
-            self._waiting.remove((group, member))
+        """Start members while slots are free, in the order of `start_order`."""
+        num_free = self._worker.max_open - self._num_running
+        if num_free <= 0 or not self._waiting:
+            return
+        needs = {draw: float(group.need) for draw, group in self._open.items() if group.need is not None}
+        order = start_order(self._waiting, needs)
+        self._waiting = order[num_free:]
+        for waiting in order[:num_free]:
             self._num_running += 1
-            task = asyncio.create_task(self._run_member(group, member))
-            group.running[member] = task
-            task.add_done_callback(partial(self._settle, group, member))
+            task = asyncio.create_task(self._run_member(waiting.group, waiting.member))
+            waiting.group.running[waiting.member] = task
+            task.add_done_callback(partial(self._settle, waiting.group, waiting.member))
 
     async def _run_member(self, group: _Open, member: int) -> None:
         worker = self._worker
@@ -213,9 +234,9 @@ class GroupStream:
         if group.cut.reason is not None:
             return
         group.cut.reason = reason
-        waiting = [item for item in self._waiting if item[0] is group]
-        self._waiting = [item for item in self._waiting if item[0] is not group]
-        group.num_unsettled -= len(waiting)
+        others = [waiting for waiting in self._waiting if waiting.group is not group]
+        group.num_unsettled -= len(self._waiting) - len(others)
+        self._waiting = others
         for task in group.running.values():
             task.cancel()
         if not group.num_unsettled:
@@ -224,9 +245,8 @@ class GroupStream:
     def _finish(self, group: _Open) -> None:
         if self._open.pop(group.draw.index, None) is None:
             return
-        scored_first = sorted(group.ended, key=lambda t: not isinstance(t.reward, Scored))
-        kept, rest = scored_first[: self._group_size], scored_first[self._group_size :]
-        discarded = [*group.discarded, *(Discarded(trajectory=t, reason=DropReason.OVERDRAWN) for t in rest)]
+        kept, overdrawn = choose_members(group.ended, self._group_size)
+        discarded = [*group.discarded, *(Discarded(trajectory=t, reason=DropReason.OVERDRAWN) for t in overdrawn)]
         self._complete.put_nowait(
             TrajectoryGroup(
                 draw=group.draw,
@@ -235,11 +255,3 @@ class GroupStream:
                 discarded=tuple(sorted(discarded, key=lambda each: each.trajectory.id)),
             )
         )
-
-
-def _start_key(item: tuple[_Open, int]) -> tuple[bool, float, int, int]:
-    """Every group's first member first; then groups by what a member of theirs has needed, the unknown as the longest
-    (Seer, arXiv 2511.14617: knowing long groups early lets them start early)."""
-    group, member = item
-    need = float("-inf") if group.need is None else -float(group.need)
-    return (member > 0, 0.0 if member == 0 else need, group.draw.index, member)
