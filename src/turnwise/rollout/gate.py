@@ -12,16 +12,17 @@ i + 1 <= (d_i - t + 1) * B, which is i // B <= d_i - t. *Sufficient*: in the ord
 batch t + i // B.
 
 The gate opens a group only if the condition holds with it, and trains a batch only if the condition holds for the
-others at t + 1. Hence the bound is hard and drops nothing. It does not deadlock: when every open group has finished,
-the B earliest deadlines are a batch that may train. Nothing more permissive is safe: a group opened against the
-condition makes one group train too old, whatever the order, unless some group leaves.
+others at t + 1. Hence the bound is hard and nothing is dropped for it. There is no deadlock: when all outstanding
+groups have finished, either they are fewer than B and another may open, or the B earliest deadlines may train. Nothing
+more permissive is safe: if a group opens against the condition, some group trains too old whatever the order of the
+batches, unless a group leaves.
 
-What is assumed:
+Assumptions:
 
-- An engine that may still serve an older version counts: `publish` is reported after every engine has acknowledged.
-- One batch trains at a time and raises the version by one. Only the last batches of a run may hold fewer than B groups.
-- Every open group finishes or leaves at some time, however late. A group that leaves only makes the condition easier.
-- The age of a group is that of its oldest possible token. Tokens sampled after a new version arrived are younger.
+- `publish` is reported after every engine serves the new version. So no token of a group is older than the version it
+  started under; later tokens may be younger.
+- One batch trains at a time and raises the version by one. Only the last batch of a run may hold fewer than B groups.
+- Every open group finishes or leaves at some time, however late. When a group leaves, the condition still holds.
 
 With eta = 0 this is synchronous training: the outstanding groups are at most one batch, all of the version that
 trains, and none may start while the trainer is busy.
@@ -51,7 +52,7 @@ class AdmissionRule:
     """What becomes of a group that holds back a full batch of finished groups because its deadline comes first.
     "wait": the batch waits. "cut": the group trains without its unfinished members. "drop": the group leaves."""
     patience_s: float = 0.0
-    """Seconds that a late group may hold back a batch before it is cut or dropped."""
+    """Seconds that late groups may hold back a batch before they are cut or dropped."""
     min_members: int = 1
     """Finished members that a group needs before it may be cut."""
 
@@ -88,8 +89,8 @@ class Wait:
     """"busy": the trainer has a batch. "unfinished": fewer groups have finished than a batch takes. "deadline": enough
     have finished, but without `draws` in this batch some group could not train by its deadline."""
     overdue_at_s: float | None = None
-    """When patience with the first of `draws` ends (in the past while it has too few members to be cut); None unless
-    the reason is "deadline" and late groups are cut or dropped."""
+    """When patience ends (in the past while `draws` have too few members to be cut); None unless the reason is
+    "deadline" and late groups are cut or dropped."""
 
 
 def meets_deadlines(deadlines: Iterable[int], version: int, batch_groups: int) -> bool:
@@ -120,7 +121,7 @@ class Gate:
         self._closed = False
         self._starts = dict(finished or {})
         self._finished = set(self._starts)
-        self._late_since: dict[int, float] = {}
+        self._held_back_since: float | None = None
         if newer := sorted(draw for draw, start in self._starts.items() if start > version):
             raise ValueError(f"groups {newer} started under versions newer than {version}; drop them")
         if not self._is_feasible(self._starts.values(), version):
@@ -166,8 +167,7 @@ class Gate:
         self._closed = True
 
     def pick(self, now_s: float) -> Batch | Wait:
-        """The next batch, or what it waits for. Groups that hold back a batch are late from the first call that says
-        so.
+        """The next batch, or what it waits for. Patience with late groups begins with the first call that names them.
 
         The batch is the finished groups with the earliest deadlines. If that set leaves some group without a batch by
         its deadline, then so does every other set of finished groups."""
@@ -183,13 +183,15 @@ class Gate:
         num_late = max((i + 1 - self._room_until(draw) for i, draw in enumerate(left_behind)), default=0)
         unfinished = [draw for draw in order if draw not in self._finished]
         awaited = tuple(unfinished[: max(num_missing, num_late, 0)])
-        is_held_back = num_missing == 0 and num_late > 0
-        self._late_since = {draw: self._late_since.get(draw, now_s) for draw in awaited} if is_held_back else {}
-        if is_held_back:
-            overdue_at_s = None if self._rule.late == "wait" else min(map(self._overdue_at_s, awaited))
-            return Wait(awaited, "deadline", overdue_at_s)
-        # After close() with nothing outstanding a batch has no size: there is nothing to train, ever.
-        return Wait(awaited, "unfinished") if num_missing or not draws else Batch(tuple(draws))
+        if num_missing > 0 or num_late <= 0:
+            self._held_back_since = None
+            # After close() with nothing outstanding there is no batch either.
+            return Wait(awaited, "unfinished") if num_missing or not draws else Batch(tuple(draws))
+        # While one batch is held back, `awaited` loses groups and gains none, so one clock holds for all of them.
+        if self._held_back_since is None:
+            self._held_back_since = now_s
+        overdue_at_s = None if self._rule.late == "wait" else self._held_back_since + self._rule.patience_s
+        return Wait(awaited, "deadline", overdue_at_s)
 
     def overdue(self, now_s: float, finished_members: Mapping[int, int]) -> tuple[int, ...]:
         """The groups that have held back a full batch of finished groups for `patience_s`, earliest deadline first.
@@ -197,15 +199,11 @@ class Gate:
         The caller cuts their unfinished members and calls `finish`, or drops them and calls `leave`, as `late` says.
         `finished_members` counts the finished members per draw (absent is 0): groups with fewer than `min_members` are
         not cut. Always empty for "wait", and with eta = 0, where no more than one batch is outstanding."""
-        self.pick(now_s)
-        if self._rule.late == "wait":
+        decision = self.pick(now_s)
+        if isinstance(decision, Batch) or decision.overdue_at_s is None or now_s < decision.overdue_at_s:
             return ()
         min_members = self._rule.min_members if self._rule.late == "cut" else 0
-        return tuple(
-            draw
-            for draw in self._late_since
-            if now_s >= self._overdue_at_s(draw) and finished_members.get(draw, 0) >= min_members
-        )
+        return tuple(draw for draw in decision.draws if finished_members.get(draw, 0) >= min_members)
 
     def train_begins(self, draws: Sequence[int]) -> None:
         """The trainer takes a batch; these groups are no longer outstanding. Raises ValueError for a batch that `pick`
@@ -221,7 +219,7 @@ class Gate:
             raise ValueError(f"training {list(draws)} leaves a group that cannot train by its deadline; train pick()")
         for draw in draws:
             self._forget(draw)
-        self._late_since.clear()
+        self._held_back_since = None
         self._busy = True
 
     def publish(self, version: int) -> None:
@@ -250,10 +248,6 @@ class Gate:
         """Groups that the batches after the next one take until this group's deadline."""
         return (self._starts[draw] + self._rule.max_staleness - self._next_version) * self._rule.batch_groups
 
-    def _overdue_at_s(self, draw: int) -> float:
-        return self._late_since[draw] + self._rule.patience_s
-
     def _forget(self, draw: int) -> None:
         del self._starts[draw]
         self._finished.discard(draw)
-        self._late_since.pop(draw, None)
