@@ -150,14 +150,37 @@ def test_late_groups_are_cut_once_they_have_enough_members() -> None:
     assert gate.pick(60.0) == Batch((0, 1))
 
 
-def test_patience_begins_anew_for_another_batch_and_never_ends_with_wait() -> None:
-    gate = make_late_gate(late="drop", patience_s=10.0)
-    gate.pick(0.0)
-    finish_all(gate, 0, 1)
-    gate.train_begins((0, 1))
-    gate.publish(2)  # groups 4 and 5 (deadline 2) are finished: not late
-    assert gate.pick(20.0) == Batch((4, 5))
-    assert gate.overdue(20.0, {}) == ()
+def test_patience_begins_anew_for_another_batch() -> None:
+    gate = Gate(make_rule(batch_groups=1, max_staleness=1, late="drop", patience_s=10.0), version=0)
+    open_all(gate, 0, 1)
+    gate.finish(1)
+    gate.train_begins((1,))
+    gate.publish(1)
+    gate.open(2)
+    gate.finish(2)
+    assert gate.pick(0.0) == Wait((0,), "deadline", 10.0)  # t = 1, deadlines 1 2
+    gate.leave(2)
+    assert gate.pick(9.0) == Wait((0,), "unfinished")  # nothing is held back
+    gate.open(3)
+    gate.finish(3)
+    assert gate.pick(9.5) == Wait((0,), "deadline", 19.5)
+    # A batch trains without a call of `pick` in between.
+    gate = Gate(make_rule(batch_groups=1, max_staleness=2, late="drop", patience_s=10.0), version=0)
+    open_all(gate, 0, 1, 2)
+    gate.finish(2)
+    gate.train_begins((2,))
+    gate.publish(1)
+    gate.open(3)
+    gate.finish(3)
+    assert gate.pick(0.0) == Wait((0,), "deadline", 10.0)  # t = 1, deadlines 2 2 3
+    gate.finish(1)
+    gate.train_begins((1,))
+    gate.publish(2)
+    assert gate.overdue(50.0, {}) == ()
+    assert gate.pick(50.0) == Wait((0,), "deadline", 60.0)  # t = 2, deadlines 2 3
+
+
+def test_patience_never_ends_with_wait() -> None:
     patient = make_late_gate(late="wait")
     assert patient.pick(0.0) == Wait((0, 1), "deadline", None)
     assert patient.overdue(1e9, {0: 8, 1: 8}) == ()
@@ -215,6 +238,20 @@ def test_impossible_events_are_refused_and_change_nothing(event: Callable[[Gate]
     gate.close()
     with pytest.raises(ValueError, match="may not open"):
         gate.open(6)
+
+
+def test_a_draw_that_left_or_trained_is_finished_no_more() -> None:
+    gate = Gate(make_rule(batch_groups=1, max_staleness=1), version=0)
+    gate.open(0)
+    gate.finish(0)
+    gate.leave(0)
+    gate.open(0)  # a second attempt
+    assert gate.pick(0.0) == Wait((0,), "unfinished")
+    gate.finish(0)
+    gate.train_begins((0,))
+    gate.publish(1)
+    with pytest.raises(ValueError, match=r"groups \[0\] have not finished"):
+        gate.train_begins((0,))
 
 
 @pytest.mark.parametrize(
@@ -444,6 +481,22 @@ def test_no_reachable_state_is_stuck_when_the_tasks_run_out(batch_groups: int, m
         check_world(world, rule)
         num_closed += world.closed
     assert num_closed > 0
+
+
+@pytest.mark.parametrize(("batch_groups", "max_staleness"), [(1, 2), (1, 3), (2, 1), (2, 2)])
+def test_while_a_batch_is_held_back_no_further_group_becomes_late(batch_groups: int, max_staleness: int) -> None:
+    # So one clock measures the patience with all of them.
+    num_waits = 0
+    for world in explore(Gate(make_rule(batch_groups, max_staleness, max_open_groups=6), version=0)):
+        before = world.gate.pick(0.0)
+        if not (isinstance(before, Wait) and before.reason == "deadline"):
+            continue
+        num_waits += 1
+        for following in successors(world, may_close=True, may_leave=True):
+            after = following.gate.pick(0.0)
+            if isinstance(after, Wait) and after.reason == "deadline":
+                assert set(after.draws) <= set(before.draws)
+    assert num_waits > 0
 
 
 class CapacityRule:
