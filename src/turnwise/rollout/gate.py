@@ -131,6 +131,11 @@ class Gate:
             )
 
     @property
+    def rule(self) -> AdmissionRule:
+        """What the gate was made with."""
+        return self._rule
+
+    @property
     def outstanding(self) -> tuple[int, ...]:
         """Draws of the groups that are open or wait to train, earliest deadline first, ties by the lowest draw."""
         return tuple(sorted(self._starts, key=lambda draw: (self._starts[draw], draw)))

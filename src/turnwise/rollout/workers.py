@@ -146,6 +146,11 @@ class GroupStream:
         """Groups started and not yet complete."""
         return len(self._open)
 
+    @property
+    def num_complete(self) -> int:
+        """Complete groups that `next` has not handed over."""
+        return self._complete.qsize()
+
     def start(self, draw: Draw, *, version: int) -> None:
         """Begin a group; `version` is the weight version that engines serve. Raises ValueError if it is open."""
         if draw.index in self._open:
