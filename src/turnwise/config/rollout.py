@@ -51,6 +51,8 @@ class RolloutSection(Section):
     grammar: Literal["none", "calls"] = "none"
     """"calls": what looks like a tool call is one, of a tool on offer and with arguments by its schema (extra
     `guided`)."""
+    max_open: int = Field(0, ge=0)
+    """Trajectories open at once, those that wait for a tool or a judge included; 0 is engine.max_concurrency."""
     max_retries: int = Field(1, ge=0)
     """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)
