@@ -173,7 +173,9 @@ def test_a_model_from_a_path_is_read_there(tmp_path: Path) -> None:
     assert plan_memory(config(model={"path": str(tmp_path)})) == plan_memory(config())
 
 
-@pytest.mark.parametrize(("branches", "per_attempt"), [("values", 4 * 2), ("random", 3 * 5), ("entropy", 3), ("none", 0)])
+@pytest.mark.parametrize(
+    ("branches", "per_attempt"), [("values", 4 * 2), ("random", 3 * 5), ("entropy", 3), ("none", 0)]
+)
 def test_branches_by_hand(branches: str, per_attempt: int) -> None:
     rollout = {"tasks_per_step": 3, "group_size": 4, "max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10}
     branching = {"num_continuations": 4, "num_branches": 3, "num_rounds": 5}

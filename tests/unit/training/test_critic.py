@@ -159,7 +159,10 @@ def test_targets_by_hand() -> None:
     )
     full = {"gamma": 1.0, "gae_lambda": 1.0, "bootstrap": "zero", "whitening": "full", "epsilon": 1e-8}
     # gamma = lambda = 1: the return of every token is the outcome, whatever the critic said.
-    assert [t.tolist() for t in compute_returns(CREDIT_METHODS["gae"], {**full, "kl_coefficient": 0.0}, two)] == [[1.0, 1.0], [1.0]]
+    assert [t.tolist() for t in compute_returns(CREDIT_METHODS["gae"], {**full, "kl_coefficient": 0.0}, two)] == [
+        [1.0, 1.0],
+        [1.0],
+    ]
     # lambda = 0: the next value; the last token gets the reward.
     got = compute_returns(CREDIT_METHODS["gae"], {**full, "gae_lambda": 0.0, "kl_coefficient": 0.0}, two)
     assert [t.tolist() for t in got] == [pytest.approx([0.25, 0.75]), [1.0]]

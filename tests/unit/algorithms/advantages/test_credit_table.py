@@ -109,7 +109,10 @@ def test_the_columns_on_degenerate_groups_are_true(name: str) -> None:
 def test_unknown_names_and_options_are_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown credit method 'rlo' \(did you mean 'rloo'\?\); known: .*grpo"):
         build_credit("rlo")
-    with pytest.raises(ValueError, match=r"'grpo' has no option 'epsilom' \(did you mean 'epsilon'\?\); its options: deviation, epsilon"):
+    with pytest.raises(
+        ValueError,
+        match=r"'grpo' has no option 'epsilom' \(did you mean 'epsilon'\?\); its options: deviation, epsilon",
+    ):
         build_credit("grpo", {"epsilom": 1.0})
     with pytest.raises(ValueError, match="its options: none"):
         build_credit("rloo", {"epsilon": 1.0})
