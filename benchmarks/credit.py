@@ -97,9 +97,8 @@ def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
         f"![{world['name']}](credit_{world['name']}.png)",
         "",
         f"{world['num_states']} states, {world['num_actions']} actions, at most {world['max_turns']} turns; the "
-        "uniform policy succeeds "
-        f"with probability {world['success_at_start']:.3f}, the best with {world['best_success']:.3f}; budget "
-        f"{world['token_budget'] / 1000:,.0f}k tokens.",
+        f"uniform policy succeeds with probability {world['success_at_start']:.3f}, the best with "
+        f"{world['best_success']:.3f}; budget {world['token_budget'] / 1000:,.0f}k tokens.",
         "",
         f"| method | {' | '.join(heads)} | cosine | cosine, large batch | variance | tokens to 90%, step {small:g} | "
         "tokens to 90%, tuned | step |",

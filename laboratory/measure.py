@@ -32,8 +32,8 @@ class CreditQuality:
     correlation: float | None
     """Pearson correlation over turns between the deciding token's advantage and the true advantage of the turn."""
     cosine: float | None
-    """Mean over batches of the cosine between the batch's gradient and the true one; a batch without gradient counts
-    0."""
+    """Mean over batches of the cosine between the batch's gradient and the true one; a batch without gradient counts 0.
+    """
     bias_cosine: float | None
     """Cosine between the mean gradient over all batches and the true one: what is left to bias as batches grow."""
     noise: float | None

@@ -54,8 +54,8 @@ class Paths:
 def sample_paths(
     world: World, tokens: FloatArray, starts: IntArray, turns: IntArray, rng: np.random.Generator
 ) -> Paths:
-    """Continue from state `starts[i]` at turn `turns[i]` until the end or the turn limit; `[N]` each, `tokens` is `[S,
-    3, A]`.
+    """Continue from state `starts[i]` at turn `turns[i]` until the end or the turn limit; `[N]` each, `tokens` is
+    `[S, 3, A]`.
 
     Every trajectory is a group and a tree of its own.
     """

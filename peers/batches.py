@@ -75,8 +75,7 @@ def squared_mass(batch: Batch) -> Array:
 
 
 def token_rewards(batch: Batch, *, turn_rewards: bool) -> Array:
-    """`[B, T]`: the outcome at the last token that trains, and each turn's reward at its last token if
-    `turn_rewards`."""
+    """`[B, T]`: the outcome at the last token that trains, and each turn's reward at its last token if `turn_rewards`."""
     found = np.zeros_like(batch.mask)
     for row in range(len(batch.group)):
         found[row, np.flatnonzero(batch.mask[row])[-1]] += batch.reward[row]
@@ -141,8 +140,7 @@ def make_batch(seed: int, group_sizes: tuple[int, ...], *, max_turns: int = 4, n
 
 
 def make_extreme(batch: Batch) -> Batch:
-    """The batch with every fifth position 60 nats less likely under the policy, and the next one under the old
-    policy."""
+    """The batch with every fifth position 60 nats less likely under the policy, and the next one under the old policy."""
     position = np.arange(batch.mask.size).reshape(batch.mask.shape) % 5
     return replace(
         batch,

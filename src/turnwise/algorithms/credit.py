@@ -145,8 +145,8 @@ class CreditMethod:
     """"group": the attempts at one task, so it takes two of them. "leaves": the branches of an attempt as well, so one
     attempt is enough. "nothing": a trajectory by itself, or the whole batch."""
     branches: Branches = "none"
-    """Which further futures of an attempt are sampled for it. "values": rollouts from the state before every turn, whose
-    mean reward is its value. "random" and "entropy": leaves that train, from random turns or where the policy is
+    """Which further futures of an attempt are sampled for it. "values": rollouts from the state before every turn,
+    whose mean reward is its value. "random" and "entropy": leaves that train, from random turns or where the policy is
     uncertain."""
     annotators: tuple[Annotator, ...] = ()
     """What is measured on finished trajectories for it: the reward of a greedy attempt at the same task
@@ -249,8 +249,8 @@ def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
                 continue
             found = "missing" if array is None else f"of shape {list(array.shape)}"
             raise ValueError(
-                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {found}, "
-                f"[{turn.num_tokens}] is needed"
+                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {found}, [{turn.num_tokens}] "
+                "is needed"
             )
         joined.append(np.asarray(array, dtype=np.float64))
     return np.concatenate(joined)

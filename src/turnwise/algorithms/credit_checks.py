@@ -1,5 +1,4 @@
-"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no
-method."""
+"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no method."""
 
 from __future__ import annotations
 
@@ -116,8 +115,8 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
                 )
             if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that "
-                    "computed it"
+                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that computed "
+                    "it"
                 )
 
 
@@ -144,8 +143,8 @@ def check_advantages(
     """Raise ValueError where the advantages of credit method `name` do not fit the trajectories or are not finite."""
     if len(advantages) != len(trajectories):
         raise ValueError(
-            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; "
-            "return one each"
+            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return "
+            "one each"
         )
     for index, (trajectory, turns) in enumerate(zip(trajectories, advantages, strict=True)):
         if turns is None:

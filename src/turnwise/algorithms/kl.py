@@ -88,8 +88,7 @@ def compute_kl_rewards(
 
     Raises:
         ValueError: lengths differ or a log-probability is not finite (a missing reference must not become zeros, which
-        would
-            reward or punish the entropy instead).
+            would reward or punish the entropy instead).
     """
     policy, reference = np.asarray(policy_logprobs, dtype=np.float64), np.asarray(reference_logprobs, dtype=np.float64)
     if policy.shape != reference.shape:

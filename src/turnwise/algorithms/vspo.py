@@ -39,8 +39,8 @@ def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1
     for reward in scored:
         if not (math.isfinite(reward) and reward <= max_reward):
             raise ValueError(
-                f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the "
-                "highest reward"
+                f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the highest "
+                "reward"
             )
     if not has_signal(rewards):
         return 0.0
@@ -78,8 +78,8 @@ def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> li
 
 
 def smooth_advantage(advantage: float, copy: int, *, decay: float = 1.0, clip: float = 1.0) -> float:
-    """What the copy-th use of a sample trains with: the first (1) as it is, later ones `clip(A copy^-decay, -clip,
-    clip)`.
+    """What the copy-th use of a sample trains with: the first (1) as it is, later ones
+    `clip(A copy^-decay, -clip, clip)`.
 
     Raises ValueError when copy is below 1, or decay or clip are negative.
     """

@@ -74,8 +74,7 @@ def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> 
 
 
 def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
-    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one
-    list."""
+    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one list."""
     seen: set[int] = set()
     per_branch = []
     for path in trajectory.branches():

@@ -149,8 +149,8 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
     console = Console()
     Console(width=None if console.is_terminal else 160).print(shown)
     print(
-        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns "
-        "of other members"
+        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of "
+        "other members"
     )
 
 

@@ -137,9 +137,8 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
         )
     if not needs_critic and critic != "none":
         raise ConfigError(
-            f"critic.kind={critic!r}, but credit.method={section.method!r} reads no values; use 'gae', 'turn_gae' "
-            "or 'bilevel_gae', "
-            "or set critic.kind to 'none'"
+            f"critic.kind={critic!r}, but credit.method={section.method!r} reads no values; use 'gae', 'turn_gae' or "
+            "'bilevel_gae', or set critic.kind to 'none'"
         )
     return credit
 
@@ -150,8 +149,7 @@ def penalises_tokens(config: RunConfig) -> bool:
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:
-    """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is
-    wrong."""
+    """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is wrong."""
     loss, correction = config.loss, config.loss.correction
     corrected, old_is_behavior = correction.mode != "none", not loss.recompute_old
     options: dict[str, Any] = dict(loss.options)
@@ -160,8 +158,8 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
         aggregation, batch_rule = "token_mean", False
         if corrected and old_is_behavior:
             raise ConfigError(
-                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior "
-                "is 1)"
+                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior is "
+                "1)"
             )
     else:
         with boundary(ConfigError, "loss.method and loss.options"):

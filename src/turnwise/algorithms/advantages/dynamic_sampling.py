@@ -15,8 +15,8 @@ from turnwise.algorithms.options import check_range
 
 
 def is_informative(metrics: Sequence[float | None], *, tolerance: float = 1e-6) -> bool:
-    """Whether a group's *metric* (accuracy, exact match) varies by more than `tolerance`: DAPO's `0 < number correct <
-    n`.
+    """Whether a group's *metric* (accuracy, exact match) varies by more than `tolerance`: DAPO's
+    `0 < number correct < n`.
 
     Give the unshaped metric, not the reward that trains: a length penalty makes an all-wrong group's rewards differ
     although it teaches nothing about the task. None (not scored) is left out; a group with fewer than two scored
@@ -45,8 +45,7 @@ def plan_refill(informative: Sequence[bool], *, num_wanted: int, batch_size: int
 
     Args:
         informative: `is_informative` of every group drawn so far, in the order drawn (not the order finished, which
-        favours
-            short trajectories).
+            favours short trajectories).
         num_wanted: groups per optimizer step, at least 1.
         batch_size: most prompts to draw at once, at least 1.
         max_batches: budget per step; `max_batches * batch_size` prompts in all.

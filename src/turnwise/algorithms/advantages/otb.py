@@ -38,8 +38,8 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
     """
     if logprobs.shape != squared_mass.shape:
         raise ValueError(
-            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per "
-            "sampled token"
+            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled "
+            "token"
         )
     # Rounding may take a certain token a hair below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))

@@ -38,8 +38,8 @@ def compute_whitened(
     values = np.concatenate([np.zeros(0), *rows])
     if not np.isfinite(values).all():
         raise ValueError(
-            f"{int((~np.isfinite(values)).sum())} of {values.size} numbers to whiten are not finite; check rewards "
-            "and values"
+            f"{int((~np.isfinite(values)).sum())} of {values.size} numbers to whiten are not finite; check rewards and "
+            "values"
         )
     center, scale = 0.0, 1.0
     if has_signal([float(values.min()), float(values.max())] if values.size else []):

@@ -18,7 +18,7 @@ class LossInputs:
 
     Raises:
         ValueError: shapes differ, `sequence` is not integer, or anything but `policy_logprobs` and `entropy` carries a
-        gradient.
+            gradient.
     """
 
     policy_logprobs: torch.Tensor
@@ -63,8 +63,8 @@ class LossOutput:
     losses: torch.Tensor
     """`[K]`, to be minimised."""
     clipped: torch.Tensor
-    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says
-    how)."""
+    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says how).
+    """
 
 
 LossFunction = Callable[[LossInputs], LossOutput]

@@ -23,8 +23,7 @@ def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_siz
 
     Args:
         top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their
-        mass may be below 1
-            and is not renormalised; -inf counts as probability 0.
+            mass may be below 1 and is not renormalised; -inf counts as probability 0.
         vocab_size: at least 2.
 
     Returns:

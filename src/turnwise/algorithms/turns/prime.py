@@ -35,8 +35,8 @@ def compute_implicit_rewards(
     """
     if model_logprobs.shape != reference_logprobs.shape:
         raise ValueError(
-            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the "
-            "same tokens"
+            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the same "
+            "tokens"
         )
     return beta * (np.asarray(model_logprobs, dtype=np.float64) - np.asarray(reference_logprobs, dtype=np.float64))
 
@@ -60,7 +60,7 @@ def compute_prime_returns(
     Args:
         outcomes: n numbers.
         implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens lend no
-        implicit baseline.
+            implicit baseline.
         gamma: discount per token.
 
     Returns:
