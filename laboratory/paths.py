@@ -78,8 +78,16 @@ def sample_paths(
         states[rows, turn], after[rows, turn], sampled[rows, turn] = here, reached, drawn
         now[rows] = reached
     ids = np.where(states >= 0, np.arange(states.size).reshape(shape), -1)
-    own = np.arange(count)
-    return Paths(world=world, states=states, next_states=after, tokens=sampled, turn_ids=ids, groups=own, trees=own)
+    numbers = np.arange(count)
+    return Paths(
+        world=world,
+        states=states,
+        next_states=after,
+        tokens=sampled,
+        turn_ids=ids,
+        groups=numbers,
+        trees=numbers,
+    )
 
 
 def draw_starts(world: World, num_groups: int, group_size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

@@ -1,5 +1,4 @@
-"""Weights and masks for tokens that the trained policy did not sample itself. Everything is detached; nothing here has
-a gradient.
+"""Weights and masks for tokens that the trained policy did not sample itself. Everything is detached: no gradient.
 
 The sampler's log-probabilities (`behavior`) differ from the trainer's recomputed ones (`old`) through kernels,
 precision and stale weights. A correction multiplies the losses (`weights`), leaves tokens out (`keep`), or both;

@@ -6,7 +6,7 @@ With `r = log policy - log reference` at a sampled token (Schulman, "Approximati
     k1                    r               KL               0 (useless as a loss, right as a reward)
     k2                    r^2 / 2         about KL         that of KL(policy || reference)
     k3                    exp(-r) + r - 1 KL, >= 0         that of KL(reference || policy): the other direction
-    k3_weighted           ratio * k3      KL               that of KL(policy || reference), also when an older policy sampled
+    k3_weighted           ratio * k3      KL               that of KL(policy || reference), whichever policy sampled
     k3_with_k2_gradient   k3              KL, >= 0         that of KL(policy || reference)
 """
 

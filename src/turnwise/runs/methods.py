@@ -149,7 +149,7 @@ def penalises_tokens(config: RunConfig) -> bool:
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:
-    """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is wrong."""
+    """The recipe's policy loss. Raises ConfigError for a wrong name, option, import path or combination."""
     loss, correction = config.loss, config.loss.correction
     corrected, old_is_behavior = correction.mode != "none", not loss.recompute_old
     options: dict[str, Any] = dict(loss.options)

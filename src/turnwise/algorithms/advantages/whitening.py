@@ -1,5 +1,4 @@
-"""Whitening over a batch: mean 0 and deviation 1 of all given numbers. Masked tokens never get here, so they cannot
-count."""
+"""Whitening over a batch: all given numbers get mean 0 and deviation 1. Masked tokens are never among them."""
 
 from __future__ import annotations
 

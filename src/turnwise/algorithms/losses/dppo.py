@@ -36,8 +36,8 @@ def compute_dppo_kl_loss(inputs: LossInputs, *, delta_low: float, delta_high: fl
     1e-8."""
     log_policy, log_behavior = inputs.policy_logprobs.detach(), inputs.behavior_logprobs
     policy, behavior = log_policy.exp(), log_behavior.exp()
-    rest = ((1 - behavior).clamp(min=FLOOR) / (1 - policy).clamp(min=FLOOR)).log()
-    divergence = behavior * (log_behavior - log_policy) + (1 - behavior) * rest
+    others = ((1 - behavior).clamp(min=FLOOR) / (1 - policy).clamp(min=FLOOR)).log()
+    divergence = behavior * (log_behavior - log_policy) + (1 - behavior) * others
     outside = torch.where(
         inputs.advantages > 0,
         (divergence > delta_high) & (policy > behavior),

@@ -13,7 +13,7 @@ PairLoss = Literal["sigmoid", "ipo"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairOutput:
-    """What a pair loss says of every pair."""
+    """A pair loss's values for every pair."""
 
     losses: torch.Tensor
     """`[P]`, to be minimised (take the mean over pairs)."""

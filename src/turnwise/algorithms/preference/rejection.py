@@ -20,7 +20,7 @@ def select_best_of_n(rewards: Sequence[float | None], *, num_kept: int = 1, min_
 
 
 def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[int]:
-    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter). None is never kept."""
+    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter); never of None."""
     return [index for index, reward in _numbers(rewards) if reward >= threshold]
 
 

@@ -1,8 +1,5 @@
 """Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its
-advantage.
-
-Pure arithmetic; who samples the branches and where the uniform number comes from it does not know.
-"""
+advantage. `rollout/branching.py` samples the branches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). How the reward model is trained it
-does not know."""
+"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). `training/implicit_reward.py` trains
+the reward model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compute_implicit_rewards(
 
 
 def leave_one_out_means(values: Sequence[float]) -> list[float]:
-    """For each value the mean of the others; a value alone is its own baseline, so that nothing is left of it."""
+    """For each value the mean of the others; a value alone is its own baseline, so that its advantage is 0."""
     total = math.fsum(values)
     return [(total - value) / (len(values) - 1) if len(values) > 1 else value for value in values]
 

@@ -1,5 +1,4 @@
-"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). How the environment is forked for them it does
-not know."""
+"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). `rollout/branching.py` samples them."""
 
 from __future__ import annotations
 
