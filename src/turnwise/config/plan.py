@@ -67,15 +67,15 @@ def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cp
     `branches` is the kind of branches that the recipe's credit method samples (`CreditMethod.branches`)."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
-    branches = trajectories * _branches_per_attempt(config, branches)
+    num_branches = trajectories * _branches_per_attempt(config, branches)
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
     demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
     shape = read_model_shape(config)
     return Plan(
         trajectories_per_step=trajectories,
-        branches_per_step=branches,
-        max_tokens_per_step=(trajectories + branches) * rollout.max_tokens,
-        max_sampled_tokens_per_step=(trajectories + branches) * sampled,
+        branches_per_step=num_branches,
+        max_tokens_per_step=(trajectories + num_branches) * rollout.max_tokens,
+        max_sampled_tokens_per_step=(trajectories + num_branches) * sampled,
         demonstrations=demonstrations,
         training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
         parameters=None if shape is None else shape.num_parameters,
