@@ -1,5 +1,4 @@
-"""One picture per world of the credit laboratory. matplotlib is imported when something is drawn: measuring does
-without."""
+"""One picture per world of the credit laboratory. Only drawing imports matplotlib."""
 
 from __future__ import annotations
 

@@ -104,8 +104,7 @@ def _arguments(**options: object) -> SimpleNamespace:
 def _generated(
     batch: Batch, rows: np.ndarray, kind: type, rewards: torch.Tensor, **attributes: object
 ) -> Mapping[str, torch.Tensor]:
-    """The method that scores completions and computes advantages, on completions of the batch (`rows` in this
-    order)."""
+    """The method that scores completions and computes advantages, on the batch's completions (`rows` in this order)."""
     lengths = [int(length) for length in batch.length[rows]]
     completions = [[5] * length for length in lengths]
     masks = [batch.mask[row, :length].tolist() for row, length in zip(rows, lengths, strict=True)]

@@ -25,18 +25,18 @@ TurnArrays = Sequence[NDArray[np.floating]]
 def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
     """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
 
-    Behaviour log-probabilities are those of the policy that trains: without the grammar, where there was one. A turn
+    Behavior log-probabilities are those of the policy that trains: where a grammar guided sampling, without it. A turn
     shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
     Raises ValueError when the advantages do not fit the turns.
     """
     if advantages is None:
         advantages = [np.zeros(len(turn.completion.token_ids)) for turn in trajectory.turns]
-    found, expected = (
+    given, expected = (
         [len(array) for array in advantages],
         [len(turn.completion.token_ids) for turn in trajectory.turns],
     )
-    if found != expected:
-        raise ValueError(f"advantages have {found} values per turn, the trajectory sampled {expected} tokens per turn")
+    if given != expected:
+        raise ValueError(f"advantages have {given} values per turn, the trajectory sampled {expected} tokens per turn")
     trained_turns = find_trained_turns(trajectory)
     samples = []
     for branch, path in enumerate(trajectory.branches()):
@@ -74,8 +74,7 @@ def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> 
 
 
 def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
-    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one
-    list."""
+    """Per branch the turns that train in it, in order: those no earlier branch has. Each turn is in exactly one."""
     seen: set[int] = set()
     per_branch = []
     for path in trajectory.branches():
@@ -85,7 +84,7 @@ def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
 
 
 def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> list[NDArray[np.float64]]:
-    """What was computed per trained token of a trajectory's samples, `[K]` each, as one array per turn.
+    """Numbers per trained token of a trajectory's samples, `[K]` each, as one array per turn.
 
     `arrays` are in the order of `to_samples`. Raises ValueError when the numbers of tokens do not fit.
     """
@@ -108,8 +107,8 @@ def from_turns(trajectory: Trajectory, arrays: TurnArrays) -> list[NDArray[np.fl
 def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:
     """Let observation tokens train too: only to reproduce Search-R1's ablation.
 
-    They take the advantage of the first token of the reply they led to. Their behaviour log-probability is NaN, which
-    the loss replaces by the policy's own (nobody sampled them)."""
+    They take the advantage of the first token of the reply they led to. Their behavior log-probability is NaN, which
+    the loss replaces by the policy's own, as they were not sampled."""
     unmasked = []
     for sample in samples:
         sampled = np.flatnonzero(sample.loss_mask)

@@ -1,4 +1,4 @@
-"""Aggregation weights of a whole optimizer step, cut into one array per sample. What is weighted it does not know."""
+"""Aggregation weights of a whole optimizer step, cut into one array per sample."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ class LossSection(Section):
     """The policy loss; `turnwise algorithms` lists them all. Denominators count the whole optimizer step."""
 
     method: str = "ppo"
-    """A name from the table, or the import path "package.module:function" of your own: from LossInputs and options to
-    LossOutput."""
+    """A name from the table, or a paper's ("Dr. GRPO"; case and punctuation do not matter), or the import path
+    "package.module:function" of your own: from LossInputs and options to LossOutput."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Free table of the method's options; it refuses what it does not know."""
     aggregation: Literal[

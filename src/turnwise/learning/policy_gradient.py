@@ -20,10 +20,13 @@ from turnwise.batching.samples import from_turns, to_samples, to_turns, unmask_o
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric, Sum, merge
-from turnwise.core.paths import take_trained, unfold_groups
 from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup, to_floats
-from turnwise.credit.assignment import (
+from turnwise.rollout.branches import take_trained, unfold_groups
+from turnwise.runs.accounting import Account, list_drops, list_truncated
+from turnwise.runs.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
+from turnwise.runs.build import load_placed, set_threads
+from turnwise.runs.credit import (
     Key,
     TurnArrays,
     add_kl_penalty,
@@ -32,11 +35,9 @@ from turnwise.credit.assignment import (
     pad_turns,
     to_credit_trajectories,
 )
-from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
-from turnwise.runs.accounting import Account, list_drops, list_truncated
-from turnwise.runs.build import load_placed, set_threads
-from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
+from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens
 from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
+from turnwise.runs.squared_mass import score_squared_mass
 from turnwise.store.ledger import DropReason
 from turnwise.store.sampled import training_logprobs
 from turnwise.training.critic import (
@@ -56,7 +57,6 @@ from turnwise.training.implicit_reward import (
     score_implicit_rewards,
 )
 from turnwise.training.policy_step import run_policy_step
-from turnwise.training.squared_mass import score_squared_mass
 from turnwise.training.state import Companion
 
 COEFFICIENTS = "coefficients"
@@ -110,7 +110,7 @@ class PolicyGradient:
         """Go on with the coefficients of `config`, which is the recipe in everything else."""
         self.config = config
         self.loss = build_policy_loss(config)
-        if penalises_tokens(config) and takes_token_penalty(config.credit.method):
+        if penalises_tokens(config) and self.credit.method.takes_token_penalty:
             self.credit = build_credit_method(config)
 
     def learn(
@@ -248,12 +248,12 @@ class PolicyGradient:
         returns: dict[Key, TurnArrays] = {}
         if self.critic is not None:
             options = {**self.credit.method.defaults, **config.credit.options}
-            if penalises_tokens(config) and takes_token_penalty(config.credit.method):
+            if penalises_tokens(config) and self.credit.method.takes_token_penalty:
                 options["kl_coefficient"] = config.loss.kl.coefficient
-            returns = {key: compute_returns(config.credit.method, options, seen[key]) for key in advantages}
+            returns = {key: compute_returns(self.credit.method, options, seen[key]) for key in advantages}
         if penalises_tokens(config):
             metrics["train/kl_reference"] = _mean_gap(attempts, scores["reference"])
-            if not takes_token_penalty(config.credit.method):
+            if not self.credit.method.takes_token_penalty:
                 advantages = {
                     key: add_kl_penalty(credit, seen[key], config.loss.kl.coefficient)
                     for key, credit in advantages.items()

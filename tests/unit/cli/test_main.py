@@ -211,6 +211,17 @@ def test_tasks_prints_and_exports_the_same_tasks(tmp_path: Path) -> None:
     assert training != first
 
 
+def test_the_tables_of_methods_show_the_names_of_the_papers() -> None:
+    tables = json.loads(invoke("algorithms", "--json"))
+    vine = next(row for row in tables["credit"] if row["name"] == "vine")
+    assert (vine["also called"], vine["compares"], vine["samples"]) == (["VinePPO"], "nothing", ["continuations"])
+    samples = {row["name"]: row["samples"] for row in tables["credit"] if row["samples"]}
+    assert set(samples) == {"vine", "tree", "arpo", "remax", "igpo"}
+    assert samples["remax"] == ["greedy baseline"]
+    text = invoke("algorithms")
+    assert all(name in text for name in ("VinePPO", "Tree-GRPO", "MT-GRPO", "DPPO-Binary-KL"))
+
+
 def test_doctor_names_versions_and_speed() -> None:
     findings = json.loads(invoke("doctor", "--json"))
     assert findings["python"].startswith("3.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.evaluation.credit_lab.world import FloatArray, World
+from laboratory.world import FloatArray, World
 
 OPTIMAL_TOLERANCE = 1e-9
 """Actions whose values differ by less are equally good."""
@@ -73,8 +73,7 @@ def compute_occupancy(world: World, probabilities: FloatArray) -> FloatArray:
 
 
 def compute_gradient(world: World, probabilities: FloatArray, values: Values) -> FloatArray:
-    """`dJ / d logit(s, a) = sum_t d_t(s) pi(a|s) A_t(s, a)` for a table of logits, `[S, A]` (policy gradient
-    theorem)."""
+    """`dJ / d logit(s, a) = sum_t d_t(s) pi(a|s) A_t(s, a)` for a table of logits, `[S, A]` (the policy gradient)."""
     weighted: FloatArray = np.einsum("ts,tsa->sa", compute_occupancy(world, probabilities), values.advantages)
     return probabilities * weighted
 
