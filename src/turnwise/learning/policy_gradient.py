@@ -35,7 +35,7 @@ from turnwise.credit.assignment import (
 from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
 from turnwise.runs.accounting import Account, list_drops, list_truncated
 from turnwise.runs.build import load_placed, set_threads
-from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
+from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens
 from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
 from turnwise.store.ledger import DropReason
 from turnwise.store.sampled import training_logprobs
@@ -110,7 +110,7 @@ class PolicyGradient:
         """Go on with the coefficients of `config`, which is the recipe in everything else."""
         self.config = config
         self.loss = build_policy_loss(config)
-        if penalises_tokens(config) and takes_token_penalty(config.credit.method):
+        if penalises_tokens(config) and self.credit.method.takes_token_penalty:
             self.credit = build_credit_method(config)
 
     def learn(
@@ -248,12 +248,12 @@ class PolicyGradient:
         returns: dict[Key, TurnArrays] = {}
         if self.critic is not None:
             options = {**self.credit.method.defaults, **config.credit.options}
-            if penalises_tokens(config) and takes_token_penalty(config.credit.method):
+            if penalises_tokens(config) and self.credit.method.takes_token_penalty:
                 options["kl_coefficient"] = config.loss.kl.coefficient
-            returns = {key: compute_returns(config.credit.method, options, seen[key]) for key in advantages}
+            returns = {key: compute_returns(self.credit.method, options, seen[key]) for key in advantages}
         if penalises_tokens(config):
             metrics["train/kl_reference"] = _mean_gap(attempts, scores["reference"])
-            if not takes_token_penalty(config.credit.method):
+            if not self.credit.method.takes_token_penalty:
                 advantages = {
                     key: add_kl_penalty(credit, seen[key], config.loss.kl.coefficient)
                     for key, credit in advantages.items()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -78,3 +78,17 @@ def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: 
         return compute_igpo_advantages(rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
 
     return build_group_credit(compute)
+
+
+IGPO = CreditMethod(
+    name="igpo",
+    summary="how much each turn raised the probability of the gold answer; the last turn gets the outcome",
+    formula="A_ik = sum_{l>=k} gamma^(l-k) norm_pool(r)_il, r_k = p_k - p_{k-1}, r_T = R",
+    paper="2510.14967",
+    defaults={"gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where all turn rewards agree; else what the gains tell apart",
+    needs=("answer_probability",),
+    annotators=("answer_probability",),
+    build=build_igpo,
+)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from laboratory.arms import NUM_GROUPS, Arm
+from laboratory.paths import Paths
+from laboratory.policy import TOKENS_PER_TURN
+from laboratory.signals import Measured, Signal
+from laboratory.world import FloatArray, World
 from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_table import build_credit
 from turnwise.algorithms.turns.igpo import PRIOR_PART
-from turnwise.evaluation.credit_lab.arms import NUM_GROUPS, Arm
-from turnwise.evaluation.credit_lab.paths import Paths
-from turnwise.evaluation.credit_lab.policy import TOKENS_PER_TURN
-from turnwise.evaluation.credit_lab.signals import Measured, Signal
-from turnwise.evaluation.credit_lab.world import FloatArray, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
