@@ -69,6 +69,7 @@ PPO = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -81,6 +82,7 @@ CLIP_HIGHER = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -93,6 +95,7 @@ GRPO = LossMethod(
     level="token",
     default_aggregation="sequence_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -105,6 +108,7 @@ DR_GRPO = LossMethod(
     level="token",
     default_aggregation="constant",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -117,5 +121,6 @@ DAPO = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
