@@ -1,7 +1,8 @@
 """The credit laboratory: every credit method in worlds whose true advantages are known, as JSON on standard output.
 
-    python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N] [--tables FILE]
-    [--plots DIR] python benchmarks/credit.py --read RESULTS.json --tables FILE --plots DIR
+    python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N]
+                                [--tables FILE] [--plots DIR]
+    python benchmarks/credit.py --read RESULTS.json --tables FILE --plots DIR
 
 Per method and world: the correlation of its advantages with the true ones and the quality of its gradient, under fixed
 policies of three qualities; and the sampled tokens until the policy succeeds nine times in ten. `--tables` writes the
@@ -21,9 +22,11 @@ from typing import Any
 
 from credit_plots import draw_world
 
-from turnwise.evaluation.credit_lab.arms import ARMS
-from turnwise.evaluation.credit_lab.experiment import QUICK, Settings, describe_world, run_arm
-from turnwise.evaluation.credit_lab.worlds import WORLDS
+sys.path.insert(0, str(Path(__file__).parent.parent))  # `laboratory` is not installed
+
+from laboratory.arms import ARMS
+from laboratory.experiment import QUICK, Settings, describe_world, run_arm
+from laboratory.worlds import WORLDS
 
 
 def main() -> None:

@@ -78,6 +78,8 @@ class CreditTrajectory:
     turns: tuple[CreditTurn, ...]
     parts: Mapping[str, float] = field(default_factory=dict)
     """The outcome's named components, unweighted."""
+    answer_prior: float | None = None
+    """Probability of the gold answer before the first turn, in [0, 1]; None where nothing measured it."""
     greedy_reward: float | None = None
     """Outcome of the greedy attempt at the same task."""
     role: str = ""
@@ -110,11 +112,24 @@ class StatefulCredit(Protocol):
         """Restore what `state_dict` returned. Raises ValueError when it is of another shape."""
 
 
+Compares = Literal["group", "leaves", "nothing"]
+Branches = Literal["none", "values", "random", "entropy"]
+Annotator = Literal["greedy_baseline", "answer_probability"]
+ANNOTATED_FIELDS: dict[Annotator, str] = {
+    "greedy_baseline": "greedy_reward",
+    "answer_probability": "answer_probability",
+}
+"""Which field of CreditTrajectory or CreditTurn each annotator fills."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CreditMethod:
-    """One row of the table of credit methods."""
+    """One row of the table of credit methods, below the function it describes: all that the rest of the library needs
+    to know about the method."""
 
     name: str
+    aliases: tuple[str, ...] = ()
+    """Other names a recipe may use, spelled as in the papers."""
     summary: str
     """What it estimates, one line."""
     formula: str
@@ -128,8 +143,26 @@ class CreditMethod:
     """What a group with equal rewards gets."""
     needs: tuple[str, ...] = ()
     """Fields of CreditTurn or CreditTrajectory that may be missing and must not be, whatever the options."""
+    compares: Compares = "group"
+    """"group": the attempts at one task, so it takes two of them. "leaves": the branches of an attempt as well, so one
+    attempt is enough. "nothing": a trajectory by itself, or the whole batch."""
+    branches: Branches = "none"
+    """Which further futures of an attempt are sampled for it. "values": rollouts from the state before every turn, whose
+    mean reward is its value. "random" and "entropy": leaves that train, from random turns or where the policy is
+    uncertain."""
+    annotators: tuple[Annotator, ...] = ()
+    """What is measured on finished trajectories for it: the reward of a greedy attempt at the same task
+    ("greedy_baseline"), the probability of the right answer after every turn ("answer_probability")."""
     build: Callable[..., CreditFunction]
     """Keyword options to the function."""
+    returns: Callable[..., list[FloatArray]] | None = None
+    """From a trajectory and the method's options (without `whitening` and `epsilon`) to what a critic learns towards:
+    one array per turn, `[turn.num_tokens]`, NaN at tokens without a target. None where no critic learns."""
+
+    @property
+    def takes_token_penalty(self) -> bool:
+        """Whether it lays rewards out over tokens, a KL penalty (`kl_coefficient`) among them."""
+        return "kl_coefficient" in self.defaults
 
 
 def broadcast_outcome(

@@ -15,6 +15,7 @@ from turnwise.algorithms.advantages.groups import has_signal
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     TokenAdvantages,
     broadcast_outcome,
@@ -128,3 +129,15 @@ def build_vspo(
         return broadcast_outcome(trajectories, advantages)
 
     return credit
+
+
+VSPO = CreditMethod(
+    name="vspo",
+    summary="GRPO; places of groups without signal go to further, decayed uses of groups drawn by task value",
+    formula="V = (R_max - mean) * std; A_i = sum over uses k of clip(norm(R)_i k^-decay), first use unclipped",
+    paper="2512.07478 (refill, decay and clip are our reading)",
+    defaults={"max_reward": 1.0, "decay": 1.0, "clip": 1.0, "seed": 0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0",
+    build=build_vspo,
+)

@@ -137,8 +137,7 @@ def train(
     if dry_run:
         from turnwise.runs.methods import check_methods
 
-        check_methods(planned)
-        _print_plan(planned)
+        _print_plan(check_methods(planned))
         return
     _print_memory(planned)
     before = set() if config is None else _folders(config)
@@ -270,11 +269,12 @@ def _print_plan(config: RunConfig) -> None:
     from turnwise.config.plan import compute_plan
     from turnwise.models.build import describe_device
     from turnwise.runs.build import find_device
+    from turnwise.runs.methods import find_branches
 
     device = find_device(config)
     print(json.dumps(dump_resolved(config), indent=1))
     print(f"{'device':<30} {describe_device(device)}")
-    for label, text in compute_plan(config, device=device.type).lines():
+    for label, text in compute_plan(config, branches=find_branches(config), device=device.type).lines():
         print(f"{label:<30} {text}")
 
 

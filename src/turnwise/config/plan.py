@@ -61,12 +61,13 @@ def _mib(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.1f} MiB"
 
 
-def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
-    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders, memory on `device` ("cpu" or
-    "cuda")."""
+def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cpu") -> Plan:
+    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders, memory on `device` ("cpu" or "cuda").
+
+    `branches` is the kind of branches that the recipe's credit method samples (`CreditMethod.branches`)."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
-    branches = trajectories * _branches_per_attempt(config)
+    branches = trajectories * _branches_per_attempt(config, branches)
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
     demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
     shape = read_model_shape(config)
@@ -82,11 +83,12 @@ def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
     )
 
 
-def _branches_per_attempt(config: RunConfig) -> int:
-    """At most, by credit method: `vine` goes on from every turn, `tree` in rounds, `arpo` shares one budget."""
+def _branches_per_attempt(config: RunConfig, branches: str) -> int:
+    """At most: "values" continues from every turn, "random" adds leaves in rounds, "entropy" shares one budget."""
     branching = config.credit.branching
     return {
-        "vine": branching.num_continuations * config.rollout.max_turns,
-        "tree": branching.num_branches * branching.num_rounds,
-        "arpo": branching.num_branches,
-    }.get(config.credit.method, 0)
+        "none": 0,
+        "values": branching.num_continuations * config.rollout.max_turns,
+        "random": branching.num_branches * branching.num_rounds,
+        "entropy": branching.num_branches,
+    }[branches]

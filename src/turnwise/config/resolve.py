@@ -1,20 +1,12 @@
-"""What sections must agree on. The only place that looks at two sections at once.
+"""What sections must agree on, whichever methods they name.
 
-What a credit method or a loss has to say about its own options and combinations it says when it is built, before
-anything else is."""
+`runs/methods.py` checks credit methods and losses, their options and what they need of other sections, before anything
+is built."""
 
 from __future__ import annotations
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-
-METHODS_WITHOUT_GROUPS = frozenset(
-    {"reinforce", "reinforce_plus_plus", "remax", "rae", "gae", "turn_gae", "bilevel_gae", "vine"},
-)
-"""Credit methods that make sense with one trajectory per task."""
-
-METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
-"""Credit methods whose groups have several members even with one trajectory per task: its branches."""
 
 Problem = tuple[bool, str]
 """Whether something is wrong, and what to say then."""
@@ -59,12 +51,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             "rollout.train_truncated=false keeps trajectories in credit and out of the loss, "
             f"train.algorithm={config.train.algorithm!r} "
             "has no credit; set it to true",
-        ),
-        (
-            not rollout.train_truncated and config.credit.method in METHODS_WITH_LEAVES,
-            f"rollout.train_truncated=false leaves out whole trajectories, credit.method={config.credit.method!r} "
-            "trains branches that end "
-            "for reasons of their own; set it to true",
         ),
         (
             rollout.max_tokens > engine.max_context,
@@ -159,14 +145,7 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
 
 def _credit_problems(config: RunConfig) -> list[Problem]:
     credit, critic, shaping = config.credit, config.critic, config.credit.shaping
-    compares = ":" not in credit.method and credit.method not in METHODS_WITHOUT_GROUPS | METHODS_WITH_LEAVES
-    learns = config.train.steps > 0
     return [
-        (
-            learns and config.train.algorithm == "policy_gradient" and compares and config.rollout.group_size < 2,
-            f"credit.method={credit.method!r} compares the members of a group, "
-            f"rollout.group_size={config.rollout.group_size} has nothing to compare; use at least 2",
-        ),
         (
             "kl_coefficient" in credit.options,
             "credit.options.kl_coefficient: set loss.kl.coefficient and loss.kl.place='reward' instead; the method "

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from turnwise.algorithms.corrections import Correction, compute_correction, compute_second_moment_mask
-from turnwise.algorithms.credit import CreditMethod
+from turnwise.algorithms.credit import Branches, CreditMethod
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossFunction
 from turnwise.algorithms.losses.table import LOSSES, build_loss
+from turnwise.algorithms.names import find_row
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import ForkableEnvironment
@@ -24,103 +25,74 @@ from turnwise.credit.gold_answers import GoldAnswers
 from turnwise.runs.build import build_family
 from turnwise.training.policy_step import PolicyLoss
 
-BRANCHED = ("vine", "tree", "arpo")
-"""Credit methods that look at several futures of one past."""
 
+def check_methods(config: RunConfig) -> RunConfig:
+    """The recipe with the canonical names of its credit method and loss.
 
-def check_methods(config: RunConfig) -> None:
-    """Raise ConfigError with the reason when credit, critic, loss and environment of a recipe do not fit together."""
+    Raises ConfigError with the reason when credit, critic, loss, group and environment do not fit together."""
     if config.train.algorithm != "policy_gradient":
-        return
-    build_credit_method(config)
+        return config
+    config = name_methods(config)
+    method = build_credit_method(config).method
     build_policy_loss(config)
-    check_environment(config)
+    check_groups(config, method)
+    check_environment(config, method)
+    return config
 
 
-def needs_fork(config: RunConfig) -> bool:
-    """Whether the recipe's credit method samples branches."""
-    method = config.credit.method
-    return method in BRANCHED and not (method == "vine" and config.credit.branching.num_continuations == 0)
+def name_methods(config: RunConfig) -> RunConfig:
+    """The recipe with canonical names instead of aliases, so that a run, its resumption and its audit see one name.
+
+    Import paths stay as they are. Raises ConfigError naming the nearest known name for an unknown one."""
+    credit, loss = config.credit, config.loss
+    if ":" not in credit.method:
+        with boundary(ConfigError, "credit.method"):
+            name = find_row("credit method", credit.method, CREDIT_METHODS).name
+        config = config.model_copy(update={"credit": credit.model_copy(update={"method": name})})
+    if ":" not in loss.method:
+        with boundary(ConfigError, "loss.method"):
+            name = find_row("loss", loss.method, LOSSES).name
+        config = config.model_copy(update={"loss": loss.model_copy(update={"method": name})})
+    return config
 
 
-def check_environment(config: RunConfig) -> None:
-    """Raise ConfigError when credit asks for what the environment cannot do, or for what several futures of one past do
-    not have."""
-    method = config.credit.method
-    if needs_fork(config):
+def check_groups(config: RunConfig, method: CreditMethod) -> None:
+    """Raise ConfigError when credit compares what the rollouts do not give."""
+    rollout = config.rollout
+    if config.train.steps > 0 and method.compares == "group" and rollout.group_size < 2:
+        raise ConfigError(
+            f"credit.method={method.name!r} compares the members of a group, rollout.group_size={rollout.group_size} "
+            "has nothing to compare; use at least 2"
+        )
+    if method.compares == "leaves" and not rollout.train_truncated:
+        raise ConfigError(
+            f"rollout.train_truncated=false leaves out whole trajectories, credit.method={method.name!r} trains "
+            "branches, each with an end of its own; set it to true"
+        )
+
+
+def check_environment(config: RunConfig, method: CreditMethod) -> None:
+    """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
+    futures share a past."""
+    if find_branches(config) != "none":
         environment = build_family(config).build_environment()
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(
-                f"credit.method={method!r} samples several futures from one state, and {type(environment).__name__} of "
-                f"environment.name={config.environment.name!r} cannot fork; give it `async def fork(self)`, or "
-                "choose another method"
+                f"credit.method={method.name!r} samples several futures from one state, and "
+                f"{type(environment).__name__} of environment.name={config.environment.name!r} cannot fork; give it "
+                "`async def fork(self)`, or choose another method"
             )
-        if method != "vine" and penalises_tokens(config):
-            raise ConfigError(
-                f"credit.method={method!r} with loss.kl.place='reward': a turn above a fork has several futures, "
-                "and so no one sum of "
-                "penalties to come; use loss.kl.place='loss'"
-            )
-    if "answer_probability" in needs_of(method) and not isinstance(build_family(config), GoldAnswers):
+    if method.compares == "leaves" and penalises_tokens(config):
         raise ConfigError(
-            f"credit.method={method!r} scores the right answer after every turn, and "
-            f"environment.name={config.environment.name!r} does "
-            "not say which it is; give its family `gold_answer` and `answer_reply`, or choose another method"
+            f"credit.method={method.name!r} with loss.kl.place='reward': a turn above a fork has several futures, and "
+            "so no one sum of penalties to come; use loss.kl.place='loss'"
         )
-
-
-def needs_of(method: str) -> tuple[str, ...]:
-    """What a credit method of the table reads besides outcomes; nothing for one of the user's own."""
-    return CREDIT_METHODS[method].needs if method in CREDIT_METHODS else ()
-
-
-def build_credit_method(config: RunConfig) -> CheckedCredit:
-    """The recipe's credit method, with checks around it.
-
-    A KL penalty in the reward goes to the method itself where it lays rewards out over tokens. Raises ConfigError when
-    the name, an option or an import path is wrong, or the method and the critic do not fit."""
-    section = config.credit
-    options: dict[str, Any] = dict(section.options)
-    if ":" in section.method:
-        function = import_function("credit.method", section.method)
-        own = CreditMethod(
-            name=section.method,
-            summary="",
-            formula="",
-            paper="",
-            defaults=options,
-            group_of_one="",
-            constant_group="",
-            build=lambda **given: partial(function, **given) if given else function,
-        )
-        credit = CheckedCredit(method=own, function=own.build(**options))
-    else:
-        if penalises_tokens(config) and takes_token_penalty(section.method):
-            options["kl_coefficient"] = config.loss.kl.coefficient
-        with boundary(ConfigError, "credit.method and credit.options"):
-            credit = build_credit(section.method, options)
-    needs_critic, critic = "values" in credit.method.needs, config.critic.kind
-    if needs_critic and critic == "none":
+    if "answer_probability" in method.annotators and not isinstance(build_family(config), GoldAnswers):
         raise ConfigError(
-            f"credit.method={section.method!r} reads the values of a critic; set critic.kind to 'head' or 'separate'"
+            f"credit.method={method.name!r} scores the right answer after every turn, and "
+            f"environment.name={config.environment.name!r} does not say which it is; give its family `gold_answer` and "
+            "`answer_reply`, or choose another method"
         )
-    if not needs_critic and critic != "none":
-        raise ConfigError(
-            f"critic.kind={critic!r}, but credit.method={section.method!r} reads no values; use 'gae', 'turn_gae' "
-            "or 'bilevel_gae', "
-            "or set critic.kind to 'none'"
-        )
-    return credit
-
-
-def penalises_tokens(config: RunConfig) -> bool:
-    """Whether a KL penalty sits in the reward."""
-    return config.loss.kl.place == "reward" and config.loss.kl.coefficient > 0
-
-
-def takes_token_penalty(method: str) -> bool:
-    """Whether a method of the table lays rewards out over tokens, a KL penalty among them."""
-    return method in CREDIT_METHODS and "kl_coefficient" in CREDIT_METHODS[method].defaults
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:
@@ -139,8 +111,8 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
             )
     else:
         with boundary(ConfigError, "loss.method and loss.options"):
-            function = build_loss(loss.method, options, corrected=corrected, old_is_behavior=old_is_behavior)
-        method = LOSSES[loss.method]
+            method = find_row("loss", loss.method, LOSSES)
+            function = build_loss(method.name, options, corrected=corrected, old_is_behavior=old_is_behavior)
         aggregation, batch_rule = method.default_aggregation, method.batch_rule
     kl, teacher = loss.kl, loss.teacher
     return PolicyLoss(
@@ -174,15 +146,3 @@ def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor,
         high=correction.high,
         veto=correction.veto or None,
     )
-
-
-def import_function(key: str, path: str) -> Callable[..., Any]:
-    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something
-    else."""
-    module_name, _, name = path.partition(":")
-    with boundary(ConfigError, f"{key}={path!r} cannot be imported"):
-        found = getattr(importlib.import_module(module_name), name)
-    if not callable(found):
-        raise ConfigError(f"{key}={path!r} is a {type(found).__name__}; name a function")
-    function: Callable[..., Any] = found
-    return function

@@ -21,7 +21,7 @@ from turnwise.evaluation.summary import is_success
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates
 from turnwise.rollout.group import RolloutWorker
 from turnwise.runs.build import System, set_threads
-from turnwise.runs.methods import needs_fork, needs_of
+from turnwise.runs.methods import build_credit_method, find_branches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,10 @@ def sample_groups(system: System, *, step: int, first_task: int, with_greedy: bo
         # Without its greedy attempt a group has nothing to compare with.
         scored = read_greedy_rewards(greedy)
         kept = [group for group in kept if group.group_id in scored]
-    if "answer_probability" in needs_of(config.credit.method) and config.train.algorithm == "policy_gradient":
+    if (
+        config.train.algorithm == "policy_gradient"
+        and "answer_probability" in build_credit_method(config).method.annotators
+    ):
         kept = _score_answers(system, kept)
         scored_groups = {group.group_id: group for group in kept}
         groups = [scored_groups.get(group.group_id, group) for group in groups]
@@ -161,12 +164,12 @@ def _score_answers(system: System, groups: Sequence[TrajectoryGroup]) -> list[Tr
 def build_branching(system: System) -> Branching | None:
     """The branches that the recipe's credit method asks for; None for none."""
     config = system.config
-    branching, method = config.credit.branching, config.credit.method
-    if config.train.algorithm != "policy_gradient" or not needs_fork(config):
+    branching, branches = config.credit.branching, find_branches(config)
+    if branches == "none":
         return None
-    if method == "vine":
+    if branches == "values":
         return ValueEstimates(num_continuations=branching.num_continuations)
-    if method == "tree":
+    if branches == "random":
         return RandomTree(num_branches=branching.num_branches, num_rounds=branching.num_rounds)
     return EntropyTree(
         num_branches=branching.num_branches,

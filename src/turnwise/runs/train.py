@@ -46,10 +46,10 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
     """
     if resume is not None:
         folder, config = load_run(resume, device=device)
-        check_methods(config)
+        config = check_methods(config)
         find_device(config)
     elif config is not None:
-        check_methods(config)
+        config = check_methods(config)
         find_device(config)  # before there is a run folder
         name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = RunFolder.create(Path(config.run.output) / name)
@@ -249,7 +249,7 @@ class Run:
         """Whether credit compares with a greedy attempt."""
         return (
             self.config.train.algorithm == "policy_gradient"
-            and "greedy_reward" in build_credit_method(self.config).method.needs
+            and "greedy_baseline" in build_credit_method(self.config).method.annotators
         )
 
     def _checkpoint(self) -> None:

@@ -16,9 +16,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from turnwise.algorithms.advantages.gae import compute_trajectory_gae
-from turnwise.algorithms.advantages.turn_gae import compute_bilevel_gae, compute_turn_gae
-from turnwise.algorithms.credit import CreditTrajectory
+from turnwise.algorithms.credit import CreditMethod, CreditTrajectory
 from turnwise.algorithms.value_loss import compute_value_loss
 from turnwise.batching.collate import Column, Columns, MicroBatch, iterate_micro_batches
 from turnwise.core.errors import TrainingError
@@ -102,25 +100,18 @@ def score_values(
     return [values[i] for i in range(len(samples))], [finals[i] for i in range(len(samples))]
 
 
-def compute_returns(method: str, options: Mapping[str, Any], trajectory: CreditTrajectory) -> list[NDArray[np.float64]]:
+def compute_returns(
+    method: CreditMethod, options: Mapping[str, Any], trajectory: CreditTrajectory
+) -> list[NDArray[np.float64]]:
     """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any
-    whitening.
+    whitening; NaN at tokens without a target.
 
-    `method` is "gae", "turn_gae" (a target at the first token of each turn only, NaN elsewhere) or "bilevel_gae";
-    `options` are all of its options. Raises ValueError for another method or where the method does."""
+    `options` are all of the method's options. Raises ValueError where the method has no targets or its recursion raises
+    it."""
+    if method.returns is None:
+        raise ValueError(f"credit method {method.name!r} has no targets for a critic; use gae, turn_gae or bilevel_gae")
     discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}
-    lengths = [turn.num_tokens for turn in trajectory.turns]
-    if method == "turn_gae":
-        _, per_turn = compute_turn_gae(trajectory, **discounts)
-        sampled = iter(per_turn.tolist())
-        return [np.array([next(sampled), *[np.nan] * (length - 1)]) if length else np.zeros(0) for length in lengths]
-    if method not in ("gae", "bilevel_gae"):
-        raise ValueError(
-            f"credit method {method!r} says nothing of a critic's targets; use gae, turn_gae or bilevel_gae"
-        )
-    compute = compute_trajectory_gae if method == "gae" else compute_bilevel_gae
-    _, joined = compute(trajectory, **discounts)
-    return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []
+    return method.returns(trajectory, **discounts)
 
 
 def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Column]:

@@ -117,7 +117,6 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             ["rollout.max_tokens=2000"],
             "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
         ),
-        (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
         (["engine.num_workers=2", "engine.kind=local"], "is for engine.kind='paged' and engine.num_threads=1"),
         (["engine.num_workers=2", "engine.num_threads=0"], "is for engine.kind='paged' and engine.num_threads=1"),
         (["rollout.top_p=0.9"], "rollout.top_p=0.9 samples from a truncated distribution"),
@@ -125,7 +124,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
         (["rollout.min_p=0.1"], "rollout.min_p=0.1 samples from a truncated distribution"),
         (["model.path="], "model.path is empty and so is model.config"),
         (
-            ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success", "credit.method=reinforce"],
+            ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success"],
             "looks for groups whose members differ",
         ),
         (["credit.options.kl_coefficient=0.1"], "set loss.kl.coefficient and loss.kl.place='reward' instead"),
@@ -159,13 +158,6 @@ def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str
     with pytest.raises(ConfigError) as caught:
         load_config([recipe], overrides)
     assert expected in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=own:function"]
-)
-def test_a_group_of_one_is_fine_where_nothing_compares(tmp_path: Path, reason: str) -> None:
-    assert load_config([write(tmp_path, MODEL)], ["rollout.group_size=1", reason]).rollout.group_size == 1
 
 
 @pytest.mark.parametrize(

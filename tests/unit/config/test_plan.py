@@ -173,11 +173,13 @@ def test_a_model_from_a_path_is_read_there(tmp_path: Path) -> None:
     assert plan_memory(config(model={"path": str(tmp_path)})) == plan_memory(config())
 
 
-@pytest.mark.parametrize(("method", "per_attempt"), [("vine", 4 * 2), ("tree", 3 * 5), ("arpo", 3), ("grpo", 0)])
-def test_branches_by_hand(method: str, per_attempt: int) -> None:
+@pytest.mark.parametrize(
+    ("branches", "per_attempt"), [("values", 4 * 2), ("random", 3 * 5), ("entropy", 3), ("none", 0)]
+)
+def test_branches_by_hand(branches: str, per_attempt: int) -> None:
     rollout = {"tasks_per_step": 3, "group_size": 4, "max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10}
     branching = {"num_continuations": 4, "num_branches": 3, "num_rounds": 5}
-    plan = compute_plan(config(rollout=rollout, credit={"method": method, "branching": branching}))
+    plan = compute_plan(config(rollout=rollout, credit={"branching": branching}), branches=branches)
     assert plan.trajectories_per_step == 12
     assert plan.branches_per_step == 12 * per_attempt
     assert plan.max_tokens_per_step == 12 * (1 + per_attempt) * 50

@@ -11,6 +11,7 @@ from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantag
 from turnwise.algorithms.advantages.whitening import compute_whitened, whiten_tokens
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     TokenAdvantages,
     broadcast_outcome,
@@ -109,3 +110,16 @@ def build_gdpo(
         return whiten_tokens(advantages, epsilon=epsilon) if normalization == "tokens" else advantages
 
     return compute
+
+
+GDPO = CreditMethod(
+    name="gdpo",
+    summary="several rewards, each normalised by itself, then added",
+    formula="A = whiten(sum_k w_k (r_k - mean_k) / (std_k + epsilon))",
+    paper="2601.05242",
+    defaults={"weights": None, "deviation": "sample", "epsilon": 1e-6, "normalization": "trajectories"},
+    group_of_one="0 before the batch step",
+    constant_group="0 before the batch step",
+    needs=("parts",),
+    build=build_gdpo,
+)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
-from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outcome_credit
 from turnwise.algorithms.options import check_choice, check_range
 
 Deviation = Literal["sample", "population", "none"]
@@ -66,3 +66,26 @@ def build_grpo(*, deviation: Deviation = "sample", epsilon: float = 1e-6) -> Cre
 def build_dr_grpo() -> CreditFunction:
     """Dr.GRPO's advantage: the centred reward. Its constant length divisor belongs to the loss aggregation."""
     return build_grpo(deviation="none")
+
+
+GRPO = CreditMethod(
+    name="grpo",
+    summary="outcome against the group's mean, in deviations",
+    formula="A = (r - mean) / (std + epsilon)",
+    paper="2402.03300",
+    defaults={"deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0",
+    build=build_grpo,
+)
+
+DR_GRPO = CreditMethod(
+    name="dr_grpo",
+    aliases=("GRPO done right",),
+    summary="outcome against the group's mean",
+    formula="A = r - mean",
+    paper="2503.20783",
+    group_of_one="0",
+    constant_group="0",
+    build=build_dr_grpo,
+)

@@ -11,6 +11,7 @@ import numpy as np
 from turnwise.algorithms.advantages.groups import has_signal
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -103,3 +104,18 @@ def build_otb() -> CreditFunction:
         return credited
 
     return compute
+
+
+OTB = CreditMethod(
+    name="otb",
+    aliases=("optimal token baseline",),
+    summary=(
+        "return per token against the group's mean there, weighted by gradient gathered; none where one member is left"
+    ),
+    formula="A_t = G_t - sum(W_t G_t) / sum(W_t), W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)",
+    paper="2602.07078",
+    group_of_one="0",
+    constant_group="0",
+    needs=("logprobs", "squared_mass"),
+    build=build_otb,
+)

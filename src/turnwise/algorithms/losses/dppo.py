@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import compute_ratio
 
 FLOOR = 1e-8
@@ -57,3 +58,36 @@ def _masked_policy_gradient(
     weights = compute_ratio(inputs.policy_logprobs.detach() - inputs.behavior_logprobs).clamp(max=max_ratio)
     losses = -weights.masked_fill(outside, 0.0) * inputs.advantages * inputs.policy_logprobs
     return LossOutput(losses=losses, clipped=outside)
+
+
+DPPO_TV = LossMethod(
+    name="dppo_tv",
+    aliases=("DPPO", "DPPO-Binary-TV"),
+    summary="Trust region on the change in probability, against the behavior policy.",
+    formula=(
+        "-A sg(min(policy/mu, max_ratio)) log policy, 0 where policy - mu left [-delta_low, delta_high] with A's sign"
+    ),
+    paper="arXiv 2602.04879",
+    defaults={"delta_low": 0.15, "delta_high": 0.15, "max_ratio": 20.0},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="behavior",
+    stale="ratio",
+    function=compute_dppo_tv_loss,
+)
+
+DPPO_KL = LossMethod(
+    name="dppo_kl",
+    aliases=("DPPO-Binary-KL",),
+    summary="Trust region on the binary KL, against the behavior policy.",
+    formula=(
+        "-A sg(min(policy/mu, max_ratio)) log policy, 0 where KL(mu, policy) > delta and the token moved with A's sign"
+    ),
+    paper="arXiv 2602.04879",
+    defaults={"delta_low": 0.05, "delta_high": 0.05, "max_ratio": 20.0},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="behavior",
+    stale="ratio",
+    function=compute_dppo_kl_loss,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput, check_clip
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import compute_ratio, mean_over_sequence
 
 
@@ -23,3 +24,17 @@ def compute_gmpo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
     ratio = compute_ratio(mean_over_sequence(pessimistic, inputs.sequence))
     clipped = ((advantages > 0) & (log_ratio > clip_high)) | ((advantages < 0) & (log_ratio < -clip_low))
     return LossOutput(losses=-mean_over_sequence(advantages, inputs.sequence) * ratio, clipped=clipped)
+
+
+GMPO = LossMethod(
+    name="gmpo",
+    summary="Geometric mean of token ratios that are clipped in log space.",
+    formula="-A exp(mean c), c = pessimistic clip of log u to [-clip_low, clip_high]",
+    paper="arXiv 2507.20673",
+    defaults={"clip_low": 0.4, "clip_high": 0.4},
+    level="sequence",
+    default_aggregation="sequence_mean",
+    anchor="old",
+    stale="sequence",
+    function=compute_gmpo_loss,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput, check_clip
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.losses.ppo_clip import clip_surrogate
 from turnwise.algorithms.ratios import compute_ratio, mean_over_sequence
 
@@ -32,3 +33,43 @@ def compute_gspo_token_loss(inputs: LossInputs, *, clip_low: float, clip_high: f
     s = compute_ratio(mean_over_sequence((inputs.policy_logprobs - inputs.old_logprobs).detach(), inputs.sequence))
     losses, clipped = clip_surrogate(s * own, inputs.advantages, clip_low, clip_high)
     return LossOutput(losses=losses, clipped=clipped)
+
+
+GSPO = LossMethod(
+    name="gspo",
+    summary="One geometric-mean ratio per sequence, clipped per sequence.",
+    formula="max(-s A, -clip(s, 1-clip_low, 1+clip_high) A)",
+    paper="arXiv 2507.18071",
+    defaults={"clip_low": 3e-4, "clip_high": 4e-4},
+    level="sequence",
+    default_aggregation="sequence_mean",
+    anchor="old",
+    stale="sequence",
+    function=compute_gspo_loss,
+)
+
+GSPO_TOKEN = LossMethod(
+    name="gspo_token",
+    summary="GSPO's ratio with each token's own gradient: for advantages that differ inside a sequence.",
+    formula="max(-s' A, -clip(s', 1-clip_low, 1+clip_high) A), s' = sg(s) policy / sg(policy)",
+    paper="arXiv 2507.18071",
+    defaults={"clip_low": 3e-4, "clip_high": 4e-4},
+    level="sequence",
+    default_aggregation="sequence_mean",
+    anchor="old",
+    stale="sequence",
+    function=compute_gspo_token_loss,
+)
+
+LUSPO = LossMethod(
+    name="luspo",
+    summary="GSPO with token sums per sequence: undoes its length normalisation.",
+    formula="max(-s A, -clip(s, 1-clip_low, 1+clip_high) A)",
+    paper="arXiv 2602.05261",
+    defaults={"clip_low": 3e-4, "clip_high": 4e-4},
+    level="sequence",
+    default_aggregation="sequence_sum",
+    anchor="old",
+    stale="sequence",
+    function=compute_gspo_loss,
+)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.groups import has_signal
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     add_outcome,
@@ -110,3 +110,16 @@ def build_gigpo(
         )
 
     return build_group_credit(compute)
+
+
+GIGPO = CreditMethod(
+    name="gigpo",
+    summary="GRPO over episodes plus a comparison of the returns of all turns taken from the same state",
+    formula="A_ik = norm(R)_i + omega * (G_ik - mean_s G) / F(s)",
+    paper="2505.10978",
+    defaults={"omega": 1.0, "gamma": 0.95, "deviation": "none", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 in the episode part; the step part where returns from one state differ (gamma < 1)",
+    needs=("state",),
+    build=build_gigpo,
+)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -16,9 +16,6 @@ from turnwise.algorithms.turns.groups import (
     normalize_pooled,
     require_turn_values,
 )
-
-PRIOR_PART = "prior_answer_probability"
-"""Key in `CreditTrajectory.parts` for the probability of the gold answer before the first turn."""
 
 
 def compute_information_gains(probabilities: Sequence[float], outcome: float, *, prior: float = 0.0) -> list[float]:
@@ -64,8 +61,9 @@ def compute_igpo_advantages(
 
 
 def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
-    """Information gains from `CreditTurn.answer_probability`, the prior from `parts[PRIOR_PART]`; turn rewards are not
-    read."""
+    """Information gains from `CreditTurn.answer_probability`, the prior from `CreditTrajectory.answer_prior`.
+
+    Turn rewards are not read."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
@@ -74,7 +72,21 @@ def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: 
             probabilities = require_turn_values(
                 (turn.answer_probability for turn in member.turns), "answer_probability"
             )
-            rewards.append(compute_information_gains(probabilities, outcome, prior=member.parts.get(PRIOR_PART, 0.0)))
+            rewards.append(compute_information_gains(probabilities, outcome, prior=member.answer_prior or 0.0))
         return compute_igpo_advantages(rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
 
     return build_group_credit(compute)
+
+
+IGPO = CreditMethod(
+    name="igpo",
+    summary="how much each turn raised the probability of the gold answer; the last turn gets the outcome",
+    formula="A_ik = sum_{l>=k} gamma^(l-k) norm_pool(r)_il, r_k = p_k - p_{k-1}, r_T = R",
+    paper="2510.14967",
+    defaults={"gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where all turn rewards agree; else what the gains tell apart",
+    needs=("answer_probability",),
+    annotators=("answer_probability",),
+    build=build_igpo,
+)

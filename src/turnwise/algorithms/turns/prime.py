@@ -13,6 +13,7 @@ from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
 from turnwise.algorithms.advantages.whitening import Whitening, whiten_tokens
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -120,3 +121,24 @@ def build_prime(
         return whiten_tokens(credited, whitening=whitening, epsilon=epsilon)
 
     return credit
+
+
+PRIME = CreditMethod(
+    name="prime",
+    summary=(
+        "implicit per-token process rewards and the outcome, leave-one-out, as rewards-to-go, whitened over the batch"
+    ),
+    formula="A = whiten(sum_{l>=t} c_i (r_l - loo mean r) + c_o (R - loo mean R))",
+    paper="2502.01456",
+    defaults={
+        "implicit_coefficient": 1.0,
+        "outcome_coefficient": 1.0,
+        "gamma": 1.0,
+        "whitening": "full",
+        "epsilon": 1e-8,
+    },
+    group_of_one="0 before whitening",
+    constant_group="0 in the outcome part; the implicit part remains",
+    needs=("implicit_rewards",),
+    build=build_prime,
+)

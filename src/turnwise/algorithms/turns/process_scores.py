@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -61,3 +61,17 @@ def build_process_scores(
         )
 
     return build_group_credit(compute)
+
+
+PROCESS_SCORES = CreditMethod(
+    name="process_scores",
+    aliases=("GRPO+PS",),
+    summary="a process reward model's scores, pooled over the group's turns, summed from each turn on",
+    formula="A_ik = sum_{l>=k} gamma^(l-k) norm_pool(s)_il + outcome_coefficient * norm(R)_i",
+    paper="2402.03300",
+    defaults={"outcome_coefficient": 0.0, "gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 in the outcome part; the process part remains where scores differ",
+    needs=("process_score",),
+    build=build_process_scores,
+)

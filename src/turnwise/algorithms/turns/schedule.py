@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, TokenAdvantages
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory, TokenAdvantages
 from turnwise.algorithms.options import check_choice, check_range
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
@@ -146,3 +146,22 @@ def build_scheduled_mix(
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
+
+
+SCHEDULED_MIX = CreditMethod(
+    name="scheduled_mix",
+    summary="GRPO on a reward that moves from step scores to milestones to the outcome, by step or by measured success",
+    formula="early 0.7 mean(steps) + 0.3 R; middle 0.3 mean(milestones) + 0.7 R; late R",
+    paper="an illustration beside 2512.07478, not the paper's method",
+    defaults={
+        "switch": "success",
+        "boundaries": (0.3, 0.7),
+        "success_outcome": 1.0,
+        "memory": 0.9,
+        "deviation": "sample",
+        "epsilon": 1e-6,
+    },
+    group_of_one="0",
+    constant_group="0 where the mixed rewards agree; always in the late stage",
+    build=build_scheduled_mix,
+)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -76,3 +76,17 @@ def build_spa(
         )
 
     return build_group_credit(compute)
+
+
+SPA = CreditMethod(
+    name="spa",
+    aliases=("SPA-RL",),
+    summary="a learned split of the outcome over the turns, plus grounding, compared at the same turn index",
+    formula="A_ik = sum_{j>=k} gamma^(j-k) norm(alpha c + beta g)_ij",
+    paper="2505.20732",
+    defaults={"alpha": 1.0, "beta": 1.0, "conserve": False, "gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where predicted contributions agree at every turn index",
+    needs=("progress",),
+    build=build_spa,
+)

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Literal, get_args
 
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, group_indices
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory, group_indices
 from turnwise.algorithms.options import check_choice
 from turnwise.algorithms.turns.groups import TurnAdvantages, build_group_credit, check_comparison, turn_rewards
 
@@ -122,3 +122,19 @@ def build_tree(
         return share_advantages([value or 0.0 for value in leaves], find_shared_turns(members), sharing=sharing)
 
     return build_group_credit(compute)
+
+
+TREE = CreditMethod(
+    name="tree",
+    aliases=("Tree-GRPO",),
+    summary="leaves compared within their search tree and across the group; a shared turn weighs as one turn",
+    formula="A_i = intra * norm_tree(R)_i + inter * norm_group(R)_i; shared turn: mean over its leaves / copies",
+    paper="2509.21240",
+    defaults={"intra": 1.0, "inter": 1.0, "sharing": "once", "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0",
+    needs=("tree", "logprobs"),
+    compares="leaves",
+    branches="random",
+    build=build_tree,
+)

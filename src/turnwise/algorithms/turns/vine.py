@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import TurnAdvantages, add_outcome, build_group_credit, check_finite, turn_rewards
 
 
@@ -51,3 +51,18 @@ def build_vine() -> CreditFunction:
         ]
 
     return build_group_credit(compute)
+
+
+VINE = CreditMethod(
+    name="vine",
+    aliases=("VinePPO",),
+    summary="change of the Monte-Carlo state value over each turn; needs an environment that can fork",
+    formula="A_k = r_k + V(s_{k+1}) - V(s_k), V = 0 after the last turn",
+    paper="2410.01679",
+    group_of_one="like any other: no group is involved",
+    constant_group="like any other: 0 only where a turn changes no value",
+    needs=("state_value",),
+    compares="nothing",
+    branches="values",
+    build=build_vine,
+)

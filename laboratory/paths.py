@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from laboratory.policy import DECIDING, TOKENS_PER_TURN
+from laboratory.world import FloatArray, IntArray, World
 from turnwise.algorithms.turns.branching import should_branch
-from turnwise.evaluation.credit_lab.policy import DECIDING, TOKENS_PER_TURN
-from turnwise.evaluation.credit_lab.world import FloatArray, IntArray, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

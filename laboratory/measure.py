@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.core.seeds import derive_seed
-from turnwise.evaluation.credit_lab.arms import Arm
-from turnwise.evaluation.credit_lab.crediting import Credited, CreditRun
-from turnwise.evaluation.credit_lab.exact import Values, compute_values
-from turnwise.evaluation.credit_lab.policy import (
+from laboratory.arms import Arm
+from laboratory.crediting import Credited, CreditRun
+from laboratory.exact import Values, compute_values
+from laboratory.policy import (
     DECIDING,
     build_policy,
     compute_true_gradient,
     estimate_gradient,
     to_probabilities,
 )
-from turnwise.evaluation.credit_lab.world import FloatArray, World
+from laboratory.world import FloatArray, World
+from turnwise.core.seeds import derive_seed
 
 T_QUANTILES = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """97.5th percentile of Student's t for a mean of n numbers."""

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from turnwise.evaluation.credit_lab.exact import compute_success, compute_values
-from turnwise.evaluation.credit_lab.paths import Paths, fork_paths, sample_entropy_trees, sample_groups, sample_trees
-from turnwise.evaluation.credit_lab.policy import build_policy, to_probabilities
-from turnwise.evaluation.credit_lab.world import World
-from turnwise.evaluation.credit_lab.worlds import (
+from laboratory.exact import compute_success, compute_values
+from laboratory.paths import Paths, fork_paths, sample_entropy_trees, sample_groups, sample_trees
+from laboratory.policy import build_policy, to_probabilities
+from laboratory.world import World
+from laboratory.worlds import (
     WORLDS,
     build_distractors,
     build_key_door,

@@ -6,31 +6,31 @@ import math
 import numpy as np
 import pytest
 
-from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
-from turnwise.evaluation.credit_lab.arms import ARMS, NUM_GROUPS
-from turnwise.evaluation.credit_lab.crediting import Credited, CreditRun, credit_paths
-from turnwise.evaluation.credit_lab.exact import compute_values
-from turnwise.evaluation.credit_lab.measure import (
+from laboratory.arms import ARMS, NUM_GROUPS
+from laboratory.crediting import Credited, CreditRun, credit_paths
+from laboratory.exact import compute_values
+from laboratory.measure import (
     compute_mean_interval,
     compute_turn_correlation,
     correlate,
     measure_arm,
 )
-from turnwise.evaluation.credit_lab.paths import sample_groups
-from turnwise.evaluation.credit_lab.policy import (
+from laboratory.paths import sample_groups
+from laboratory.policy import (
     build_policy,
     compute_true_gradient,
     estimate_gradient,
     to_probabilities,
 )
-from turnwise.evaluation.credit_lab.signals import Critic, ForkedValues, ProgressRegression
-from turnwise.evaluation.credit_lab.world import World
-from turnwise.evaluation.credit_lab.worlds import (
+from laboratory.signals import Critic, ForkedValues, ProgressRegression
+from laboratory.world import World
+from laboratory.worlds import (
     build_distractors,
     build_key_door,
     build_late_decisive,
     build_stochastic_tools,
 )
+from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 
 
 def half(world: World, seed: int = 0) -> np.ndarray:

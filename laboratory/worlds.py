@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from turnwise.evaluation.credit_lab.world import Branch, State, World, build_world
+from laboratory.world import Branch, State, World, build_world
 
 
 def build_key_door(*, length: int = 6, max_turns: int = 16) -> World:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.evaluation.credit_lab.arms import ARMS, NUM_GROUPS
-from turnwise.evaluation.credit_lab.experiment import QUICK, run_arm, summarise_learning
-from turnwise.evaluation.credit_lab.learning import NUM_HELD, Learning, choose_learning_rate, compute_cost, run_learning
-from turnwise.evaluation.credit_lab.worlds import build_key_door, build_late_decisive
+from laboratory.arms import ARMS, NUM_GROUPS
+from laboratory.experiment import QUICK, run_arm, summarise_learning
+from laboratory.learning import NUM_HELD, Learning, choose_learning_rate, compute_cost, run_learning
+from laboratory.worlds import build_key_door, build_late_decisive
 
-BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "credit.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "credit.py"
 
 
 def build_run(success: list[float], tokens_per_step: int = 100) -> Learning:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.evaluation.credit_lab.world import FloatArray, World
+from laboratory.world import FloatArray, World
 
 OPTIMAL_TOLERANCE = 1e-9
 """Actions whose values differ by less are equally good."""

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from turnwise.evaluation.credit_lab.paths import Paths, sample_entropy_trees, sample_groups, sample_trees
-from turnwise.evaluation.credit_lab.signals import (
+from laboratory.paths import Paths, sample_entropy_trees, sample_groups, sample_trees
+from laboratory.signals import (
     Critic,
     ExactValues,
     ForkedValues,
@@ -26,7 +26,7 @@ from turnwise.evaluation.credit_lab.signals import (
     TokenLogprobs,
     TokenMass,
 )
-from turnwise.evaluation.credit_lab.world import FloatArray, World
+from laboratory.world import FloatArray, World
 
 NUM_GROUPS = 2
 GROUP_SIZE = 8

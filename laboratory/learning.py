@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from laboratory.arms import NUM_GROUPS, Arm
+from laboratory.crediting import CreditRun
+from laboratory.exact import compute_success, compute_values
+from laboratory.measure import compute_batch_gradient
+from laboratory.policy import DECIDING, TOKENS_PER_TURN, to_probabilities
+from laboratory.world import FloatArray, World
 from turnwise.core.seeds import derive_seed
-from turnwise.evaluation.credit_lab.arms import NUM_GROUPS, Arm
-from turnwise.evaluation.credit_lab.crediting import CreditRun
-from turnwise.evaluation.credit_lab.exact import compute_success, compute_values
-from turnwise.evaluation.credit_lab.measure import compute_batch_gradient
-from turnwise.evaluation.credit_lab.policy import DECIDING, TOKENS_PER_TURN, to_probabilities
-from turnwise.evaluation.credit_lab.world import FloatArray, World
 
 TARGET = 0.9
 NUM_HELD = 5

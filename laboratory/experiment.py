@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from turnwise.evaluation.credit_lab.arms import GROUP_SIZE, NUM_GROUPS, Arm
-from turnwise.evaluation.credit_lab.exact import compute_success, compute_values
-from turnwise.evaluation.credit_lab.learning import Learning, choose_learning_rate, run_learning
-from turnwise.evaluation.credit_lab.measure import CreditQuality, compute_mean_interval, measure_arm
-from turnwise.evaluation.credit_lab.policy import TOKENS_PER_TURN
-from turnwise.evaluation.credit_lab.world import World
+from laboratory.arms import GROUP_SIZE, NUM_GROUPS, Arm
+from laboratory.exact import compute_success, compute_values
+from laboratory.learning import Learning, choose_learning_rate, run_learning
+from laboratory.measure import CreditQuality, compute_mean_interval, measure_arm
+from laboratory.policy import TOKENS_PER_TURN
+from laboratory.world import World
 
 NUM_CURVE_POINTS = 81
 TUNING_SEED = 1000

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.evaluation.credit_lab.exact import (
+from laboratory.exact import (
     compute_gradient,
     compute_occupancy,
     compute_plan_probability,
@@ -13,14 +13,14 @@ from turnwise.evaluation.credit_lab.exact import (
     compute_values,
     find_best_actions,
 )
-from turnwise.evaluation.credit_lab.policy import (
+from laboratory.policy import (
     build_policy,
     compute_true_gradient,
     estimate_gradient,
     to_probabilities,
 )
-from turnwise.evaluation.credit_lab.world import World, build_world
-from turnwise.evaluation.credit_lab.worlds import build_key_door, build_stochastic_tools
+from laboratory.world import World, build_world
+from laboratory.worlds import build_key_door, build_stochastic_tools
 
 
 def build_three_states(max_turns: int = 2) -> World:

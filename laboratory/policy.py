@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from turnwise.evaluation.credit_lab.exact import Values, compute_gradient, compute_success, compute_values
-from turnwise.evaluation.credit_lab.world import FloatArray, IntArray, World
+from laboratory.exact import Values, compute_gradient, compute_success, compute_values
+from laboratory.world import FloatArray, IntArray, World
 
 TOKENS_PER_TURN = 3
 DECIDING = 1

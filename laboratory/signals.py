@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
-from turnwise.evaluation.credit_lab.exact import compute_plan_probability, compute_values, find_best_actions
-from turnwise.evaluation.credit_lab.paths import Paths, sample_paths
-from turnwise.evaluation.credit_lab.policy import DECIDING, TOKENS_PER_TURN, to_probabilities
-from turnwise.evaluation.credit_lab.world import FloatArray, IntArray, World
+from laboratory.exact import compute_plan_probability, compute_values, find_best_actions
+from laboratory.paths import Paths, sample_paths
+from laboratory.policy import DECIDING, TOKENS_PER_TURN, to_probabilities
+from laboratory.world import FloatArray, IntArray, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
