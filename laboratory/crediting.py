@@ -14,7 +14,6 @@ from laboratory.signals import Measured, Signal
 from laboratory.world import FloatArray, World
 from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_table import build_credit
-from turnwise.algorithms.turns.igpo import PRIOR_PART
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,15 +72,14 @@ def to_trajectories(paths: Paths, measured: Measured, turns: Sequence[CreditTurn
                 CreditTurn(num_tokens=turn.num_tokens, state=turn.state, **dict(zip(columns, row, strict=True)))
                 for turn, row in zip(bare, rows, strict=True)
             ]
-        parts = {"outcome": outcomes[index]}
-        if measured.prior_answer_probabilities is not None:
-            parts[PRIOR_PART] = float(measured.prior_answer_probabilities[index])
+        priors = measured.prior_answer_probabilities
         trajectories.append(
             CreditTrajectory(
                 group=str(group),
                 reward=outcomes[index],
                 turns=tuple(bare),
-                parts=parts,
+                parts={"outcome": outcomes[index]},
+                answer_prior=None if priors is None else float(priors[index]),
                 greedy_reward=None if measured.greedy_rewards is None else float(measured.greedy_rewards[index]),
                 role="agent",
                 tree=str(tree),

@@ -78,6 +78,8 @@ class CreditTrajectory:
     turns: tuple[CreditTurn, ...]
     parts: Mapping[str, float] = field(default_factory=dict)
     """The outcome's named components, unweighted."""
+    answer_prior: float | None = None
+    """Probability of the gold answer before the first turn, in [0, 1]; None where nothing measured it."""
     greedy_reward: float | None = None
     """Outcome of the greedy attempt at the same task."""
     role: str = ""

@@ -20,12 +20,12 @@ from turnwise.algorithms.credit import (
 
 FIELD_REMEDIES = {
     "state": "give the environment `state_hash`",
-    "state_value": "set credit.branching.num_continuations above 0 and give the environment `fork`, or have the "
-    "environment give a signal called state_value with every reply",
-    "process_score": "have the environment give a signal called process_score with every reply",
+    "state_value": "let it be estimated (credit.branching.num_continuations above 0, and an environment with `fork`), "
+    "or have the environment score every reply with a `state_value`",
+    "process_score": "have the environment score every reply with a `process_score`",
     "answer_probability": "give the environment's family `gold_answer` and `answer_reply`",
-    "progress": "have the environment give a signal called progress with every reply",
-    "potential": "have the environment give a signal called potential with every reply",
+    "progress": "have the environment score every reply with a `progress`",
+    "potential": "have the environment score every reply with a `potential`",
     "values": "set critic.kind to 'head' or 'separate'",
     "logprobs": "keep the sampler's `logprobs`",
     "reference_logprobs": "set loss.kl.place='reward' and loss.kl.coefficient above 0",
@@ -33,7 +33,7 @@ FIELD_REMEDIES = {
     "squared_mass": "train with credit.method='otb', which scores it",
     "parts": "have the environment's reward return its `parts`",
     "greedy_reward": "train with credit.method='remax', which rolls out one greedy attempt per task",
-    "role": "name the role in the task's `payload`",
+    "role": "give the group its `role`",
     "tree": "train with credit.method='tree' or 'arpo' (credit.branching.num_branches)",
     "final_value": "set critic.kind to 'head' or 'separate'",
 }
@@ -161,7 +161,7 @@ def check_advantages(
 def _numbers(trajectory: CreditTrajectory) -> Iterator[tuple[str, float]]:
     """Every scalar of a trajectory that is there, with its name."""
     yield from ((f"parts[{part!r}]", value) for part, value in trajectory.parts.items())
-    for field in ("reward", "greedy_reward", "final_value"):
+    for field in ("reward", "answer_prior", "greedy_reward", "final_value"):
         value = getattr(trajectory, field)
         if value is not None:
             yield field, value

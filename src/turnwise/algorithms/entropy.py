@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def compute_entropy_loss(entropy: torch.Tensor, *, coefficient: float) -> torch.Tensor:

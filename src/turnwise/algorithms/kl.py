@@ -12,13 +12,15 @@ With `r = log policy - log reference` at a sampled token (Schulman, "Approximati
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from turnwise.algorithms.ratios import MAX_LOG_RATIO, compute_ratio
+
+if TYPE_CHECKING:
+    import torch
 
 KLKind = Literal["k1", "k2", "k3", "k3_weighted", "k3_with_k2_gradient"]
 
@@ -40,7 +42,7 @@ def compute_k3(policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor) 
     Tokens must be drawn from the policy. As a loss its gradient is that of KL(reference || policy), as in GRPO
     (equation 4 of arXiv 2402.03300). `r` is clamped to +-20 before exp."""
     log_ratio = (policy_logprobs - reference_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return torch.expm1(-log_ratio) + log_ratio
+    return (-log_ratio).expm1() + log_ratio
 
 
 def compute_kl(

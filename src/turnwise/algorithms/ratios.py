@@ -5,7 +5,11 @@ count them."""
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
 
 MAX_LOG_RATIO = 20.0
 """exp(20) is 5e8: larger log-ratios are clamped *before* exp, so that values and gradients stay finite."""
@@ -27,4 +31,4 @@ def sum_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Ten
 
 def mean_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
     """`[K]`: every token gets the mean of `values [K]` over the tokens of its own sequence."""
-    return sum_over_sequence(values, sequence) / sum_over_sequence(torch.ones_like(values), sequence)
+    return sum_over_sequence(values, sequence) / sum_over_sequence(values.new_ones(values.shape), sequence)

@@ -13,15 +13,15 @@ Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a
     sequence     [0 1]                [0 1]
 
 From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also
-where several samples train on one place of the tree, each with its own advantage. Other numbers per trained token
-(weights, old log-probabilities, a critic's returns) come as named columns, computed once over the whole step and cut
-here with the samples."""
+where several samples train on one place of the tree with advantages of their own. Further numbers per trained token
+(weights, old log-probabilities, returns of a critic) come as named columns, computed once over the whole step and cut
+here like everything else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ from turnwise.batching.layout import lay_end_to_end, lay_prefix_tree, plan_share
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.core.types import Sample
 
-Column = Sequence[NDArray[np.generic]]
+TokenColumn = Sequence[NDArray[Any]]
 """One array per sample, `[K_i]` over its trained tokens."""
-Columns = Mapping[str, Column]
+TokenColumns = Mapping[str, TokenColumn]
 
 
 class Packing(TypedDict):
@@ -71,7 +71,7 @@ class MicroBatch:
     sequence: torch.Tensor
     """`[K]` int64, index of the sample in this micro-batch."""
     behavior_logprobs: torch.Tensor
-    """`[K]` float32; NaN where the token was not sampled (unmasked observations)."""
+    """`[K]` float32; NaN at tokens that were not sampled (unmasked observations)."""
     advantages: torch.Tensor
     """`[K]` float32."""
     columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -81,11 +81,11 @@ class MicroBatch:
 def collate(
     samples: Sequence[Sample],
     device: torch.device | str = "cpu",
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
     *,
     shared_prefix: bool = False,
 ) -> MicroBatch:
-    """Pack samples and their columns; with `shared_prefix` a beginning that several share is laid out once.
+    """Pack samples and their columns; with `shared_prefix` what several begin with is laid out once.
 
     Raises ValueError when no sample is given or a column does not fit.
     """
@@ -127,7 +127,7 @@ def collate(
 def iterate_micro_batches(
     samples: Sequence[Sample],
     device: torch.device | str = "cpu",
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
     *,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
@@ -135,7 +135,7 @@ def iterate_micro_batches(
     """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index
     exactly once.
 
-    With `shared_prefix` the samples come in lexicographic order, so that samples with one beginning share a
+    With `shared_prefix` the samples come in lexicographic order, so that those that share a beginning share a
     micro-batch."""
     if shared_prefix:
         plan = plan_shared_micro_batches([s.token_ids for s in samples], micro_batch_tokens)

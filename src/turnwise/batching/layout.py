@@ -1,7 +1,7 @@
-"""Where the tokens of several sequences go in one packed row: end to end, or as a prefix tree that holds a shared
-beginning once.
+"""The places of several sequences' tokens in one packed row: end to end, or as a prefix tree in which what is shared
+is laid out once.
 
-Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that sequences with one beginning are neighbours):
+Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that sequences that share a beginning are neighbours):
 
     token_ids    [a b c d e f]
     positions    [0 1 2 3 3 1]
@@ -89,7 +89,7 @@ def lay_prefix_tree(sequences: Sequence[NDArray[np.integer]]) -> Layout:
 
 
 def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_tokens: int) -> list[list[int]]:
-    """Indices per micro-batch, sequences with one beginning together: as many as fit in `max_tokens` places of a prefix
+    """Indices per micro-batch, those that share a beginning together: as many as fit in `max_tokens` places of a prefix
     tree.
 
     The paths of a micro-batch's runs have at most `MAX_REREAD * max_tokens` places together. A sequence longer than a

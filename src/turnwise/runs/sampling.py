@@ -19,8 +19,6 @@ from turnwise.rollout.branches import first_path, unfold_groups
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates
 from turnwise.rollout.group import RolloutWorker
 from turnwise.runs.build import System, set_threads
-from turnwise.runs.credit import read_metric
-from turnwise.runs.gold_answers import GoldAnswers, add_answer_probabilities
 from turnwise.runs.methods import build_credit_method, find_branches
 
 

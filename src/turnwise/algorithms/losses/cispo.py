@@ -30,5 +30,6 @@ CISPO = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="ratio",
     function=compute_cispo_loss,
 )

@@ -102,6 +102,7 @@ CLIP_COV = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_clip_cov_loss,
     batch_rule=True,
 )
@@ -115,6 +116,7 @@ KL_COV = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_kl_cov_loss,
     batch_rule=True,
 )

@@ -67,5 +67,6 @@ DECOUPLED_PPO = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="both",
+    stale="proximal",
     function=compute_decoupled_ppo_loss,
 )

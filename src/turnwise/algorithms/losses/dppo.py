@@ -72,6 +72,7 @@ DPPO_TV = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="behavior",
+    stale="ratio",
     function=compute_dppo_tv_loss,
 )
 
@@ -87,5 +88,6 @@ DPPO_KL = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="behavior",
+    stale="ratio",
     function=compute_dppo_kl_loss,
 )

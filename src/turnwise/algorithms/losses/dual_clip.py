@@ -36,5 +36,6 @@ DUAL_CLIP = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_dual_clip_loss,
 )

@@ -35,5 +35,6 @@ GMPO = LossMethod(
     level="sequence",
     default_aggregation="sequence_mean",
     anchor="old",
+    stale="sequence",
     function=compute_gmpo_loss,
 )

@@ -44,6 +44,7 @@ GSPO = LossMethod(
     level="sequence",
     default_aggregation="sequence_mean",
     anchor="old",
+    stale="sequence",
     function=compute_gspo_loss,
 )
 
@@ -56,6 +57,7 @@ GSPO_TOKEN = LossMethod(
     level="sequence",
     default_aggregation="sequence_mean",
     anchor="old",
+    stale="sequence",
     function=compute_gspo_token_loss,
 )
 
@@ -68,5 +70,6 @@ LUSPO = LossMethod(
     level="sequence",
     default_aggregation="sequence_sum",
     anchor="old",
+    stale="sequence",
     function=compute_gspo_loss,
 )

@@ -12,6 +12,7 @@ from turnwise.algorithms.losses.inputs import LossFunction, LossOutput
 
 OptionValue = float | int | str
 Anchor = Literal["old", "behavior", "both", "none"]
+Stale = Literal["decoupled", "sequence", "ratio", "proximal", "refuse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,11 @@ class LossMethod:
     anchor: Anchor
     """Which log-probabilities besides the policy's are read: they must exist, and they decide which corrections make
     sense."""
+    stale: Stale = "refuse"
+    """How it is corrected where older weights sampled the tokens (see `runs.methods.resolve_correction`). "decoupled":
+    ratios to recomputed old log-probabilities, losses times truncated token weights old / behavior (arXiv 2505.24298).
+    "sequence": the same with the geometric mean over the sequence. "ratio": its own ratio to the behavior policy is the
+    correction. "proximal": it weighs old / behavior itself. "refuse": it cannot be corrected."""
     function: Callable[..., LossOutput]
     batch_rule: bool = False
     """Ranks tokens against each other: give `LossInputs.selected` from the whole step's batch, or the split into

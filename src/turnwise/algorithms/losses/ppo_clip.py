@@ -68,6 +68,7 @@ PPO = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -80,6 +81,7 @@ CLIP_HIGHER = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -92,6 +94,7 @@ GRPO = LossMethod(
     level="token",
     default_aggregation="sequence_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -104,6 +107,7 @@ DR_GRPO = LossMethod(
     level="token",
     default_aggregation="constant",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )
 
@@ -116,5 +120,6 @@ DAPO = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_ppo_loss,
 )

@@ -29,6 +29,7 @@ GPG = LossMethod(
     level="token",
     default_aggregation="token_mean",
     anchor="none",
+    stale="decoupled",
     function=compute_reinforce_loss,
 )
 
@@ -42,5 +43,6 @@ REINFORCE = LossMethod(
     level="token",
     default_aggregation="sequence_sum",
     anchor="none",
+    stale="decoupled",
     function=compute_reinforce_loss,
 )

@@ -36,5 +36,6 @@ SAPO = LossMethod(
     level="token",
     default_aggregation="sequence_mean",
     anchor="old",
+    stale="decoupled",
     function=compute_sapo_loss,
 )

@@ -42,5 +42,6 @@ VESPO = LossMethod(
     level="sequence",
     default_aggregation="token_mean",
     anchor="behavior",
+    stale="ratio",
     function=compute_vespo_loss,
 )

@@ -17,9 +17,6 @@ from turnwise.algorithms.turns.groups import (
     require_turn_values,
 )
 
-PRIOR_PART = "prior_answer_probability"
-"""Key in `CreditTrajectory.parts` for the probability of the gold answer before the first turn."""
-
 
 def compute_information_gains(probabilities: Sequence[float], outcome: float, *, prior: float = 0.0) -> list[float]:
     """`r_k = p_k - p_{k-1}` for all turns but the last, which gets the outcome instead; `p_{-1}` is `prior`.
@@ -63,8 +60,9 @@ def compute_igpo_advantages(
 
 
 def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
-    """Information gains from `CreditTurn.answer_probability`, the prior from `parts[PRIOR_PART]`; turn rewards are not
-    read."""
+    """Information gains from `CreditTurn.answer_probability`, the prior from `CreditTrajectory.answer_prior`.
+
+    Turn rewards are not read."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
@@ -73,7 +71,7 @@ def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: 
             probabilities = require_turn_values(
                 (turn.answer_probability for turn in member.turns), "answer_probability"
             )
-            rewards.append(compute_information_gains(probabilities, outcome, prior=member.parts.get(PRIOR_PART, 0.0)))
+            rewards.append(compute_information_gains(probabilities, outcome, prior=member.answer_prior or 0.0))
         return compute_igpo_advantages(rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
 
     return build_group_credit(compute)
