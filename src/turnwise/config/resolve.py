@@ -71,18 +71,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; "
             "raise the second",
         ),
-        *(
-            (
-                value != whole,
-                f"rollout.{name}={value} samples from a truncated distribution that the trainer does not score; "
-                f"use {whole:g} and rollout.temperature",
-            )
-            for name, value, whole in (
-                ("top_p", rollout.top_p, 1),
-                ("top_k", rollout.top_k, 0),
-                ("min_p", rollout.min_p, 0),
-            )
-        ),
         (
             bool(rollout.dynamic_sampling.metric) and rollout.group_size < 2,
             f"rollout.dynamic_sampling.metric={rollout.dynamic_sampling.metric!r} looks for groups whose members "

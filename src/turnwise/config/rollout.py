@@ -39,12 +39,6 @@ class RolloutSection(Section):
     """Tokens of a whole trajectory: prompt, replies, observations."""
     temperature: float = Field(1.0, gt=0)
     """Of training rollouts; the trainer scores with the same."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    """Must be 1: a truncated sampler would make every ratio wrong."""
-    top_k: int = Field(0, ge=0)
-    """Must be 0, for the same reason."""
-    min_p: float = Field(0.0, ge=0, le=1)
-    """Must be 0, for the same reason."""
     train_truncated: bool = True
     """Whether trajectories that a limit ended train. False counts them in credit, where others are compared with them,
     and drops their tokens from the loss (DAPO's overlong filtering)."""

@@ -164,9 +164,9 @@ class System:
             ),
             sampling=Sampling(
                 temperature=config.rollout.temperature if training else config.evaluate.temperature,
-                top_p=config.rollout.top_p if training else config.evaluate.top_p,
-                top_k=config.rollout.top_k if training else config.evaluate.top_k,
-                min_p=config.rollout.min_p if training else config.evaluate.min_p,
+                top_p=1.0 if training else config.evaluate.top_p,
+                top_k=0 if training else config.evaluate.top_k,
+                min_p=0.0 if training else config.evaluate.min_p,
                 build_grammar=build_reply_grammar if guided else None,
                 seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
             ),
