@@ -133,14 +133,14 @@ def train(
     if device is not None and resume is None:
         raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
     config = None if resume is not None else _load(recipe)
-    planned = config if config is not None else _resolved(resume, device)
     if dry_run:
-        from turnwise.runs.methods import check_methods
-
-        check_methods(planned)
-        _print_plan(planned)
+        _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
         return
-    _print_memory(planned)
+    if config is not None:
+        from turnwise.runs.build import fit_to_machine
+
+        config = fit_to_machine(config)
+    _print_memory(_load_resolved(resume, device) if config is None else config)
     before = set() if config is None else _folders(config)
     try:
         from turnwise.runs.train import run_train
@@ -259,27 +259,38 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
         print(f"{name:<{width}}  {value}")
 
 
-def _resolved(run: Path | None, device: str | None) -> RunConfig:
+def _load_resolved(run: Path | None, device: str | None) -> RunConfig:
     from turnwise.config.load import load_resolved
 
     return load_resolved(Path(run or ".") / "config.json", [] if device is None else [f"model.device={device}"])
 
 
-def _print_plan(config: RunConfig) -> None:
+def _print_plan(config: RunConfig, *, is_new: bool) -> None:
+    """Print the resolved recipe and its plan. Raises ConfigError after that if a new run does not fit this machine."""
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
     from turnwise.models.build import describe_device
-    from turnwise.runs.build import find_device
+    from turnwise.runs.build import find_device, fit_to_machine
+    from turnwise.runs.methods import check_methods
 
+    check_methods(config)
     device = find_device(config)
+    refusal = None
+    if is_new:
+        try:
+            config = fit_to_machine(config)
+        except ConfigError as error:
+            refusal = error
     print(json.dumps(dump_resolved(config), indent=1))
-    print(f"{'device':<30} {describe_device(device)}")
+    print(f"{'device':<31} {describe_device(device)}")
     for label, text in compute_plan(config, device=device.type).lines():
-        print(f"{label:<30} {text}")
+        print(f"{label:<31} {text}")
+    if refusal is not None:
+        raise refusal
 
 
 def _print_memory(config: RunConfig) -> None:
-    """What is about to be allocated, in one line."""
+    """Print the predicted peak of memory in one line."""
     from turnwise.config.plan import compute_plan
     from turnwise.runs.build import find_device
 

@@ -81,9 +81,10 @@ class TrainSection(Section):
     """AdamW's second moment."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients with a larger norm are scaled down to it."""
-    micro_batch_tokens: int = Field(16384, ge=1)
-    """Most tokens computed in one forward and backward pass; a smaller number needs less memory and changes nothing
-    else."""
+    micro_batch_tokens: int = Field(0, ge=0)
+    """Most tokens computed in one forward and backward pass; fewer need less memory, and gradients are the same up to
+    rounding. 0 chooses the largest number up to 16384 that fits the machine's memory when a run starts, and writes it
+    to the run's config.json."""
     shared_prefix: bool = True
     """What several trajectories begin with (a tool prompt, a task, the turns before a branch) is computed once, forward
     and backward. Gradients are the same up to rounding. False computes every trajectory by itself."""

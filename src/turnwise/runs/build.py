@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
+from turnwise.config.fit import fit_memory
 from turnwise.config.resolve import CPU_ONLY_WORKERS, GPU_ONLY_GRAPHS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
@@ -26,6 +27,7 @@ from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
+from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
@@ -116,6 +118,13 @@ def find_device(config: RunConfig) -> torch.device:
     return device
 
 
+def fit_to_machine(config: RunConfig) -> RunConfig:
+    """The recipe with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
+    `find_device` do."""
+    device = find_device(config)
+    return fit_memory(config, memory_bytes=read_memory_size(device), device=device.type)
+
+
 def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
     """A model from a Hugging Face directory (a checkpoint, a teacher) in the recipe's dtype on its device."""
     return load_model(path, dtype=config.model.dtype, trust_remote_code=trust_remote_code, device=find_device(config))
@@ -184,6 +193,8 @@ def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
     `find_device(config)`.
     Raises ConfigError or RenderError naming what does not fit.
     """
+    if not config.train.micro_batch_tokens:
+        config = fit_to_machine(config)
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)

@@ -20,7 +20,7 @@ from turnwise.models.build import describe_device
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, open_account
-from turnwise.runs.build import System, build_system, find_device
+from turnwise.runs.build import System, build_system, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import build_credit_method, check_methods
 from turnwise.runs.parity_gate import run_parity_gate
@@ -50,7 +50,7 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         find_device(config)
     elif config is not None:
         check_methods(config)
-        find_device(config)  # before there is a run folder
+        config = fit_to_machine(config)  # before there is a run folder
         name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = RunFolder.create(Path(config.run.output) / name)
         folder.write_json("config.json", dump_resolved(config))

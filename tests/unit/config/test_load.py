@@ -145,7 +145,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
     [
         (
             ["rollout.max_turn_tokens=512"],
-            "max_turn_tokens=512 list_options no room for a prompt in rollout.max_tokens=512; lower the first",
+            "max_turn_tokens=512 leaves no room for a prompt in rollout.max_tokens=512; lower the first",
         ),
         (
             ["rollout.max_tokens=2000"],
@@ -174,7 +174,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
         (["loss.kl.coefficient=0.1", "loss.kl.kind=k1"], "its expected gradient is 0"),
         (["loss.mask_observations=false", "loss.recompute_old=true"], "trains tokens nobody sampled"),
         (["loss.correction.low=3.0"], "loss.correction.low=3.0 is above loss.correction.high=2.0"),
-        (["loss.teacher.replace_credit=true"], "list_options nothing to learn from"),
+        (["loss.teacher.replace_credit=true"], "leaves nothing to learn from"),
         (["train.algorithm=dpo", "critic.kind=head"], "has no use for critic.kind='head'"),
         (["train.algorithm=rejection", "loss.kl.coefficient=0.1"], "has a loss of its own"),
         (["train.algorithm=rejection", "loss.updates_per_step=2"], "use rejection.passes"),
