@@ -46,8 +46,8 @@ def _attention_forward(
     without a plan."""
     if attention_plan is None:
         raise EngineError(
-            "this model runs with Turnwise's attention and needs an attention_plan; call it through training.forward or an "
-            "engine"
+            "this model runs with Turnwise's attention and needs an attention_plan; call it through "
+            "training.forward or an engine"
         )
     if dropout or sliding_window is not None:
         raise EngineError(
@@ -70,8 +70,8 @@ def register_attention() -> None:
 
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Compute causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at
-    the end."""
+    """Compute causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned
+    at the end."""
     num_query, num_key = query.shape[0], key.shape[0]
     mask = None
     if num_query != num_key:

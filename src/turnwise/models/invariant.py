@@ -1,4 +1,4 @@
-"""Batch-invariant attention on a CPU: each row has the same bits in any batch, so that scoring repeats sampling exactly.
+"""Batch-invariant attention on a CPU: a row has the same bits in any batch, so that scoring repeats sampling exactly.
 
 In float32 with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: few
 rows, and on some processors any number of rows, take another path than many, and the number of keys decides where a
@@ -29,7 +29,7 @@ TILE = 64
 
 
 def padded_span(num_keys: int) -> int:
-    """Return the number of keys, a multiple of 64, with which `num_keys` real and then masked ones sum in a fixed order.
+    """Return the number of keys, a multiple of 64, with which `num_keys` real and then masked keys sum in one order.
 
     Attention takes keys in blocks of 512, and matrix kernels split a block at places that depend on its size and on the
     processor (at 192, in halves, or not at all up to 384). Every processor sums the first 192 keys in one piece; above,
@@ -72,7 +72,7 @@ class InvariantAttention(PackedAttention):
 
 
 def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Compute causal attention of one run: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the end."""
+    """Compute causal attention of one run, invariantly; shapes as for `causal_attention`."""
     num_tokens, num_heads, dim = query.shape
     before = len(key) - num_tokens
     kv_heads = key.shape[1]
