@@ -52,8 +52,8 @@ Recipe = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILES... [a.b=value ...]",
-        help="Recipe files, merged left to right, then overrides. An override replaces what it names: a.b=1 one option, "
-        "a.b={...} the whole table (evaluate.controls={} empties it).",
+        help="Recipe files, merged left to right, then overrides. An override replaces what it names: a.b=1 one "
+        "option, a.b={...} the whole table (evaluate.controls={} empties it).",
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")]
