@@ -79,8 +79,8 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are not
-        a JSON object."""
+        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments other than a
+        JSON object."""
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
@@ -113,8 +113,8 @@ def _format_value(value: object) -> str:
 
 
 def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Read the calls of a block, one per line, and an error for each other line. Any text is accepted; an empty block is
-    one error.
+    """Read the calls of a block, one per line, and an error for each other line. Any text is accepted; an empty block
+    is one error.
 
     Ids are `<id_prefix>_0`, `<id_prefix>_1`, ...
     """

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.types import ToolCall
-from turnwise.rendering.tool_calls import format_tool_call, parse_tool_calls
+from turnwise.rendering.hermes_calls import format_tool_call, parse_tool_calls
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text().filter(lambda s: "tool_call>" not in s),
