@@ -46,7 +46,7 @@ from turnwise.core.types import (
 )
 from turnwise.models.build import build_model, num_parameters
 from turnwise.reporting.summaries import load_summaries
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 from turnwise.training.optimizer import build_optimizer

@@ -25,7 +25,7 @@ from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
 from turnwise.models.build import num_parameters
 from turnwise.runs.build import build_system, set_threads
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.runs.methods import build_credit_method, build_policy_loss
 from turnwise.runs.sft import run_warmup
 from turnwise.training.forward import compute_logprobs

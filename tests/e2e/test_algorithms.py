@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from turnwise.audit.explain import explain_trajectory
 from turnwise.cli.main import app
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, TrainingError
 from turnwise.reporting.console import Display
 from turnwise.runs.build import build_system
-from turnwise.runs.explain import explain_trajectory
 from turnwise.runs.train import Run, run_train
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups

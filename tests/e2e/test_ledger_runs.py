@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
 from turnwise.reporting.console import Display
-from turnwise.runs.audit import AuditReport, run_audit
 from turnwise.runs.build import build_system
 from turnwise.runs.train import Run, run_train
 from turnwise.store.ledger import LEDGER, load_ledgers

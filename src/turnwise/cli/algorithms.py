@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from turnwise.runs.explain import Explanation, TurnCredit
+    from turnwise.audit.explain import Explanation, TurnCredit
 
 app = typer.Typer(
     help="List credit methods and losses; explain the credit of a trajectory.", invoke_without_command=True
@@ -97,7 +97,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show, turn by turn, the advantage a trajectory got and what other methods would have given it."""
-    from turnwise.runs.explain import explain_trajectory
+    from turnwise.audit.explain import explain_trajectory
 
     explanation = explain_trajectory(run, trajectory, method or [])
     if as_json:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from turnwise.core.batch import Assignment, Columns, Receipt, StepReport, TrainingBatch, Wanted
+from turnwise.core.events import Event
 from turnwise.core.types import (
+    NO_SCORES,
     Completion,
     IntArray,
     Message,
     Reward,
+    Sample,
     SamplingParams,
+    Session,
     Signal,
     StopReason,
     Task,
     ToolRecord,
     ToolSpec,
+    TrajectoryGroup,
+    TurnScores,
 )
 
 Split = Literal["train", "heldout"]
@@ -39,7 +47,10 @@ class StepResult:
     """Empty when `done`."""
     done: bool
     tool_records: tuple[ToolRecord, ...] = ()
+    scores: TurnScores = NO_SCORES
+    """What credit reads about the reply."""
     signals: tuple[Signal, ...] = ()
+    """Further numbers, stored and plotted."""
 
 
 @runtime_checkable
@@ -107,8 +118,8 @@ class EnvironmentFamily(Protocol):
         """The index-th task of a split: a pure function of the family's arguments. Raises IndexError past the end."""
         ...
 
-    def build_environment(self) -> Environment:
-        """A fresh, single-use environment."""
+    def build_environment(self, task: Task) -> Environment:
+        """A fresh, single-use environment for one episode of `task`."""
         ...
 
     def policy(self, name: str) -> ScriptedPolicy:
@@ -161,14 +172,98 @@ class Engine(Protocol):
         """The weight version new tokens are sampled with."""
         ...
 
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """Sample one completion of `prompt_ids` (the whole conversation so far).
 
         `session` names the conversation: an engine may keep its cache between calls with prompts that extend one
-        another. Raises EngineError for this request alone.
+        another, and keeps the conversations of one group together. Raises EngineError for this request alone.
         """
         ...
 
-    async def release(self, session: str) -> None:
-        """The conversation is over; its cache may go. Unknown sessions are ignored."""
+    async def release(self, session: Session) -> None:
+        """The conversation is over; its cache may be freed. Unknown sessions are ignored."""
+        ...
+
+    async def close(self) -> None:
+        """Fail what is still being sampled and free what the engine holds. A second call does nothing."""
+        ...
+
+
+class WeightSync(Protocol):
+    """Moves the trainer's weights to every engine of a run."""
+
+    async def publish(self, version: int) -> Receipt:
+        """Let every engine sample with the trainer's weights as they are, under the name `version`.
+
+        Returns when every engine has acknowledged the version and computed checksums of what it holds. Raises
+        EngineError when an engine cannot adopt them; the caller compares the receipt with the trainer's own sums.
+        """
+        ...
+
+
+class Trainer(Protocol):
+    """The models that learn. The policy, the critic, the reference, the teacher and the implicit reward live behind it.
+
+    Calls are made one at a time. Nothing here is a tensor.
+    """
+
+    def score(
+        self, samples: Sequence[Sample], wanted: frozenset[Wanted], *, outcomes: Sequence[float] | None = None
+    ) -> Columns:
+        """What the models say about trained tokens before the step. `outcomes` is one reward per sample.
+
+        An implicit reward model learns from the batch before it scores it (PRIME's order), which the next `step`
+        makes final and a failure of that step takes back.
+        """
+        ...
+
+    def step(self, batch: TrainingBatch) -> StepReport:
+        """Train on one batch. Changes every model or, when it raises TrainingError, none."""
+        ...
+
+    def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
+        """Write weights, optimizer state and `counters` (JSON values) into an existing folder."""
+        ...
+
+    def load(self, folder: Path) -> Mapping[str, Any]:
+        """Restore what `save` wrote, bit for bit; returns the counters. Raises CheckpointError."""
+        ...
+
+
+class Learner(Protocol):
+    """One way to learn from groups of trajectories: decides what trains and how much. Numpy only."""
+
+    wanted: frozenset[Wanted]
+    """What the trainer must score before `assign`."""
+
+    def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
+        """The batch of RL step `step`. `columns` belong to the samples of `batching.samples.list_samples(groups)`."""
+        ...
+
+    def follow(self, report: StepReport) -> None:
+        """Adapt to what the step measured (coefficients that follow a target)."""
+        ...
+
+    def state_dict(self) -> dict[str, object]:
+        """What is remembered between steps, as JSON values; empty for most."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Restore what `state_dict` returned. Raises TrainingError when it is not this learner's."""
+        ...
+
+
+class Annotator(Protocol):
+    """Adds to a finished group what credit reads: a judge's score, a greedy baseline, the gold answer's probability."""
+
+    async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
+        """The same group with more in it; its draw, members and tokens stay. May raise: the group is then invalid."""
+        ...
+
+
+class Recorder(Protocol):
+    """Hears what happens in a run: the run folder, the terminal, a tracker, a live view."""
+
+    def record(self, event: Event) -> None:
+        """Take note of one event. Raises StoreError when it must be kept and cannot be."""
         ...

@@ -1,4 +1,4 @@
-"""The nouns of Turnwise: tasks, messages, completions, turns, trajectories, groups, samples.
+"""The nouns of Turnwise: tasks, draws, messages, completions, turns, trajectories, groups, samples.
 
 All are frozen data without behaviour beyond derived views. Token data are read-only 1-D numpy arrays. Absent is None,
 never 0.0. This module knows nothing about text formats, models or disks.
@@ -71,7 +71,8 @@ class ToolCall:
     """Unique in its trajectory; ties the call to the tool message that answers it."""
     name: str
     arguments: str
-    """The raw string the model wrote (JSON for chat models). Checked by the tool, not here."""
+    """The text between the delimiters of the call exactly as the model wrote it (JSON for chat models). Tools check
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +144,17 @@ class Task:
             object.__setattr__(self, "id", hashlib.sha256(content.encode()).hexdigest()[:16])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One drawing of a task. Everything random in its group derives from it, never from the step that trains it."""
+
+    index: int
+    """Counts the draws of a run, an evaluation or a gate from 0; unique there."""
+    task: Task
+    attempt: int = 0
+    """The first attempt number of its members: above 0 where a process that had opened it ended."""
+
+
 # ------------------------------------------------------------------------------------------------ sampling
 
 
@@ -185,6 +197,19 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
     """Fully determines the random numbers of this completion, whatever else is in the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The conversation an engine request belongs to: what it may share a cache, a worker and drafts with."""
+
+    group: str
+    """Conversations of one group begin with the same prompt; an engine keeps them together."""
+    name: str
+    """Unique among the group's open conversations; an engine may keep its cache between requests of one session."""
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -263,6 +288,8 @@ class StopReason(StrEnum):
     """One reply reached its token limit before a stop token."""
     MAX_TOKENS = "max_tokens"
     """No room left in the trajectory's token budget for another turn."""
+    CUT = "cut"
+    """It was no longer needed: enough members had finished, or the batch stopped waiting. The reward is Invalid."""
     TOOL_TIMEOUT = "tool_timeout"
     """A tool call ran past its seconds. The reward is Invalid."""
     ERROR = "error"
@@ -295,10 +322,33 @@ class ToolRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """A named number an environment attaches to a turn (progress, a step reward)."""
+    """A named number an environment attaches to a turn. It is stored and plotted; nothing is decided by it."""
 
     name: str
     value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnScores:
+    """What was measured about one turn, as credit reads it. None where nothing measured it."""
+
+    reward: float | None = None
+    """Reward given at the end of this turn, besides the trajectory's outcome."""
+    state_value: float | None = None
+    """Estimated value of the state before the turn."""
+    process_score: float | None = None
+    """A process reward model's score of the turn."""
+    answer_prior: float | None = None
+    """Probability of the gold answer before the turn; read on the first turn only."""
+    answer_probability: float | None = None
+    """Probability of the gold answer after the turn's observations, in [0, 1]."""
+    progress: float | None = None
+    """Predicted contribution of the turn to the outcome."""
+    potential: float | None = None
+    """Potential of the state before the turn."""
+
+
+NO_SCORES = TurnScores()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -306,7 +356,7 @@ class Turn:
     """One reply and what led to it; holds only the tokens added since its parent."""
 
     parent: int | None
-    """Index of the parent turn in the trajectory; None for a root."""
+    """Index of the parent turn in the trajectory; None for a root, which starts a conversation."""
     context_ids: IntArray
     """`[M]` tokens appended before this reply (prompt or observations, with the generation prompt). Never trained."""
     completion: Completion
@@ -315,30 +365,74 @@ class Turn:
     observations: tuple[Message, ...] = ()
     """What the environment answered to this reply."""
     tool_records: tuple[ToolRecord, ...] = ()
+    scores: TurnScores = NO_SCORES
     signals: tuple[Signal, ...] = ()
     state: str | None = None
     """Hash of the environment's state before this reply; None where the environment gives none."""
+    conversation: int = 0
+    """Index into `Trajectory.conversations`."""
     engine_s: float = 0.0
     environment_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trajectory:
-    """One attempt at one task."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationOpening:
+    """What one conversation of a trajectory was opened with, so that an audit can render it again."""
 
-    task_id: str
-    group_id: str
-    member: int
-    """Index in the group, from 0."""
-    turns: tuple[Turn, ...] = field(repr=False)
-    """Left out of `repr`, which the standard library makes of whatever `asyncio.run` returns: all tokens of a step, as
-    text."""
+    name: str
+    """Unique in the episode, such as "main" or "chunk3"."""
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a path of a branched trajectory ended, for every path but the first."""
+
+    turn: int
+    """The path's last turn."""
     stop: StopReason
     reward: Reward
+    kind: Literal["leaf", "estimate"]
+    """A leaf trains; an estimate was sampled only to see how the attempt would end from some state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TrajectoryId:
+    """The name of one trajectory, unique in its run, evaluation or gate."""
+
+    draw: int
+    """`Draw.index` of its group."""
+    member: int
+    """Index in the group, from 0."""
+    attempt: int = 0
+    """Counts attempts at this member: those before it failed, or belonged to a process that ended."""
+    role: str = "agent"
+    """Whose words these are."""
+
+    def __str__(self) -> str:
+        suffix = f".{self.attempt}" if self.attempt else ""
+        return f"{self.draw}/{self.member}{suffix}" + (f"/{self.role}" if self.role != "agent" else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trajectory:
+    """Everything one role said in one episode: a forest of turns with one reward. Each root starts a conversation."""
+
+    id: TrajectoryId
+    task_id: str
+    turns: tuple[Turn, ...] = field(repr=False)
+    """Left out of `repr`: it is all tokens, as text."""
+    stop: StopReason
+    """Why the first path ended."""
+    reward: Reward
+    """Of the first path."""
     error: str | None = None
     """`Type: message` of what failed; None unless `stop.is_error` or the reward is Invalid."""
-    attempt: int = 0
-    """How many earlier attempts at this member failed and were retried."""
+    endings: tuple[Ending, ...] = ()
+    """Of every path but the first, in the order of `branches()`; empty in a trajectory without branches."""
+    conversations: tuple[ConversationOpening, ...] = ()
+    """Empty where there is one conversation, opened by the environment's `reset`."""
 
     def branches(self) -> list[tuple[int, ...]]:
         """Turn indices of every root-to-leaf path, in the order of the leaves."""
@@ -367,12 +461,73 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TrajectoryGroup:
-    """The trajectories of one task that credit compares. Failed members stay visible."""
+class Episode:
+    """One run of a task: what every role said, in the order in which the environment declares its roles."""
 
-    task: Task
-    group_id: str
+    draw: Draw
+    member: int
     trajectories: tuple[Trajectory, ...]
+    stop: StopReason
+
+
+class DropReason(StrEnum):
+    """Why sampled tokens do not train."""
+
+    INVALID = "invalid"
+    """The reward is Invalid. Follows from the trajectory; it is never stated."""
+    RETRIED = "retried"
+    """An attempt that failed and was made again."""
+    FILTERED_GROUP = "filtered_group"
+    """The group teaches nothing and was replaced or left out."""
+    NO_BASELINE = "no_baseline"
+    """Credit compares with a greedy attempt, and the group's could not be scored."""
+    NO_CREDIT = "no_credit"
+    """The credit method gave the trajectory, or these turns of it, nothing."""
+    TOO_STALE = "too_stale"
+    """Sampled by weights older than `schedule.max_staleness` allows."""
+    LATE = "late"
+    """The batch no longer waited for this member or this group (`schedule.late`)."""
+    OVERDRAWN = "overdrawn"
+    """More members were started than a group keeps, and this one finished after the others."""
+    LOST_VERSION = "lost_version"
+    """Sampled by weights that a crash lost and that could not be computed again."""
+    UNUSED = "unused"
+    """The run ended before the group's turn to train."""
+    TRUNCATED = "truncated"
+    """A limit ended it and the recipe leaves such trajectories out."""
+    NOT_SELECTED = "not_selected"
+    """Rejection sampling or pair mining did not choose it."""
+    VALUE_ESTIMATE = "value_estimate"
+    """A continuation that was sampled only to see what a state is worth."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Discarded:
+    """A trajectory that was sampled for a group and is not a member of it."""
+
+    trajectory: Trajectory
+    reason: DropReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrajectoryGroup:
+    """The trajectories of one draw that credit compares. Failed members stay visible."""
+
+    draw: Draw
+    trajectories: tuple[Trajectory, ...]
+    version: int = 0
+    """The weight version that engines served when the group was opened; its oldest token is not older."""
+    role: str = "agent"
+    """The role whose trajectories these are."""
+    baseline: Trajectory | None = None
+    """A greedy attempt at the same task; None where credit asks for none. It is no member and never trains."""
+    discarded: tuple[Discarded, ...] = ()
+    """In the order of member and attempt."""
+
+    @property
+    def task(self) -> Task:
+        """The task of the draw."""
+        return self.draw.task
 
     def rewards(self) -> list[float | None]:
         """Total reward per member, None where it is Invalid."""
@@ -386,10 +541,10 @@ class TrajectoryGroup:
 class Origin:
     """Where a sample came from."""
 
+    trajectory: TrajectoryId
     task_id: str
-    group_id: str
-    member: int
     branch: int = 0
+    """Index into `Trajectory.branches()`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -46,8 +46,8 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
     first, pads.
 
     Deterministic: special tokens have the first ids, in the order given, then the bytes, then the merges. A word
-    includes the space before it (" Mira" is one token if it is frequent). The vocabulary is smaller than `vocab_size` if
-    the texts have fewer merges. Text encodes and decodes back exactly.
+    includes the space before it (" Mira" is one token if it is frequent). The vocabulary is smaller than `vocab_size`
+    if the texts have fewer merges. Text encodes and decodes back exactly.
 
     Raises ConfigError if there is no special token, or if `vocab_size` leaves no room for them and the 256 bytes.
     """

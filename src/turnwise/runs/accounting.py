@@ -10,8 +10,8 @@ from pathlib import Path
 
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import Mean, Metric
+from turnwise.core.paths import split_paths
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup
-from turnwise.rollout.branches import split_paths
 from turnwise.store.ledger import Drop, DropReason, Key, append_ledger, reconcile
 
 Account = Callable[[Sequence[Sequence[Sample]], Sequence[Drop]], None]

@@ -20,8 +20,8 @@ from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import ForkableEnvironment
+from turnwise.credit.gold_answers import GoldAnswers
 from turnwise.runs.build import build_family
-from turnwise.runs.gold_answers import GoldAnswers
 from turnwise.training.policy_step import PolicyLoss
 
 BRANCHED = ("vine", "tree", "arpo")

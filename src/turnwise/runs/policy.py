@@ -13,9 +13,9 @@ from turnwise.batching.collate import Packing
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import Metric
 from turnwise.core.types import FloatArray, TrajectoryGroup
+from turnwise.credit.assignment import Key
 from turnwise.runs.accounting import Account
 from turnwise.runs.build import System
-from turnwise.runs.credit import Key
 from turnwise.training.optimizer import build_optimizer, compute_lr
 from turnwise.training.state import Companion
 

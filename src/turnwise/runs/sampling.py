@@ -12,15 +12,15 @@ from turnwise.algorithms.advantages import is_informative, plan_refill
 from turnwise.algorithms.vspo import compute_task_value, draw_refill
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.metrics import Mean, Metric, Rate, Sum
+from turnwise.core.paths import first_path, unfold_groups
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Scored, Task, Trajectory, TrajectoryGroup
+from turnwise.credit.assignment import read_metric
+from turnwise.credit.gold_answers import GoldAnswers, add_answer_probabilities
 from turnwise.evaluation.summary import is_success
-from turnwise.rollout.branches import first_path, unfold_groups
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates
 from turnwise.rollout.group import RolloutWorker
 from turnwise.runs.build import System, set_threads
-from turnwise.runs.credit import read_metric
-from turnwise.runs.gold_answers import GoldAnswers, add_answer_probabilities
 from turnwise.runs.methods import needs_fork, needs_of
 
 

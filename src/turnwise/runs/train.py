@@ -11,28 +11,28 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from turnwise.audit.parity_gate import run_parity_gate
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.metrics import Mean, Metric, Sum, record
 from turnwise.evaluation.summary import Summary
+from turnwise.learning.policy_gradient import PolicyGradient
+from turnwise.learning.selection import PreferenceOptimization, RejectionSampling
 from turnwise.models.build import describe_device
+from turnwise.models.checksums import compute_checksums, count_changed
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, open_account
 from turnwise.runs.build import System, build_system, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import build_credit_method, check_methods
-from turnwise.runs.parity_gate import run_parity_gate
 from turnwise.runs.policy import Learned, Learner, TrainedPolicy
-from turnwise.runs.policy_gradient import PolicyGradient
 from turnwise.runs.sampling import compute_rollout_metrics, sample_groups
-from turnwise.runs.selection import PreferenceOptimization, RejectionSampling
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_group_batch
-from turnwise.training.changes import compute_checksums, count_changed
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.state import Counters, load_training_state, save_training_state
 

@@ -10,8 +10,8 @@ from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.config.load import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core import protocols, types
+from turnwise.credit.assignment import STATE_SIGNALS, STEP_SIGNALS
 from turnwise.runs import gold_answers
-from turnwise.runs.credit import STATE_SIGNALS, STEP_SIGNALS
 
 SECTIONS = "|".join(RunConfig.model_fields)
 

@@ -10,6 +10,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import EngineError, EnvironmentFault
+from turnwise.core.paths import compute_state_values, first_path, split_paths, take_trained, trained_paths
 from turnwise.core.types import (
     Completion,
     FinishReason,
@@ -30,7 +31,6 @@ from turnwise.core.types import (
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rollout.branches import compute_state_values, first_path, split_paths, take_trained, trained_paths
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates, run_branched_trajectory
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Attempt, Sampling

@@ -24,6 +24,7 @@ from turnwise.algorithms.corrections import compute_correction
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
+from turnwise.audit.audit import run_audit
 from turnwise.config.load import load_config
 from turnwise.core.errors import EngineError
 from turnwise.core.metrics import record
@@ -32,14 +33,12 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model
+from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import InvariantAttention
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 from turnwise.runs import build
-from turnwise.runs.audit import run_audit
-from turnwise.runs.squared_mass import score_squared_mass
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
-from turnwise.training.changes import compute_checksums
 from turnwise.training.critic import build_critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import build_implicit_reward, run_implicit_reward_step
@@ -48,6 +47,7 @@ from turnwise.training.parity import collect_evidence
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
 from turnwise.training.preference_step import PairSide, SamplePair, run_pair_step
 from turnwise.training.sft import run_sft_step
+from turnwise.training.squared_mass import score_squared_mass
 
 CONFIG = {
     "hidden_size": 16,

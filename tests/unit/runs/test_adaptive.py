@@ -11,16 +11,16 @@ from safetensors import safe_open
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.reinforce import compute_reinforce_loss
+from turnwise.audit.audit import run_audit
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError
 from turnwise.core.metrics import Mean
-from turnwise.runs.adaptive import adapt_coefficients, read_coefficients, set_coefficients
-from turnwise.runs.audit import run_audit
+from turnwise.learning.adaptive import adapt_coefficients, read_coefficients, set_coefficients
+from turnwise.learning.policy_gradient import PolicyGradient
 from turnwise.runs.build import build_system
 from turnwise.runs.methods import build_correction, build_policy_loss
 from turnwise.runs.policy import TrainedPolicy
-from turnwise.runs.policy_gradient import PolicyGradient
 from turnwise.runs.train import run_train
 from turnwise.training.state import STATE_FILE
 

@@ -13,17 +13,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.batching.samples import to_samples
 from turnwise.cli.main import app
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import record
 from turnwise.core.types import to_floats
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.reporting.audit_table import audit_lines
 from turnwise.runs.accounting import open_account
-from turnwise.runs.audit import AuditReport, run_audit
 from turnwise.runs.build import build_system
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
 from turnwise.runs.methods import build_credit_method
 from turnwise.runs.sampling import compute_rollout_metrics, sample_groups
 from turnwise.runs.sft import run_warmup

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.batching.samples import to_samples
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.core.protocols import Environment
@@ -32,13 +33,12 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.engines.paged import PagedEngine
 from turnwise.environments.math_code.policies import answer_message, code_message
 from turnwise.reporting.console import Display
 from turnwise.rollout.group import RolloutWorker
-from turnwise.runs.audit import AuditReport, run_audit
 from turnwise.runs.build import System, build_system
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
 from turnwise.runs.methods import build_credit_method
 from turnwise.runs.train import Run
 from turnwise.store.checkpoint_folder import checkpoint_writer

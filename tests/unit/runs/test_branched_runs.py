@@ -14,11 +14,14 @@ import torch
 from typer.testing import CliRunner
 
 from turnwise.algorithms.credit_table import build_credit
+from turnwise.audit.audit import run_audit
+from turnwise.audit.explain import explain_trajectory
 from turnwise.batching.samples import to_samples
 from turnwise.cli.main import app
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError
+from turnwise.core.paths import sign_leaf, take_trained
 from turnwise.core.types import (
     Completion,
     FinishReason,
@@ -36,11 +39,8 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
-from turnwise.rollout.branches import sign_leaf, take_trained
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.runs.accounting import list_drops
-from turnwise.runs.audit import run_audit
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
-from turnwise.runs.explain import explain_trajectory
 from turnwise.runs.methods import check_methods
 from turnwise.runs.train import run_train
 from turnwise.store.ledger import DropReason, LedgerError, StepLedger, load_ledgers, reconcile

@@ -13,13 +13,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from turnwise.audit.audit import run_audit
 from turnwise.config.load import dump_resolved, load_config, load_resolved
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import SamplingParams, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model, choose_device
-from turnwise.runs.audit import run_audit
 from turnwise.runs.build import build_system, find_device
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.train import run_train

@@ -26,12 +26,12 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
+from turnwise.credit.gold_answers import GoldAnswers, add_answer_probabilities, encode_answer
 from turnwise.models.build import build_model
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.runs.build import build_family
-from turnwise.runs.credit import compute_advantages, to_credit_trajectories
-from turnwise.runs.gold_answers import GoldAnswers, add_answer_probabilities, encode_answer
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 TASK = Task(environment="e", prompt=(text_message("user", "q"),), payload={"answers": ["Port Vessa"]})

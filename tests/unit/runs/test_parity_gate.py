@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.audit.parity_gate import run_parity_gate
 from turnwise.config.load import load_config
 from turnwise.core.errors import EnvironmentFault, TrainingError
 from turnwise.core.types import Completion, IntArray, SamplingParams, to_floats
 from turnwise.engines.local import LocalEngine
 from turnwise.runs.build import System, build_system
-from turnwise.runs.parity_gate import run_parity_gate
 from turnwise.runs.sampling import sample_groups
 from turnwise.training.parity import BOUNDS
 

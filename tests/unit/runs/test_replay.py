@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from turnwise.audit.recheck import SLOW_CALL_S, Replayed, check_rendering, replay_trajectory
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split, StepResult
 from turnwise.core.types import (
@@ -33,7 +34,6 @@ from turnwise.core.types import (
     to_ids,
 )
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.runs.replay import SLOW_CALL_S, Replayed, check_rendering, replay_trajectory
 
 TASK = Task(environment="adder", prompt=(text_message("user", "add"),), payload={})
 

@@ -26,7 +26,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.runs.credit import (
+from turnwise.credit.assignment import (
     add_kl_penalty,
     compute_advantages,
     compute_shaped_rewards,

@@ -17,8 +17,8 @@ from turnwise.core.types import Sample, SamplingParams, Scored, StopReason, Traj
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model
+from turnwise.models.checksums import compute_checksums, count_changed
 from turnwise.models.invariant import InvariantAttention
-from turnwise.training.changes import compute_checksums, count_changed
 from turnwise.training.parity import BOUNDS, Bound, Evidence, collect_evidence, compute_parity, diagnose
 
 BOUND = Bound(mean=1e-5, max=2e-4)

@@ -21,8 +21,8 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.learning.selection import to_side
 from turnwise.models.build import build_model
-from turnwise.runs.selection import to_side
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.preference_step import PairFunction, SamplePair, run_pair_step
 

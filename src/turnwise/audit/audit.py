@@ -19,18 +19,18 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.credit import StatefulCredit
+from turnwise.audit.recheck import replay_trajectory
 from turnwise.batching.samples import from_turns, to_samples
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, StoreError, TrainingError
+from turnwise.core.paths import split_paths
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Completion, Invalid, Sample, Trajectory, TrajectoryGroup
-from turnwise.rollout.branches import split_paths
+from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.accounting import list_truncated
 from turnwise.runs.build import System, build_system, find_device, load_placed, set_threads
-from turnwise.runs.credit import compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method, penalises_tokens
-from turnwise.runs.replay import replay_trajectory
 from turnwise.runs.sampling import read_greedy_rewards
 from turnwise.store.checkpoint_folder import verify_checkpoint
 from turnwise.store.integrity import (

@@ -25,10 +25,10 @@ from turnwise.algorithms.kl import compute_kl_rewards
 from turnwise.algorithms.turns.igpo import PRIOR_PART
 from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError, boundary
+from turnwise.core.paths import Path, compute_state_values, trained_paths, unfold_groups
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, Turn
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
-from turnwise.rollout.branches import Path, compute_state_values, trained_paths, unfold_groups
 from turnwise.store.sampled import training_logprobs
 
 Key = tuple[str, int]

@@ -20,9 +20,9 @@ from turnwise.algorithms.credit import StatefulCredit
 from turnwise.algorithms.credit_table import build_credit
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, boundary
+from turnwise.core.paths import split_paths
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
-from turnwise.rollout.branches import split_paths
-from turnwise.runs.credit import Key, compute_advantages, pad_turns, to_credit_trajectories
+from turnwise.credit.assignment import Key, compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method
 from turnwise.runs.sampling import read_greedy_rewards

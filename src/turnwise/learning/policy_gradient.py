@@ -20,13 +20,10 @@ from turnwise.batching.samples import from_turns, to_samples, to_turns, unmask_o
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric, Sum, merge
+from turnwise.core.paths import take_trained, unfold_groups
 from turnwise.core.seeds import rng
 from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup, to_floats
-from turnwise.rollout.branches import take_trained, unfold_groups
-from turnwise.runs.accounting import Account, list_drops, list_truncated
-from turnwise.runs.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
-from turnwise.runs.build import load_placed, set_threads
-from turnwise.runs.credit import (
+from turnwise.credit.assignment import (
     Key,
     TurnArrays,
     add_kl_penalty,
@@ -35,9 +32,11 @@ from turnwise.runs.credit import (
     pad_turns,
     to_credit_trajectories,
 )
+from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
+from turnwise.runs.accounting import Account, list_drops, list_truncated
+from turnwise.runs.build import load_placed, set_threads
 from turnwise.runs.methods import build_credit_method, build_policy_loss, penalises_tokens, takes_token_penalty
 from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
-from turnwise.runs.squared_mass import score_squared_mass
 from turnwise.store.ledger import DropReason
 from turnwise.store.sampled import training_logprobs
 from turnwise.training.critic import (
@@ -57,6 +56,7 @@ from turnwise.training.implicit_reward import (
     score_implicit_rewards,
 )
 from turnwise.training.policy_step import run_policy_step
+from turnwise.training.squared_mass import score_squared_mass
 from turnwise.training.state import Companion
 
 COEFFICIENTS = "coefficients"

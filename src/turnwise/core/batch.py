@@ -1,0 +1,139 @@
+"""What a learner hands to a trainer and what it gets back: numbers only, so that either may live in another process.
+
+All token columns hold one float array per sample, `[K_i]` over the sample's trained tokens (`loss_mask`), in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from turnwise.core.metrics import Metric
+from turnwise.core.types import BoolArray, DropReason, FloatArray, Sample, TrajectoryId
+
+Column = tuple[NDArray[Any], ...]
+"""One array per sample, `[K_i]` over its trained tokens."""
+
+Wanted = Literal[
+    "policy_logprobs",
+    "old_logprobs",
+    "reference_logprobs",
+    "teacher_logprobs",
+    "values",
+    "implicit_rewards",
+    "squared_mass",
+]
+"""What `Trainer.score` can compute."""
+
+Objective = Literal["policy_gradient", "supervised", "preference", "warmup"]
+"""What an optimizer step minimises; "warmup" is supervised with an optimizer and a schedule of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Per-token numbers of a batch of samples; None where nothing computed them."""
+
+    policy_logprobs: Column | None = None
+    """Under the policy as it is."""
+    old_logprobs: Column | None = None
+    """Under the policy before the step; ratios are taken to these. None: to the sampler's own."""
+    reference_logprobs: Column | None = None
+    """Under the policy RL started from."""
+    teacher_logprobs: Column | None = None
+    values: Column | None = None
+    """The critic's value of the state before each token, before the step."""
+    returns: Column | None = None
+    """What the critic learns towards; NaN at tokens without a target."""
+    implicit_rewards: Column | None = None
+    """Of the implicit process reward model."""
+    squared_mass: Column | None = None
+    """Sum of squared probabilities over the vocabulary."""
+    final_values: tuple[float, ...] | None = None
+    """The critic's value after the last token, one per sample."""
+
+    def select(self, indices: Sequence[int]) -> Columns:
+        """The columns of some samples, in the order of `indices`."""
+        chosen = {
+            each.name: tuple(column[i] for i in indices)
+            for each in fields(self)
+            if (column := getattr(self, each.name)) is not None
+        }
+        return replace(self, **chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A preferred and a rejected attempt, as indices of samples."""
+
+    chosen: tuple[int, ...]
+    rejected: tuple[int, ...]
+    chosen_in_step: tuple[BoolArray, ...]
+    """Per sample of `chosen`, `[K_i]`: which trained tokens belong to the step that is judged."""
+    rejected_in_step: tuple[BoolArray, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingBatch:
+    """Everything one RL step trains."""
+
+    step: int
+    """RL step, for messages and seeds."""
+    objective: Objective
+    samples: tuple[Sample, ...]
+    columns: Columns = Columns()
+    updates: tuple[tuple[int, ...], ...] = ()
+    """Indices of samples per optimizer step; an empty one counts as a step of the schedule and changes nothing."""
+    pairs: tuple[Pair, ...] = ()
+    """Of the objective "preference"; its one optimizer step trains all of them."""
+    kl_coefficient: float | None = None
+    """Weight of the divergence from the reference in the loss; None is the recipe's."""
+    entropy_coefficient: float | None = None
+    """Weight of the entropy bonus; None is the recipe's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A decision not to train."""
+
+    trajectory: TrajectoryId
+    reason: DropReason
+    turns: tuple[int, ...] | None = None
+    """Indices of the turns; None is the whole trajectory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assignment:
+    """What a learner made of the groups of one step."""
+
+    batch: TrainingBatch
+    drops: tuple[Drop, ...]
+    """Why scored trajectories or turns do not train."""
+    advantages: Mapping[TrajectoryId, Sequence[FloatArray | None]] | None
+    """Per turn of every trajectory with credit, None for turns that never train; None where the algorithm has none."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What a trainer says after a step."""
+
+    metrics: Mapping[str, Metric]
+    optimizer_steps: int
+    """Taken by the RL optimizer so far."""
+    sums: Mapping[str, int]
+    """One checksum per parameter tensor of the policy, after the step (see `training.changes`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What the engines hold after a publication."""
+
+    version: int
+    sums: Mapping[str, int]
+    """One checksum per parameter tensor that the engine samples with, computed on the engine's side."""
+    seconds: float
+    num_restarted: int = 0
+    """Sampled tokens of replies under way that were thrown away (`schedule.interrupt = "restart"`)."""
