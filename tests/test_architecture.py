@@ -4,7 +4,9 @@
 """
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,10 +23,9 @@ FLOORS = {
     "runs": 5,
     "cli": 6,
 }
-LIGHT = {"core", "config", "cli", ""}
+LIGHT = {"core", "config", "cli", "sandbox", ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""
 HEAVY = {"torch", "transformers", "tokenizers", "renderers", "bm25s"}
-EXTRAS = {"ray", "vllm", "wandb", "tensorboard"}
 VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
 CATCH_ALL = {
     "turnwise/core/errors.py",  # boundary() itself
@@ -36,6 +37,21 @@ CATCH_ALL = {
 GUEST = "/guest/"
 """Files in such folders run inside the sandbox only, as or beside the code that is not trusted: they may execute and
 catch anything."""
+PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def import_names(requirements: list[str]) -> set[str]:
+    """`bm25s` of `bm25s>=0.3`, `math_verify` of `math-verify>=0.8`."""
+    return {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements}
+
+
+REQUIRED = import_names(PROJECT["dependencies"])
+OPTIONAL = {
+    name
+    for extra, requirements in PROJECT["optional-dependencies"].items()
+    if extra != "dev"
+    for name in import_names(requirements)
+} - REQUIRED
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 
@@ -60,8 +76,11 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
 
 
 def folder_of(path: str) -> str:
-    """`core` of `turnwise/core/types.py`; "" for a module directly in the package."""
+    """`core` of `turnwise/core/types.py`, `sandbox` for all of `turnwise_sandbox`; "" for a module directly in the
+    package."""
     parts = path.split("/")
+    if parts[0] == "turnwise_sandbox":
+        return "sandbox"
     return parts[1] if len(parts) > 2 else ""
 
 
@@ -107,8 +126,10 @@ def import_rules(tree: ast.AST, folder: str) -> Iterator[str]:
     for root in sorted({name.split(".")[0] for name in everywhere} - {""}):
         if root in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}:
             yield f"imports {root}: nothing is ever unpickled"
-        if root in EXTRAS:
-            yield f"imports {root}, an optional extra"
+        if root not in {*sys.stdlib_module_names, *REQUIRED, *OPTIONAL, "turnwise", "turnwise_sandbox"}:
+            yield f"imports {root}, which pyproject.toml does not declare"
+        if root in OPTIONAL and root in {name.split(".")[0] for name in at_start}:
+            yield f"imports {root}, of an optional extra, when it is imported; import it where it is used"
         if folder == "core" and root not in {*sys.stdlib_module_names, "numpy", "turnwise"}:
             yield f"core imports {root}; it knows the standard library and numpy only"
     if folder in LIGHT:
@@ -195,6 +216,17 @@ def test_every_folder_has_a_floor_and_a_line_in_the_architecture_document() -> N
         assert f"| `{folder}/` | {FLOORS[folder]} |" in document
 
 
+def test_everything_pyproject_declares_is_imported() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    # `import_module("name...")` counts too, and a program given to the sandbox.
+    unused = [
+        name
+        for name in sorted(REQUIRED | OPTIONAL)
+        if not re.search(rf"\b(import|from) {name}\b|import_module\(\"{name}\b", text)
+    ]
+    assert unused == []
+
+
 @pytest.mark.parametrize(
     ("path", "text", "expected"),
     [
@@ -210,7 +242,8 @@ def test_every_folder_has_a_floor_and_a_line_in_the_architecture_document() -> N
         ("cli/a.py", "class A:\n    from transformers import AutoModel", "imports transformers"),
         ("__init__.py", "import torch.nn", "imports torch"),
         ("store/a.py", "import pickle", "unpickled"),
-        ("runs/a.py", "def f():\n    import ray", "optional extra"),
+        ("runs/a.py", "def f():\n    import requests", "pyproject.toml does not declare"),
+        ("runs/a.py", "import sympy", "of an optional extra"),
         ("tools/utils.py", "", "says nothing"),
         ("tools/a.py", "x = 1\n" * 801, "801 lines"),
         ("tools/a.py", "def f():\n" + "    x = 1\n" * 80, "81 lines"),

@@ -1,4 +1,4 @@
-"""Where tasks come from and how their tools are limited."""
+"""Options of the environment family and the limits of its tools."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class EnvironmentSection(Section):
     """The environment family."""
 
     name: str = "search_qa"
-    """A built-in family, or the import path "package.module:Class" of your own."""
+    """Name of a built-in family, or the import path "package.module:Class" of your own."""
     args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Free table of keyword arguments of the family; it refuses what it does not know."""
+    """Keyword arguments of the family, which refuses unknown ones."""
     tool_timeout_s: float = Field(10.0, gt=0)
-    """Seconds one tool call may take."""
+    """Longest time of one tool call, in seconds."""
     max_observation_chars: int = Field(4000, ge=16)
-    """A tool's output longer than this is cut, with a marker."""
+    """Longest output of a tool, in characters; longer output is cut, with a marker."""

@@ -1,13 +1,12 @@
-"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and
+"""Render several tool calls with named arguments in few tokens: one call per line between `<tool_call>` and
 `</tool_call>`.
 
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
 
-A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that
-learn the format from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models
-have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this module knows only what stands inside the
-block."""
+A value is a bare word or JSON. A reply without a call is `<answer> text </answer>`. The format is for small models that
+learn it from random weights: ToolRL's (2504.13958) block of calls without the punctuation of JSON. Chat models use
+`rendering.chat`. `rendering.tags` renders the tags; this module writes and reads the text inside the block."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ CALLS_FORMAT = TagFormat(
     ),
     unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
 )
-"""The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls"; nobody else sees that."""
+"""The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls", which `CallsRenderer` hides."""
 
 _NAME = re.compile(r'[^\s="]+')
 _SPACE = re.compile(r"\s*")
@@ -52,7 +51,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class CallsRenderer:
-    """Implements `core.protocols.Renderer`. The tools on offer are not rendered: the prompt shows them."""
+    """Implements `core.protocols.Renderer`. The offered tools are not rendered: the prompt shows them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_observation_tokens: int | None = None) -> None:
         """`max_observation_tokens` cuts what one observation appends, as in `TagRenderer`."""
@@ -67,7 +66,7 @@ class CallsRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """See `TagRenderer.extend`; every tool's answer stands in a `<tool_response>` of its own."""
+        """See `TagRenderer.extend`; each tool's answer is in a `<tool_response>` of its own."""
         return self._tags.extend(prompt_ids, completion_ids, observations, tools)
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
@@ -80,8 +79,8 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no
-        object."""
+        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments other than
+        a JSON object."""
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
@@ -90,7 +89,7 @@ class CallsRenderer:
 
 
 def format_calls(calls: Sequence[ToolCall]) -> str:
-    """One line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot say."""
+    """Write one line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot express."""
     return "\n ".join(map(_format_call, calls))
 
 
@@ -114,7 +113,8 @@ def _format_value(value: object) -> str:
 
 
 def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """The calls of a block, one per line, and an error for each line that is none. An empty block is one error. Total.
+    """Read the calls of a block, one per line, and an error for each other line. Any text is accepted; an empty block
+    is one error.
 
     Ids are `<id_prefix>_0`, `<id_prefix>_1`, ...
     """
@@ -134,7 +134,7 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
 
 
 def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """Name and arguments. Raises ValueError saying what was expected."""
+    """Read the name and the arguments. Raises ValueError saying what was expected."""
     name, at = _read_name(line, 0)
     arguments: dict[str, Any] = {}
     while at < len(line):
@@ -166,7 +166,7 @@ def _read_value(line: str, at: int) -> tuple[Any, int]:
 
 
 def _read_word(word: str) -> Any:
-    """A finite JSON number, true, false or null; any other word is a string."""
+    """Read a finite JSON number, true, false or null; any other word is a string."""
     try:
         value = _DECODER.decode(word)
     except ValueError:

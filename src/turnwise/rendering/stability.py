@@ -1,7 +1,7 @@
-"""The check at start: this renderer, with this tokenizer and tool set, only ever appends, and reads back what it wrote.
+"""Check at start that a renderer, with its tokenizer and tools, only appends, and parses what it wrote.
 
-Knows the `Renderer` protocol and no format; a renderer that can render a whole conversation at once (`render_all`) is
-compared with itself.
+The check works through the `Renderer` protocol for any format. A renderer that can render a whole conversation at once
+(`render_all`) is compared with itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
 
 _PROBE = 'naïve  "quotes" \n\ttabs — 你好 🙂 '
-"""Odd on purpose: whitespace and other scripts."""
+"""Deliberately odd: whitespace and several scripts."""
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -28,9 +28,8 @@ def check_prefix_stable(
 
     - each reply, encoded and parsed, is the same reply, and encoding what was parsed gives the same tokens;
     - an answer that spells out the tokens a reply ends with appends no more of those tokens than a harmless answer;
-    - the tokens the turns added up to are those of the whole conversation rendered at once, where the renderer can do
-    that:
-      a template that rewrites history is caught here instead of in training.
+    - the tokens of the turns add up to those of the whole conversation rendered at once, if the renderer can do that: a
+      template that rewrites history is caught here instead of in training.
 
     `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the
     remedy."""
@@ -54,8 +53,7 @@ def check_prefix_stable(
         if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
             raise RenderError(
                 f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the "
-                "tokens "
-                f"{stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
+                f"tokens {stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
             )
         built = to_ids(np.concatenate([built, reply_ids, appended]))
         history += [reply, observation]
@@ -66,7 +64,7 @@ def check_prefix_stable(
 
 
 def _find_reasoning(renderer: Renderer) -> str | None:
-    """Probe reasoning, or None where the renderer cannot write any (thinking is switched off)."""
+    """Reasoning for the probe; None if the renderer cannot write any, because thinking is switched off."""
     try:
         renderer.encode_reply(text_message("assistant", "done", reasoning="probe"))
     except RenderError:
@@ -75,25 +73,22 @@ def _find_reasoning(renderer: Renderer) -> str | None:
 
 
 def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
-    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and
-    parsing."""
+    """Return the reply's token ids and the id of its call. Raises RenderError if encoding and parsing change it."""
     ids = renderer.encode_reply(reply)
     parsed = renderer.parse(prompt, ids)
     meant, read = ([(call.name, call.arguments) for call in message.tool_calls] for message in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
         raise RenderError(
             f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} "
-            "with errors "
-            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer "
-            "does not fit this "
-            "tokenizer or tool set, choose another renderer.kind or renderer.name"
+            f"with errors {[error.message for error in parsed.tool_errors]}, through {decode(ids.tolist())!r}; the "
+            "renderer does not fit this tokenizer or tool set, choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
 
 
 def _compare(built: IntArray, other: IntArray, decode: Decode, what: str) -> None:
-    """Raise RenderError at the first token where `other` differs from what the turns added up to."""
+    """Raise RenderError at the first token where `other` differs from the tokens of the turns."""
     for index, (left, right) in enumerate(zip_longest(built.tolist(), other.tolist())):
         if left != right:
             ours, theirs = ("nothing" if token is None else f"{token} ({decode([token])!r})" for token in (left, right))

@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
+from turnwise.config.fit import fit_memory
 from turnwise.config.resolve import CPU_ONLY_WORKERS, GPU_ONLY_GRAPHS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
@@ -26,6 +27,7 @@ from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
+from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
@@ -117,6 +119,13 @@ def find_device(config: RunConfig) -> torch.device:
     return device
 
 
+def fit_to_machine(config: RunConfig) -> RunConfig:
+    """The recipe with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
+    `find_device` do."""
+    device = find_device(config)
+    return fit_memory(config, memory_bytes=read_memory_size(device), device=device.type)
+
+
 def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
     """A model from a Hugging Face directory (a checkpoint, a teacher) in the recipe's dtype on its device."""
     return load_model(path, dtype=config.model.dtype, trust_remote_code=trust_remote_code, device=find_device(config))
@@ -177,10 +186,18 @@ class System:
                 max_tokens=rollout.max_tokens,
                 timeout_s=rollout.trajectory_timeout_s,
             ),
-            sampling=sampling,
-            failure=FailurePolicy(max_retries=rollout.max_retries, max_invalid_share=rollout.max_invalid_share),
-            max_open=rollout.max_open or config.engine.max_concurrency,
-            scope=mode,
+            sampling=Sampling(
+                temperature=config.rollout.temperature if training else config.evaluate.temperature,
+                top_p=1.0 if training else config.evaluate.top_p,
+                top_k=0 if training else config.evaluate.top_k,
+                min_p=0.0 if training else config.evaluate.min_p,
+                build_grammar=build_reply_grammar if guided else None,
+                seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
+            ),
+            failure=FailurePolicy(
+                max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share
+            ),
+            max_concurrency=config.engine.max_concurrency,
         )
 
 
@@ -190,6 +207,8 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     All that holds tensors is on `find_device(config)`. With `training` the engine samples from a copy of the weights
     where the schedule lets rollouts go on during a step. Raises ConfigError naming what does not fit.
     """
+    if not config.train.micro_batch_tokens:
+        config = fit_to_machine(config)
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)

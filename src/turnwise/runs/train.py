@@ -15,9 +15,8 @@ from turnwise.core.metrics import Mean, Metric, record
 from turnwise.models.build import describe_device
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
-from turnwise.rollout.workers import GroupStream
-from turnwise.runs.annotators import build_annotate
-from turnwise.runs.build import System, build_branching, build_system, build_weight_sync, check_opening, find_device
+from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, open_account
+from turnwise.runs.build import System, build_system, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods, describe_correction
@@ -47,8 +46,8 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         config = check_methods(config)
         find_device(config)
     elif config is not None:
-        config = check_methods(config)
-        find_device(config)  # before there is a run folder
+        check_methods(config)
+        config = fit_to_machine(config)  # before there is a run folder
         name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = RunFolder.create(Path(config.run.output) / name)
         folder.write_json("config.json", dump_resolved(config))

@@ -68,6 +68,18 @@ def test_dry_run_prints_the_resolved_recipe_and_the_plan_and_writes_nothing(tmp_
     assert "key-value cache" in output[end:]
     [line] = [line for line in output[end:].splitlines() if line.startswith("device ")]
     assert line.split()[1] in ("cpu", "cuda")
+    assert tree["train"]["micro_batch_tokens"] > 0  # chosen for this machine
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_what_does_not_fit_prints_the_plan_and_then_refuses(tmp_path: Path) -> None:
+    done = turnwise(
+        "train", TINY, "engine.max_concurrency=1000000000", f"run.output={tmp_path / 'runs'}", "--dry-run", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "peak of engine and trainer" in done.stdout
+    assert done.stderr.startswith("error: no train.micro_batch_tokens fits: even 256 needs")
+    assert "use engine.max_concurrency=" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,6 +96,11 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
         (
             ["train", "{tiny}", "train.stepz=3"],
             "override 'train.stepz=3': unknown key 'train.stepz'; did you mean 'train.steps'?",
+        ),
+        (["train", "{tiny}", "engine.max_concurrency=1000000000"], "no train.micro_batch_tokens fits: even 256 needs"),
+        (
+            ["train", "{tiny}", "train.micro_batch_tokens=1000000000"],
+            "train.micro_batch_tokens=1000000000 does not fit: the run needs",
         ),
         (["train", "nowhere.toml"], "recipe file 'nowhere.toml' does not exist"),
         (["train"], "no recipe file named; for example"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from turnwise.config.load import leaves
+from turnwise.config.load import list_options
 from turnwise.config.run import RunConfig
 
 PACKAGE = Path(__file__).parents[3] / "src" / "turnwise"
@@ -21,7 +21,7 @@ def test_every_leaf_is_read_outside_config() -> None:
     code = "\n".join(re.sub(r"#.*", "", path.read_text(encoding="utf-8")) for path in files)
     # An error message or docstring that names an option does not read it.
     code = re.sub(r'"""(?s:.*?)"""|"[^"\n]*"', '""', code)
-    assert unread(leaves(RunConfig), code) == []
+    assert unread(list_options(RunConfig), code) == []
 
 
 def test_an_unread_leaf_is_found() -> None:

@@ -19,8 +19,8 @@ from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
 from turnwise.rendering.call_grammar import build_call_grammar
+from turnwise.rendering.hermes_calls import parse_tool_calls
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rendering.tool_calls import parse_tool_calls
 
 pytest.importorskip("llguidance")
 

@@ -1,6 +1,6 @@
-"""Tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: a total parser.
+"""Parse and write tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
 
-Works on text alone; which tools exist and what their arguments must be is the environment's business.
+Any text can be parsed. Whether a tool exists and its arguments fit is checked by the environment.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|\Z)", re.DOTA
 
 
 def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """`(content, calls, errors)` of a reply; content is the text outside the calls. Any string gives a result.
+    """Parse any reply into `(content, calls, errors)`; content is the text outside the calls.
 
-    Ids are `call_<first_id>`, `call_<first_id + 1>`, ... so that a caller can keep them unique in a trajectory.
+    Ids are `call_<first_id>`, `call_<first_id + 1>`, ..., so that a caller can keep them unique in a trajectory.
     """
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -31,8 +31,8 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
 
 
 def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
-    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag
-    was there)."""
+    """Parse the text between `<tool_call>` and `</tool_call>` into a call or an error; `closed` says whether the end
+    tag was there."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
     try:
@@ -53,7 +53,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def format_tool_call(call: ToolCall) -> str:
-    """The text of a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    """Write a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
     try:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
