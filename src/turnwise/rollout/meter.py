@@ -12,7 +12,8 @@ class MeteredEngine:
     """Passes everything on to `engine` and counts the seconds with at least one request open."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
+        """The engine that is metered."""
         self._num_open = 0
         self._since = 0.0
         self._busy_s = 0.0
@@ -20,7 +21,7 @@ class MeteredEngine:
     @property
     def version(self) -> int:
         """See `Engine.version`."""
-        return self._engine.version
+        return self.engine.version
 
     @property
     def busy_s(self) -> float:
@@ -33,7 +34,7 @@ class MeteredEngine:
             self._since = time.perf_counter()
         self._num_open += 1
         try:
-            return await self._engine.generate(prompt_ids, params, session=session)
+            return await self.engine.generate(prompt_ids, params, session=session)
         finally:
             self._num_open -= 1
             if not self._num_open:
@@ -41,8 +42,8 @@ class MeteredEngine:
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""
-        await self._engine.release(session)
+        await self.engine.release(session)
 
     async def close(self) -> None:
         """See `Engine.close`."""
-        await self._engine.close()
+        await self.engine.close()

@@ -186,18 +186,10 @@ class System:
                 max_tokens=rollout.max_tokens,
                 timeout_s=rollout.trajectory_timeout_s,
             ),
-            sampling=Sampling(
-                temperature=config.rollout.temperature if training else config.evaluate.temperature,
-                top_p=1.0 if training else config.evaluate.top_p,
-                top_k=0 if training else config.evaluate.top_k,
-                min_p=0.0 if training else config.evaluate.min_p,
-                build_grammar=build_reply_grammar if guided else None,
-                seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
-            ),
-            failure=FailurePolicy(
-                max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share
-            ),
-            max_concurrency=config.engine.max_concurrency,
+            sampling=sampling,
+            failure=FailurePolicy(max_retries=rollout.max_retries, max_invalid_share=rollout.max_invalid_share),
+            max_open=rollout.max_open or config.engine.max_concurrency,
+            scope=mode,
         )
 
 

@@ -75,7 +75,8 @@ def check_environment(config: RunConfig, method: CreditMethod) -> None:
     """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
     futures share a past."""
     if find_branches(config) != "none":
-        environment = build_family(config).build_environment()
+        family = build_family(config)
+        environment = family.build_environment(family.task("train", 0))
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(
                 f"credit.method={method.name!r} samples several futures from one state, and "
@@ -93,6 +94,25 @@ def check_environment(config: RunConfig, method: CreditMethod) -> None:
             f"environment.name={config.environment.name!r} does not say which it is; give its family `gold_answer` and "
             "`answer_reply`, or choose another method"
         )
+
+
+def build_branching(system: System, worker: RolloutWorker) -> RolloutWorker:
+    """The worker with the branches that the recipe's credit method asks for."""
+    branching, kind = system.config.credit.branching, find_branches(system.config)
+    plan: Branching | None = None
+    if kind == "values":
+        plan = ValueEstimates(num_continuations=branching.num_continuations)
+    elif kind == "random":
+        plan = RandomTree(num_branches=branching.num_branches, num_rounds=branching.num_rounds)
+    elif kind == "entropy":
+        plan = EntropyTree(
+            num_branches=branching.num_branches,
+            vocab_size=len(system.tokenizer),
+            weight=branching.entropy_weight,
+            threshold=branching.entropy_threshold,
+            num_tokens=branching.num_entropy_tokens,
+        )
+    return replace(worker, branching=plan)
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:

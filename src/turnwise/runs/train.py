@@ -15,11 +15,12 @@ from turnwise.core.metrics import Mean, Metric, record
 from turnwise.models.build import describe_device
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
-from turnwise.runs.accounting import compute_diversity_metrics, describe_alarms, open_account
-from turnwise.runs.build import System, build_system, find_device, fit_to_machine
+from turnwise.rollout.workers import GroupStream
+from turnwise.runs.annotators import build_annotate, needs_baseline
+from turnwise.runs.build import System, build_system, check_opening, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
-from turnwise.runs.methods import check_methods, describe_correction
+from turnwise.runs.methods import build_branching, check_methods, describe_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.pipeline import Pipeline
 from turnwise.runs.recorders import FolderRecorder, Recorders
@@ -28,6 +29,7 @@ from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.steps import StepTrainer
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.trainer_thread import TrainerThread
+from turnwise.runs.weights import build_weight_sync
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
@@ -46,8 +48,7 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         config = check_methods(config)
         find_device(config)
     elif config is not None:
-        check_methods(config)
-        config = fit_to_machine(config)  # before there is a run folder
+        config = fit_to_machine(check_methods(config))  # before there is a run folder
         name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = RunFolder.create(Path(config.run.output) / name)
         folder.write_json("config.json", dump_resolved(config))
@@ -83,6 +84,7 @@ class Run:
             trainer=self.trainer,
             failure=system.worker("train").failure,
             recorder=self.recorder,
+            needs_baseline=needs_baseline(system),
         )
 
     async def run(self) -> None:
