@@ -151,9 +151,9 @@ def check_advantages(
         if trajectory.reward is None:
             raise ValueError(f"{where}: an advantage for a reward of None; return None for it")
         expected = [turn.num_tokens for turn in trajectory.turns]
-        found = [array.size for array in turns]
-        if found != expected:
-            raise ValueError(f"{where}: arrays of {found} tokens where the turns sampled {expected}")
+        returned = [array.size for array in turns]
+        if returned != expected:
+            raise ValueError(f"{where}: arrays of {returned} tokens where the turns sampled {expected}")
         if not all(np.isfinite(array).all() for array in turns):
             raise ValueError(f"{where}: an advantage is not finite; check the rewards and values that went in")
 

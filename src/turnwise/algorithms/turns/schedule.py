@@ -120,8 +120,12 @@ class ScheduledMix:
             raise ValueError(
                 f"state of scheduled_mix is {dict(state)}; expected finite numbers under {sorted(self.state_dict())}"
             )
-        known = dict(zip(state, numbers, strict=True))
-        self._step, self._success, self._peak = int(known["step"]), float(known["success"]), float(known["peak"])
+        restored = dict(zip(state, numbers, strict=True))
+        self._step, self._success, self._peak = (
+            int(restored["step"]),
+            float(restored["success"]),
+            float(restored["peak"]),
+        )
 
 
 def build_scheduled_mix(
