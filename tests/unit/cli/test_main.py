@@ -1,4 +1,4 @@
-"""The command line as a user meets it: light, one clear message, the right exit code."""
+"""The command line as a user sees it: quick help, one clear message, the right exit code."""
 
 import json
 import os
@@ -168,7 +168,7 @@ def test_explain() -> None:
 )
 def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Path) -> None:
     command, *options = arguments
-    # A recipe read from a pipe that nobody writes to: the command is certain to be at work when the signal arrives.
+    # The recipe is a pipe without data, so that the command is still reading it when the signal arrives.
     recipe = tmp_path / "slow.toml"
     os.mkfifo(recipe)
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Recipes: merging, overrides, messages for what is wrong, and the round trip through a run folder."""
+"""Recipes: merging, overrides, error messages, and the round trip through a run folder."""
 
 import json
 import subprocess
