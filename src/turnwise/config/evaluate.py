@@ -27,7 +27,8 @@ class EvaluateSection(Section):
     grammar: Literal["none", "calls"] = "none"
     """As rollout.grammar, of evaluations."""
     controls: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """Further evaluations after RL: name to changes of `environment.args` (a tool switched off, documents shuffled)."""
+    """Further evaluations after RL: name to changes of `environment.args` (a tool switched off, documents shuffled);
+    with environment.mixture, name to label to changes."""
 
 
 class ReportSection(Section):

@@ -33,6 +33,7 @@ def check_sections(config: RunConfig) -> RunConfig:
     """The config itself when its sections fit together. Raises ConfigError naming the keys, their values and the
     remedy."""
     checks = (
+        _environment_problems,
         _sampling_problems,
         _engine_problems,
         _grammar_problems,
@@ -44,6 +45,18 @@ def check_sections(config: RunConfig) -> RunConfig:
         if broken:
             raise ConfigError(message)
     return config
+
+
+def _environment_problems(config: RunConfig) -> list[Problem]:
+    environment = config.environment
+    default = type(environment).model_fields["name"].default
+    return [
+        (
+            bool(environment.mixture) and (bool(environment.args) or environment.name != default),
+            f"environment.name={environment.name!r} with environment.args={environment.args!r} is not read beside "
+            "environment.mixture; move it into the mixture under a label of its own",
+        ),
+    ]
 
 
 def _sampling_problems(config: RunConfig) -> list[Problem]:
