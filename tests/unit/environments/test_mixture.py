@@ -161,6 +161,7 @@ def test_a_mixture_offers_gold_answers_where_all_of_its_families_do() -> None:
 # ------------------------------------------------------------------------------------------------ recipes
 
 MIXTURE = [
+    "model.path=anywhere",
     "environment.mixture.search.name=search_qa",
     "environment.mixture.search.weight=2",
     "environment.mixture.search.args.num_entities=12",
@@ -171,7 +172,7 @@ MIXTURE = [
 def test_a_recipe_names_the_families_by_label() -> None:
     family = build_family(load_config([], MIXTURE))
     tasks = [family.task("heldout", index) for index in range(6)]
-    # Shares 2/3 and 1/3: deadlines of search 2, 3; of tool_calls 3. search, then search (from floor(3/2) = 1 on) by name.
+    # Shares 2/3 and 1/3: deadlines of search 2 and 3 (its second may come from floor(3/2) = 1 on), of tool_calls 3.
     assert [task.environment for task in tasks] == ["search", "search", "tool_calls"] * 2
     openings = [asyncio.run(family.build_environment(task).reset(task, 0)) for task in tasks[1:3]]
     assert [len(opening.tools) for opening in openings] == [1, 3]

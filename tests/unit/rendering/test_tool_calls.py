@@ -62,7 +62,10 @@ def test_malformed_calls_are_typed(text: str, kinds: list[str]) -> None:
 
 
 def test_good_and_bad_calls_in_one_reply_keep_their_order_and_ids() -> None:
-    text = 'first <tool_call>{"name": "a"}</tool_call><tool_call>{</tool_call><tool_call>{"name": "b", "arguments": "raw"}</tool_call> last'
+    text = (
+        'first <tool_call>{"name": "a"}</tool_call><tool_call>{</tool_call>'
+        '<tool_call>{"name": "b", "arguments": "raw"}</tool_call> last'
+    )
     content, calls, errors = parse_tool_calls(text, first_id=7)
     assert content == "first  last"
     assert [(call.id, call.name, call.arguments) for call in calls] == [("call_7", "a", "{}"), ("call_8", "b", "raw")]

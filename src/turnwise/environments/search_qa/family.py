@@ -29,7 +29,7 @@ from turnwise.environments.search_qa.policies import (
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import WITHOUT_SEARCH, Question, build_question
 from turnwise.environments.search_qa.retrieval import Retriever
-from turnwise.environments.search_qa.world import MIN_ENTITIES, World, build_world
+from turnwise.environments.search_qa.world import World, build_world
 from turnwise.rewards.selfcheck import load_reward
 
 PROMPTS: dict[Prompt, str] = {
