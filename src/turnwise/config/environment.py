@@ -7,8 +7,19 @@ from pydantic import Field, JsonValue
 from turnwise.config.section import Section
 
 
+class MixtureMember(Section):
+    """One family of a mixture; its key in `environment.mixture` is its label in tasks and reports."""
+
+    name: str = ""
+    """As environment.name; empty takes the label."""
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    """As environment.args."""
+    weight: float = Field(1.0, gt=0)
+    """Its share of the tasks is the weight over the sum of all weights."""
+
+
 class EnvironmentSection(Section):
-    """The environment family."""
+    """The environment family, or several of them."""
 
     name: str = "search_qa"
     """Name of a built-in family, or the import path "package.module:Class" of your own."""

@@ -30,6 +30,7 @@ CALL_FORMATS = ("qwen3",)
 def check_sections(config: RunConfig) -> RunConfig:
     """Return the config if its sections fit together; else raise ConfigError naming the keys, values and remedy."""
     checks = (
+        _environment_problems,
         _sampling_problems,
         _engine_problems,
         _grammar_problems,
@@ -41,6 +42,18 @@ def check_sections(config: RunConfig) -> RunConfig:
         if broken:
             raise ConfigError(message)
     return config
+
+
+def _environment_problems(config: RunConfig) -> list[Problem]:
+    environment = config.environment
+    default = type(environment).model_fields["name"].default
+    return [
+        (
+            bool(environment.mixture) and (bool(environment.args) or environment.name != default),
+            f"environment.name={environment.name!r} with environment.args={environment.args!r} is not read beside "
+            "environment.mixture; move it into the mixture under a label of its own",
+        ),
+    ]
 
 
 def _sampling_problems(config: RunConfig) -> list[Problem]:

@@ -131,6 +131,19 @@ class EnvironmentFamily(Protocol):
         ...
 
 
+@runtime_checkable
+class GoldAnswers(Protocol):
+    """What an environment family may offer besides: the right answer of every task."""
+
+    def gold_answer(self, task: Task) -> str:
+        """The right answer (one of them), as a reply should give it."""
+        ...
+
+    def answer_reply(self, task: Task, answer: str) -> Message:
+        """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
+        ...
+
+
 class Renderer(Protocol):
     """Messages to token ids and back. A token becomes text once; earlier tokens are never rendered again.
 

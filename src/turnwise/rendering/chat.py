@@ -243,7 +243,9 @@ def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
     status = str(attempt.status)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        written = find_object(attempt.raw, arguments) if isinstance(arguments, dict) else arguments
+        if not isinstance(written, str):
+            written = json.dumps(arguments, ensure_ascii=False)
         return ToolCall(id=call_id, name=attempt.name, arguments=written)
     kind = _ERROR_KINDS.get(status, "bad_call")
     return ToolCallError(kind=kind, raw=attempt.raw, message=_ERROR_TEXTS[kind])
