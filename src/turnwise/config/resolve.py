@@ -19,12 +19,6 @@ METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
 Problem = tuple[bool, str]
 """Whether something is wrong, and what to say then."""
 
-
-CPU_ONLY_WORKERS = (
-    "engine workers read the weights from memory that processes share, which is the CPU's; use "
-    "engine.num_workers=1 or model.device='cpu'"
-)
-GPU_ONLY_GRAPHS = "graphs are recorded on a GPU; use engine.cuda_graphs=false or model.device='cuda'"
 CALL_FORMATS = ("qwen3",)
 """Chat renderers whose calls `rendering.call_grammar` can write."""
 
@@ -34,7 +28,6 @@ def check_sections(config: RunConfig) -> RunConfig:
     remedy."""
     checks = (
         _sampling_problems,
-        _engine_problems,
         _grammar_problems,
         _credit_problems,
         _loss_problems,
@@ -97,42 +90,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
     ]
 
 
-def _engine_problems(config: RunConfig) -> list[Problem]:
-    engine, device = config.engine, config.model.device
-    return [
-        (
-            engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
-            f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1, which "
-            "each worker has; "
-            f"here they are {engine.kind!r} and {engine.num_threads}",
-        ),
-        (
-            engine.num_workers > 1 and device == "cuda",
-            f"engine.num_workers={engine.num_workers} with model.device='cuda': {CPU_ONLY_WORKERS}",
-        ),
-        (
-            engine.attention == "flex" and engine.kind != "paged",
-            f"engine.attention='flex' reads pages, engine.kind={engine.kind!r} has none; use 'gather' or "
-            "engine.kind='paged'",
-        ),
-        (
-            engine.cuda_graphs and (engine.attention != "flex" or not engine.fused),
-            "engine.cuda_graphs=true records steps of engine.attention='flex' and engine.fused=true; here they are "
-            f"{engine.attention!r} "
-            f"and {str(engine.fused).lower()}",
-        ),
-        (
-            engine.cuda_graphs and device == "cpu",
-            f"engine.cuda_graphs=true with model.device='cpu': {GPU_ONLY_GRAPHS}",
-        ),
-        (
-            engine.cuda_graphs and engine.num_workers > 1,
-            f"engine.cuda_graphs=true with engine.num_workers={engine.num_workers}: workers are for the CPU, "
-            f"{GPU_ONLY_GRAPHS}",
-        ),
-    ]
-
-
 def _grammar_problems(config: RunConfig) -> list[Problem]:
     renderer = config.renderer
     reasons = {
@@ -150,8 +107,8 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
                 f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'",
             ),
             (
-                guided and config.engine.kind != "paged",
-                f"{section}.grammar='calls' needs engine.kind='paged', not {config.engine.kind!r}",
+                guided and config.engine.kind == "local",
+                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not 'local'",
             ),
         ]
     return problems

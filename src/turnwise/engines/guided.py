@@ -54,9 +54,7 @@ class Guide:
     def advance(self, token: int) -> bool:
         """Take the token that was sampled. True when it is the tokenizer's end token: the text is complete."""
         if not self._matcher.consume_token(token):
-            raise EngineError(
-                f"the grammar does not allow token {token}: {_first_line(self._matcher.get_error())}"
-            )
+            raise EngineError(f"the grammar does not allow token {token}: {_first_line(self._matcher.get_error())}")
         return token == self._end
 
 

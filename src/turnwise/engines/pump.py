@@ -48,7 +48,7 @@ class Pump(Generic[P, R]):
     """Makes steps while there are any. Used from one event loop at a time; built without one."""
 
     def __init__(self, steps: Steps[P, R], *, num_threads: int, executor: ThreadPoolExecutor | None = None) -> None:
-        """`executor` has one thread and is the caller's to shut down; None builds one with `num_threads` torch threads."""
+        """`executor` has one thread and is the caller's to shut down; None builds one with `num_threads`."""
         self._steps = steps
         self._executor = executor or build_executor(num_threads, "engine")
         self._owns_executor = executor is None

@@ -29,4 +29,5 @@ def keep_freed_memory() -> bool:
         return False
     # 1 is success; -1 is no limit.
     settings = ((_M_MMAP_THRESHOLD, KEPT_BYTES), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
-    return all([mallopt(name, value) for name, value in settings])
+    accepted = [mallopt(name, value) for name, value in settings]
+    return all(accepted)

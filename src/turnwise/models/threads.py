@@ -11,8 +11,8 @@ import torch
 def build_executor(num_threads: int, name: str) -> ThreadPoolExecutor:
     """One thread in which torch computes with `num_threads` threads (0 is one per core).
 
-    torch keeps the number per thread (OpenMP, MKL and oneDNN do): that of every thread that has asked for its own stays.
-    A thread that never asked takes the last number set anywhere, so the calling thread asks here.
+    torch keeps the number per thread, as OpenMP and MKL do. A thread that never used its number takes the last one set
+    anywhere, so the calling thread uses its own here.
     """
     torch.get_num_threads()
     return ThreadPoolExecutor(

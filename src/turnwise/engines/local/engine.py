@@ -303,9 +303,7 @@ class LocalEngine:
             del request.pending[:count]
             if not is_finite:
                 num_tokens = len(request.conversation.cached)
-                self._fail(
-                    request, f"logits are not finite after {num_tokens} tokens; the weights may have diverged"
-                )
+                self._fail(request, f"logits are not finite after {num_tokens} tokens; the weights may have diverged")
             elif draws:
                 self._append(request, token, logprob)
 

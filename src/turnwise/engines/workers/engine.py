@@ -15,7 +15,7 @@ import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 from transformers import PreTrainedModel
 
@@ -89,6 +89,8 @@ class WorkerEngine:
         self._num_open = 0
         self._is_paused = False
         self._is_closed = False
+        self._renewal: asyncio.Task[Mapping[str, int] | None] | None = None
+        """Tells the workers of weights that changed without `adopt`; requests wait for it."""
         self.version = 0
         weakref.finalize(self, self._pool.kill)
 
@@ -121,7 +123,10 @@ class WorkerEngine:
         stamp = self._runner.weights_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
-            await self._pool.adopt(self.version)
+            self._pool.drop_ended()
+            self._renewal = asyncio.create_task(self._pool.adopt(self.version))
+        if self._renewal is not None and not self._renewal.done():
+            await asyncio.shield(self._renewal)
         self._num_open += 1
         try:
             answer = await self._pool.generate(encode_request(prompt_ids, params, session), session)

@@ -84,11 +84,8 @@ class WorkerPool:
         self._bind()
         self._version = version
         self._router.forget()
-        for place in self._places:
-            if place.link is not None and not place.link.is_open:
-                message = f"{place.link.name} cannot adopt version {version}: it has ended; the next request restarts it"
-                place.link = None
-                raise EngineError(message)
+        for name in self.drop_ended():
+            raise EngineError(f"{name} cannot adopt version {version}: it has ended; the next request restarts it")
         links = self._open_links()
         sums: Sequence[Mapping[str, int]] = await asyncio.gather(
             *(link.ask("adopt", version=version) for link in links)
@@ -100,6 +97,14 @@ class WorkerPool:
                     f"{link.name} holds another {name} than {links[0].name} after it adopted version {version}"
                 )
         return sums[0] if sums else None
+
+    def drop_ended(self) -> list[str]:
+        """Forget workers that have ended; their names."""
+        ended = [place for place in self._places if place.link is not None and not place.link.is_open]
+        names = [place.link.name for place in ended if place.link is not None]
+        for place in ended:
+            place.link = None
+        return names
 
     async def resume(self) -> None:
         """Go on after `pause`."""

@@ -30,7 +30,9 @@ class Router:
             workers = range(len(self._num_open))
             free = [each for each in workers if self._num_open[each] < self._max_open] or workers
             near = [each for each in free if each == next(iter(members.values()), None)]
-            worker = members[session.name] = min(near or free, key=lambda each: (self._num_kept[each], self._num_open[each]))
+            worker = members[session.name] = min(
+                near or free, key=lambda each: (self._num_kept[each], self._num_open[each])
+            )
             self._num_kept[worker] += 1
         self._num_open[worker] += 1
         return worker
