@@ -172,18 +172,20 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     parameters = shape.num_parameters * item
     needs_reference = bool(config.loss.kl.coefficient) or config.train.algorithm in ("dpo", "step_dpo")
     num_trained = 1 + (config.critic.kind == "separate")
-    paged = engine.kind == "paged"
-    gathers = paged and engine.attention == "gather"
+    options = engine.options
+    paged = engine.kind != "local"
+    is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
+    gathers = paged and not is_flex
     copied = 0
-    if paged and engine.fused and config.model.model_type in PACKED_FAMILIES:
+    if paged and options.get("fused", True) and config.model.model_type in PACKED_FAMILIES:
         copied = shape.num_linear if config.model.dtype == "float32" and device == "cpu" else shape.num_joined
-    workers = engine.num_workers
+    workers = _count(options.get("num_workers", 2)) if engine.kind == "workers" else 1
     concurrency = -(-engine.max_concurrency // workers)
     tokens, pages = engine.max_concurrency * engine.max_context, 0
     if paged:
-        pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + engine.cuda_graphs
+        pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + has_graphs
         tokens = workers * pages * PAGE_SIZE
-    step = min(engine.max_batch_tokens, concurrency * engine.max_context)
+    step = min(_count(options.get("max_batch_tokens", 1024)), concurrency * engine.max_context)
     widest = max(
         2 * shape.hidden_size + 4 * shape.intermediate_size,
         3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
@@ -199,7 +201,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     logits = LOGIT_COPIES * to_resident(batch * share * shape.vocab_size * 4)
     sampling = step * widest * item + drawn
     batch_size = 1 << (concurrency - 1).bit_length()
-    if engine.attention == "flex":
+    if is_flex:
         sampling += batch_size * pages * TABLE_BYTES
     if engine.cuda_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
         sampling += batch_size * (2 * shape.vocab_size + widest) * item

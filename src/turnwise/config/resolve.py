@@ -32,7 +32,6 @@ def check_sections(config: RunConfig) -> RunConfig:
     checks = (
         _environment_problems,
         _sampling_problems,
-        _engine_problems,
         _grammar_problems,
         _credit_problems,
         _loss_problems,
@@ -143,8 +142,8 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
                 f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'",
             ),
             (
-                guided and config.engine.kind != "paged",
-                f"{section}.grammar='calls' needs engine.kind='paged', not {config.engine.kind!r}",
+                guided and config.engine.kind == "local",
+                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not 'local'",
             ),
         ]
     return problems

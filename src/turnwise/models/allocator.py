@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 KEPT_BYTES = 32 << 20
 """Freed blocks below this size are kept; glibc's own largest threshold."""
 
@@ -27,4 +27,6 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     # 1 is success; -1 is no limit.
-    return bool(mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES) and mallopt(_M_TRIM_THRESHOLD, -1))
+    settings = ((_M_MMAP_THRESHOLD, KEPT_BYTES), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
+    accepted = [mallopt(name, value) for name, value in settings]
+    return all(accepted)
