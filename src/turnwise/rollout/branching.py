@@ -17,13 +17,24 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from turnwise.algorithms.turns.branching import compute_sampled_entropy, should_branch
-from turnwise.core.errors import EnvironmentFault, boundary
+from turnwise.core.errors import EnvironmentFault, ToolFailure, TurnwiseError, boundary
 from turnwise.core.protocols import Engine, Environment, ForkableEnvironment, Renderer
 from turnwise.core.seeds import rng
 from turnwise.core.types import Ending, Invalid, StopReason, Trajectory, Turn
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Fork, Sampling, Visit, close_environment, run_trajectory
+from turnwise.rollout.loop import (
+    Attempt,
+    Cut,
+    Fork,
+    Sampling,
+    Visit,
+    absorb_cut,
+    close_environment,
+    cut_reward,
+    finish,
+    run_trajectory,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,37 +106,42 @@ async def run_branched_trajectory(
     *,
     branching: Branching,
     gate: asyncio.Semaphore,
+    cut: Cut | None = None,
 ) -> Trajectory:
-    """Run one attempt, then its branches, as one branched trajectory. Never raises.
+    """Run one attempt, then its branches, as one branched trajectory. Fails and is cut as `run_trajectory` does.
 
     A branch that fails is kept as turns that never train. The whole is Invalid where the attempt itself is, where the
-    environment cannot be forked, and where every continuation from one state failed, as nothing is known about its
-    value then.
+    environment cannot be forked, where every continuation from one state failed, as nothing is known about its value
+    then, and where it was cut before all its branches had ended.
 
     Args:
         gate: how many branches may be open at once, of all trajectories together.
     """
-    tree = _Tree(attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate)
+    tree = _Tree(
+        attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate, cut=cut
+    )
     snapshots: list[_Snapshot] = []
     try:
         first = await run_trajectory(
-            attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(snapshots)
+            attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(snapshots), cut=cut
         )
         if isinstance(first.reward, Invalid):
             return first
         tree.plant(first.turns, snapshots)
         if isinstance(branching, ValueEstimates):
-            await tree.grow(
-                [state for state in tree.snapshots for _ in range(branching.num_continuations)], estimate=True
-            )
+            states = [state for state in tree.snapshots for _ in range(branching.num_continuations)]
+            await tree.grow(states, estimate=True)
         elif isinstance(branching, RandomTree):
             await _grow_at_random(tree, branching)
         else:
             await _grow_by_entropy(tree, branching)
     finally:
-        await tree.close()
+        await finish(tree.close(), cut)
     turns, endings = tree.to_turns()
     whole = replace(first, turns=turns, endings=endings)
+    if tree.interrupted:
+        reward = cut_reward()
+        return replace(whole, stop=StopReason.CUT, reward=reward, error=reward.reason)
     if isinstance(branching, ValueEstimates) and branching.num_continuations in tree.num_failed.values():
         reason = f"every continuation from one state failed, so it has no value; the last failure: {tree.failure}"
         return replace(whole, reward=Invalid(reason=reason, retryable=True), error=reason)
@@ -181,6 +197,7 @@ class _Tree:
     limits: Limits
     sampling: Sampling
     gate: asyncio.Semaphore
+    cut: Cut | None
     turns: list[Turn] = field(default_factory=list)
     """Those that train."""
     endings: list[Ending] = field(default_factory=list)
@@ -193,6 +210,8 @@ class _Tree:
     num_failed: Counter[State] = field(default_factory=Counter)
     failure: str = ""
     """Why the last failed branch failed."""
+    interrupted: bool = False
+    """A cut kept branches from being sampled to their end."""
 
     def visitor(self, snapshots: list[_Snapshot], *, skip_first: bool = False) -> Visit:
         """Adds a snapshot of every position of one path to `snapshots`; with `skip_first` not of the first one."""
@@ -209,6 +228,7 @@ class _Tree:
                 )
             twin = await self._fork(environment)
             if not isinstance(twin, ForkableEnvironment):
+                await close_environment(twin)
                 raise EnvironmentFault(
                     f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()"
                 )
@@ -224,19 +244,35 @@ class _Tree:
         self.snapshots = {index - 1 if index else None: snapshot for index, snapshot in enumerate(snapshots)}
 
     async def grow(self, states: Sequence[State], *, estimate: bool = False) -> list[list[int]]:
-        """Sample one branch from each state, all at once; the turns of each that trains. Failed ones and estimates do
-        not."""
+        """Sample one branch from each state, all at once; returns the turns of each that trains, which failed ones and
+        estimates do not. Samples nothing after a cut."""
+        if not states:
+            return []
+        if self.cut is not None and self.cut.reason is not None:
+            self.interrupted = True
+            return []
         numbers = range(self.num_branches + 1, self.num_branches + 1 + len(states))
         self.num_branches += len(states)
         visited: list[list[_Snapshot]] = [[] for _ in states]
-        branches = await asyncio.gather(
-            *(
-                self._sample(state, number, None if estimate else snapshots)
-                for state, number, snapshots in zip(states, numbers, visited, strict=True)
-            )
-        )
+        tasks = [
+            asyncio.ensure_future(self._sample(state, number, None if estimate else snapshots))
+            for state, number, snapshots in zip(states, numbers, visited, strict=True)
+        ]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            is_cut = absorb_cut(self.cut)
+            for task in tasks:
+                task.cancel()
+            await finish(asyncio.wait(tasks), self.cut)
+            if not is_cut:
+                raise
+        branches = [None if task.cancelled() else task.result() for task in tasks]
+        self.interrupted = any(branch is None or branch.stop is StopReason.CUT for branch in branches)
         grown = []
         for state, snapshots, branch in zip(states, visited, branches, strict=True):
+            if branch is None:
+                continue
             if isinstance(branch.reward, Invalid):
                 self.num_failed[state] += 1
                 self.failure = branch.reward.reason
@@ -256,9 +292,12 @@ class _Tree:
         snapshot, attempt = self.snapshots[state], self.attempt
         async with self.gate:
             try:
-                environment = await self._fork(snapshot.environment)
-            except EnvironmentFault as cause:
-                reward = Invalid(reason=str(cause), retryable=True)
+                async with asyncio.timeout(self.limits.timeout_s):
+                    environment = await self._fork(snapshot.environment)
+            except (TurnwiseError, ToolFailure, TimeoutError) as cause:
+                late = not isinstance(cause, TurnwiseError | ToolFailure)
+                detail = f"ran past rollout.trajectory_timeout_s={self.limits.timeout_s}" if late else str(cause)
+                reward = Invalid(reason=detail, retryable=True)
                 return Trajectory(
                     id=attempt.id, task_id=attempt.task.id, turns=(), stop=StopReason.ERROR, reward=reward
                 )
@@ -271,6 +310,7 @@ class _Tree:
                 self.sampling,
                 fork=Fork(number=number, conversation=snapshot.conversation),
                 visit=None if snapshots is None else self.visitor(snapshots, skip_first=True),
+                cut=self.cut,
             )
 
     async def _fork(self, environment: ForkableEnvironment) -> Environment:
@@ -288,9 +328,8 @@ class _Tree:
         return tuple(turns), tuple(endings)
 
     async def close(self) -> None:
-        """Free every snapshot, also of a path that was cancelled; what goes wrong in it concerns no trajectory."""
-        for snapshot in self.opened:
-            await close_environment(snapshot.environment)  # type: ignore[arg-type]
+        """Close every snapshot, also of a path that was cancelled; what goes wrong there concerns no trajectory."""
+        await asyncio.gather(*(close_environment(snapshot.environment) for snapshot in self.opened))  # type: ignore[arg-type]
 
 
 def _end(branch: Trajectory, turn: int, kind: Literal["leaf", "estimate"]) -> Ending:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from turnwise.core.errors import EngineError, EnvironmentFault, ToolTimeout, TurnwiseError, boundary
 from turnwise.core.protocols import Engine, Environment, Renderer, StatefulEnvironment
@@ -33,7 +33,9 @@ from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
 
 CLOSE_S = 30.0
-"""Seconds that closing an environment or releasing a session may take."""
+"""Seconds that closing an environment, releasing a session or obeying a cancellation may take."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,21 +89,21 @@ def environment_seed(run_seed: int, draw: Draw) -> int:
     return derive_seed(run_seed, "environment", draw.index, draw.task.id)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Cut:
     """Tells a trajectory that is cancelled whether to hand over what it has (it was cut) or to vanish."""
 
-    def __init__(self) -> None:
-        self.reason: DropReason | None = None
-        """Why the trajectory is no longer needed; None while it is."""
+    reason: DropReason | None = None
+    """Why the trajectory is superfluous; None while it is wanted."""
 
 
 Visit = Callable[[Conversation, Environment], Awaitable[None]]
-"""Told of every position before its reply is sampled."""
+"""Called with every position before its reply is sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fork:
-    """Start in the middle: at `conversation`, in an environment that is there already."""
+    """Start in the middle: at `conversation`, in an environment that is in that state already."""
 
     number: int
     """Of the branch in its trajectory, from 1: names its random numbers and its cache."""
@@ -123,7 +125,8 @@ async def run_trajectory(
     """Run one attempt to its end and score it. A failure is a trajectory with an Invalid reward, never an exception.
 
     With `fork` the turns are those sampled after it, and the environment is not reset. When the task is cancelled
-    after `cut.reason` was set, the trajectory ends with what it has; otherwise the cancellation goes on.
+    after `cut.reason` was set, the trajectory ends with what it has; otherwise the cancellation goes on. Both after
+    the environment was closed.
     """
     session = attempt.session(fork.number if fork else 0)
     conversation = fork.conversation.fork() if fork else Conversation(renderer=renderer)
@@ -138,34 +141,10 @@ async def run_trajectory(
         visit=visit,
         conversation=conversation,
     )
-    error: str | None = None
     try:
-        async with asyncio.timeout(limits.timeout_s):
-            stop, reward = await play.run()
-    except ToolTimeout as cause:
-        stop, reward, error = (
-            StopReason.TOOL_TIMEOUT,
-            Invalid(reason=str(cause), retryable=True),
-            f"ToolTimeout: {cause}",
-        )
-    except asyncio.CancelledError:
-        if not _is_cut(cut):
-            raise
-        stop, reward = StopReason.CUT, Invalid(reason="cut: the group no longer needed it", retryable=False)
-    except Exception as cause:  # noqa: BLE001 - the supervisor: a failed trajectory is data, the run goes on
-        own = isinstance(cause, TimeoutError) and not isinstance(cause, TurnwiseError)
-        detail = f"ran past rollout.trajectory_timeout_s={limits.timeout_s}" if own else str(cause)
-        stop, error = StopReason.ERROR, f"{type(cause).__name__}: {detail}"
-        reward = Invalid(reason=error, retryable=True)
+        stop, reward, error = await _supervise(play, cut)
     finally:
-        closing = asyncio.ensure_future(_close(environment, engine, session))
-        try:
-            problem = await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            if not _is_cut(cut):
-                raise
-            problem = await closing
-    error = problem or error
+        problem = await finish(_close(environment, engine, session), cut)
     if isinstance(reward, Invalid) and error is None:
         error = reward.reason
     return Trajectory(
@@ -174,27 +153,93 @@ async def run_trajectory(
         turns=tuple(conversation.turns),
         stop=stop,
         reward=reward,
-        error=error,
+        error="; ".join(filter(None, (error, problem))) or None,
         conversations=conversation.list_openings(),
     )
 
 
-def _is_cut(cut: Cut | None) -> bool:
-    """Whether the task was cancelled only to hand over what it has; the cancellation is then taken back."""
+def cut_reward() -> Invalid:
+    """The reward of a trajectory that was cut."""
+    return Invalid(reason="cut: the group no longer needed it", retryable=False)
+
+
+def absorb_cut(cut: Cut | None) -> bool:
+    """Whether the current task was cancelled only to hand over what it has; the cancellation is then taken back."""
     task = asyncio.current_task()
     if cut is None or cut.reason is None or task is None:
         return False
-    task.uncancel()
+    while task.cancelling():
+        task.uncancel()
     return True
 
 
+async def finish(work: Coroutine[Any, Any, Result], cut: Cut | None = None) -> Result:
+    """Await `work` to its end, also when cancelled meanwhile; then the cancellation goes on, unless it is a cut.
+
+    `work` has deadlines of its own.
+    """
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled and not absorb_cut(cut):
+        raise asyncio.CancelledError
+    return task.result()
+
+
+async def _supervise(play: _Play, cut: Cut | None) -> tuple[StopReason, Reward, str | None]:
+    """Let `play` run to its end, its deadline or a cut; its stop reason, its reward and what failed.
+
+    A step that ignores its cancellation for `CLOSE_S` is left behind.
+    """
+    playing = asyncio.ensure_future(play.run())
+    is_cut, timeout_s = False, play.limits.timeout_s
+    try:
+        await asyncio.wait({playing}, timeout=timeout_s)
+    except asyncio.CancelledError:
+        is_cut = absorb_cut(cut)
+        if not is_cut:
+            await _end(play, playing, cut)
+            raise
+    is_late = not is_cut and not playing.done()
+    await _end(play, playing, cut)
+    failure: BaseException | None = None
+    if playing.done() and not playing.cancelled():
+        failure = playing.exception()
+        if failure is None:
+            return *playing.result(), None
+    if is_cut:
+        return StopReason.CUT, cut_reward(), None
+    if is_late:
+        failure = TimeoutError(f"ran past rollout.trajectory_timeout_s={timeout_s}")
+    elif failure is None:
+        failure = asyncio.CancelledError("the engine or the environment cancelled what the trajectory waited for")
+    error = f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, ToolTimeout):
+        return StopReason.TOOL_TIMEOUT, Invalid(reason=str(failure), retryable=True), error
+    return StopReason.ERROR, Invalid(reason=error, retryable=True), error
+
+
+async def _end(play: _Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
+    if not playing.done():
+        play.stopped = True
+        playing.cancel()
+        await finish(asyncio.wait({playing}, timeout=CLOSE_S), cut)
+        playing.add_done_callback(_discard_result)
+
+
 async def _close(environment: Environment, engine: Engine, session: Session) -> str | None:
-    """Release the session, close the environment; what went wrong first, None if nothing."""
-    released = await finish_within(CLOSE_S, engine.release(session), EngineError, f"releasing session {session}")
-    return await close_environment(environment) or released
+    """Close the environment and release the session, both at once; what went wrong, None if nothing."""
+    problems = await asyncio.gather(
+        close_environment(environment),
+        finish_within(CLOSE_S, lambda: engine.release(session), EngineError, f"releasing session {session}"),
+    )
+    return "; ".join(filter(None, problems)) or None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Play:
     """One trajectory while it is played."""
 
@@ -206,7 +251,9 @@ class _Play:
     session: Session
     fork: Fork | None
     visit: Visit | None
-    conversation: Conversation = field(repr=False)
+    conversation: Conversation
+    stopped: bool = False
+    """It was cancelled: no further reply is sampled, also where the environment ignores cancellation."""
 
     async def run(self) -> tuple[StopReason, Reward]:
         """Reply and observe until a stop reason, then score."""
@@ -248,6 +295,8 @@ class _Play:
 
     async def _turn(self, room: int) -> StopReason | None:
         """One reply and what the environment answers; the stop reason if it was the last."""
+        if self.stopped:
+            raise asyncio.CancelledError
         conversation = self.conversation
         state = _state(self.environment, self.attempt.task)
         started = time.perf_counter()
@@ -265,14 +314,15 @@ class _Play:
     def _params(self, room: int) -> SamplingParams:
         conversation, sampling = self.conversation, self.sampling
         path = ("branch", self.fork.number) if self.fork is not None else ()
-        guided = sampling.build_grammar is not None and conversation.tools
         return SamplingParams(
             max_tokens=room,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             min_p=sampling.min_p,
-            grammar=sampling.build_grammar(conversation.tools) if sampling.build_grammar and guided else None,
+            grammar=(
+                sampling.build_grammar(conversation.tools) if sampling.build_grammar and conversation.tools else None
+            ),
             stop=conversation.renderer.stop,
             stop_token_ids=conversation.renderer.stop_token_ids,
             seed=self.attempt.seed(sampling.seed, *path, "turn", len(conversation.replies)),
@@ -288,28 +338,38 @@ def _state(environment: Environment, task: Task) -> str | None:
 
 
 async def finish_within(
-    seconds: float, work: Coroutine[Any, Any, object], error: type[TurnwiseError], what: str
+    seconds: float, work: Callable[[], Awaitable[object]], error: type[TurnwiseError], what: str
 ) -> str | None:
-    """Await `work` and return what went wrong, None if nothing. After `seconds` it is cancelled and left behind."""
-    task = asyncio.ensure_future(work)
+    """Call and await `work`; returns what went wrong, None if nothing. After `seconds` it is cancelled and left behind.
+
+    What `work` raises is named `error` where it is not an error of Turnwise.
+    """
+
+    async def guarded() -> None:
+        with boundary(error, what):
+            await work()
+
+    task = asyncio.ensure_future(guarded())
     try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if not done:
-        task.cancel()
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(_discard_result)
+    if not task.done():
         return f"{error.__name__}: {what}: not done after {seconds:g} s"
     if task.cancelled():
         return f"{error.__name__}: {what}: it was cancelled"
-    try:
-        with boundary(error, what):
-            task.result()
-    except TurnwiseError as cause:
-        return f"{type(cause).__name__}: {cause}"
-    return None
+    cause = task.exception()
+    return None if cause is None else f"{type(cause).__name__}: {cause}"
+
+
+def _discard_result(task: asyncio.Task[Any]) -> None:
+    """Read the exception of a task that was left behind, which asyncio would log."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def close_environment(environment: Environment) -> str | None:
     """Close within `CLOSE_S` and return what went wrong, None if nothing."""
-    return await finish_within(CLOSE_S, environment.close(), EnvironmentFault, "closing the environment")
+    return await finish_within(CLOSE_S, lambda: environment.close(), EnvironmentFault, "closing the environment")

@@ -25,9 +25,10 @@ from turnwise.core.types import (
     Trajectory,
     TrajectoryGroup,
 )
+from turnwise.rollout import loop
 from turnwise.rollout.branching import Branching, run_branched_trajectory
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import CLOSE_S, Attempt, Cut, Sampling, run_trajectory
+from turnwise.rollout.loop import Attempt, Cut, Sampling, run_trajectory
 from turnwise.rollout.order import choose_members, start_order
 
 
@@ -79,7 +80,7 @@ class RolloutWorker:
         if self.branching is None:
             return await run_trajectory(*parts, cut=cut)
         gate = branches or asyncio.Semaphore(self.max_open)
-        return await run_branched_trajectory(*parts, branching=self.branching, gate=gate)
+        return await run_branched_trajectory(*parts, branching=self.branching, gate=gate, cut=cut)
 
     async def run_groups(self, draws: Sequence[Draw], *, group_size: int) -> list[TrajectoryGroup]:
         """Roll out every draw; groups come back in the order given."""
@@ -178,14 +179,15 @@ class GroupStream:
             self._cut_rest(group, DropReason.LATE)
 
     async def close(self) -> None:
-        """Cancel everything in flight and wait for its end, at most `CLOSE_S`."""
+        """Cancel everything in flight and wait until its environments are closed."""
         tasks = [task for group in self._open.values() for task in group.running.values()]
         self._waiting.clear()
         self._open.clear()
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_S)
+            # Cancelling an attempt, closing it and closing its branches take at most CLOSE_S each.
+            await asyncio.wait(tasks, timeout=4 * loop.CLOSE_S)
 
     def _fill(self) -> None:
         """Start members while slots are free, in the order of `start_order`."""
@@ -210,8 +212,8 @@ class GroupStream:
                 group.discarded.append(Discarded(trajectory=trajectory, reason=group.cut.reason))
                 return
             reward = trajectory.reward
-            num_retries = attempt.number - group.draw.attempt
-            if not isinstance(reward, Invalid) or not reward.retryable or num_retries >= worker.failure.max_retries:
+            can_retry = attempt.number - group.draw.attempt < worker.failure.max_retries and group.cut.reason is None
+            if not (isinstance(reward, Invalid) and reward.retryable and can_retry):
                 group.ended.append(trajectory)
                 return
             group.discarded.append(Discarded(trajectory=trajectory, reason=DropReason.RETRIED))
@@ -221,7 +223,7 @@ class GroupStream:
         self._num_running -= 1
         group.num_unsettled -= 1
         group.running.pop(member, None)
-        if group.draw.index not in self._open:
+        if self._open.get(group.draw.index) is not group:
             return  # the stream was closed
         if not task.cancelled() and (cause := task.exception()) is not None:
             self._complete.put_nowait(cause)
