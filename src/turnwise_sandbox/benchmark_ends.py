@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 
@@ -104,7 +104,7 @@ def measure_kills(rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for role in worst:
             command = [sys.executable, "-m", "turnwise_sandbox.benchmark_ends"]
-            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
             with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as holder:
                 assert holder.stdout is not None
                 if holder.stdout.readline() != b"ready\n":

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from turnwise.core.errors import SandboxError, boundary
 from turnwise_sandbox.capture import Capture
+from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.foreign import (
     INTERPRETERS,
     SOURCE_NAMES,
@@ -197,7 +197,7 @@ class BubblewrapSandbox:
                 ),
             ]
             pipe = subprocess.PIPE
-            with boundary(SandboxError, "cannot start bubblewrap"):
+            with boundary("cannot start bubblewrap"):
                 process = subprocess.Popen(
                     command,
                     stdin=pipe,

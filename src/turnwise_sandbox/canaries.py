@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.owner import own_tag
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -191,9 +191,12 @@ print(json.dumps(broken))
 """
 
 _SECOND = r"""
-import json, os, time broken = {} found = [p for p in ("left-behind", os.environ["TMPDIR"] + "/left-behind",
-"/dev/shm/left-behind", "/tmp/left-behind") if os.path.exists(p)] if found:
-    broken["cross_exec"] = "found " + found[0]
+import json, os, time
+broken = {}
+places = ("left-behind", os.environ["TMPDIR"] + "/left-behind", "/dev/shm/left-behind", "/tmp/left-behind")
+left = [path for path in places if os.path.exists(path)]
+if left:
+    broken["cross_exec"] = "found " + left[0]
 time.sleep(0.08)
 if os.path.exists("alive"):
     broken["kill_tree"] = "a daemon of the program before is still writing"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.types import Limit, Limits
 
 SOURCE_NAMES = {"python": "main.py", "bash": "main.sh"}

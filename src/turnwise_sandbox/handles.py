@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
 from turnwise_sandbox.capture import Capture
 from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.cgroups import Cgroup
 
 START_DEADLINE_S = 60.0
@@ -34,7 +34,7 @@ END_DEADLINE_S = 10.0
 MAX_UNANSWERED = 32
 """Questions on the way to a zygote: its socket holds a few hundred, and would refuse more."""
 
-SOURCE = str(Path(__file__).parents[2])
+SOURCE = str(Path(__file__).parents[1])
 START = "import sys; sys.path.insert(0, sys.argv[2]); from turnwise_sandbox.zygote import main; main()"
 """Isolated mode reads no PYTHONPATH, and the package need not be installed."""
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox.canaries import PROPERTIES, run_canaries
 from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import Cell
 from turnwise_sandbox.kernel import files
 from turnwise_sandbox.kernel.cgroups import CgroupPool

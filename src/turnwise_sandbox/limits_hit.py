@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import Cell
 from turnwise_sandbox.types import Limit
 

@@ -8,8 +8,8 @@ import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.files import split_path
 from turnwise_sandbox.types import Limits, Network, Program
 

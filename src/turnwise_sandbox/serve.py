@@ -31,7 +31,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from turnwise.core.errors import SandboxError, TurnwiseError, boundary
+from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.remote.connection import Answer, Head, Policy, serve_connection
 from turnwise_sandbox.remote.messages import (
     CellBody,
@@ -52,7 +52,7 @@ Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-class _Refused(TurnwiseError):
+class _Refused(Exception):
     """A request that is answered with `status` and the message."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -176,10 +176,11 @@ class SandboxServer:
 
     async def _respond(self, head: Head, body: bytes) -> Answer:
         try:
-            with boundary(SandboxError, f"{head.method} /{'/'.join(head.path)}"):
-                return await self._route(head, body)
-        except _Refused as cause:
-            return _refuse(cause.status, str(cause))
+            with boundary(f"{head.method} /{'/'.join(head.path)}"):
+                try:
+                    return await self._route(head, body)
+                except _Refused as cause:
+                    return _refuse(cause.status, str(cause))
         except SandboxError as cause:
             return _refuse(500, str(cause))
 

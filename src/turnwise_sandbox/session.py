@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
 from turnwise_sandbox.channel import Channel
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready, describe
 from turnwise_sandbox.limits_hit import find_limit, read_plain
 from turnwise_sandbox.requests import check_path, to_bytes

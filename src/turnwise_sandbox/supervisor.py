@@ -18,9 +18,9 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Literal
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
 from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready, describe
 from turnwise_sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise_sandbox.limits_hit import find_limit, read_plain
@@ -89,8 +89,11 @@ class LocalSandbox:
             return await self._run_one(program, limits)
 
     async def run_pair(
-        self, worker: Program, grader: Program, limits: Limits = Limits()
-    ) -> tuple[Execution, Execution]:  # noqa: B008
+        self,
+        worker: Program,
+        grader: Program,
+        limits: Limits = Limits(),  # noqa: B008
+    ) -> tuple[Execution, Execution]:
         """Run two programs at once, each holding one end of a stream socket as descriptor 4; they share nothing else.
 
         The worker ends with the grader: what it still does then is of no use, and it is stopped without a limit being

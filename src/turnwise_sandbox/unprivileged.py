@@ -33,7 +33,7 @@ def main() -> None:
     rounds, count = int(sys.argv[1]), sys.argv[2]
     kinds = ("root", "unprivileged")
     command = [find_shared_python(), "-m", "turnwise_sandbox.unprivileged", "serve", count]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
     pipes: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,

@@ -7,7 +7,7 @@
     ├── EngineError        (RuntimeError)  the engine refused or failed one request
     ├── EnvironmentFault   (RuntimeError)  an environment broke its contract or crashed
     ├── ToolTimeout        (TimeoutError)  a tool call ran past its seconds
-    ├── SandboxError       (RuntimeError)  the sandbox refused or failed; what sandboxed code does wrong is an Execution instead
+    ├── SandboxError       (RuntimeError)  a sandbox refused or failed; what sandboxed code does wrong is an Execution
     ├── RewardError        (RuntimeError)  a reward raised, hung or returned a non-number
     ├── TrainingError      (RuntimeError)  a loss or gradient is not finite, or a step cannot be taken
     ├── CheckpointError    (RuntimeError)  a checkpoint is missing, truncated or of another model

@@ -6,6 +6,7 @@ the canaries' business."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import landlock, root, seccomp, syscalls
 
 LevelName = Literal["full", "uid", "process", "seccomp", "none"]
@@ -85,7 +86,7 @@ class Capabilities:
 def probe() -> Capabilities:
     """Try everything in a fresh interpreter (some 100 ms). Raises SandboxError when that interpreter itself fails."""
     start = "import sys; sys.path.insert(0, sys.argv[1]); from turnwise_sandbox.kernel.probe import main; main()"
-    command = [sys.executable, "-I", "-c", start, str(Path(__file__).parents[3])]
+    command = [sys.executable, "-I", "-c", start, str(Path(__file__).parents[2])]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, stdin=subprocess.DEVNULL, check=True)
         return Capabilities(**json.loads(done.stdout))
@@ -147,8 +148,8 @@ def _capabilities() -> dict[str, Any]:
         return failure is None
 
     uid_range = next(
-        (chosen for chosen in _UID_RANGES if works("other_uid", lambda: _change_user(chosen[0] + 1))), None
-    )  # noqa: B023
+        (ids for ids in _UID_RANGES if works("other_uid", functools.partial(_change_user, ids[0] + 1))), None
+    )
     if uid_range is not None:
         failures.pop("other_uid", None)
     own = os.geteuid(), os.getegid()

@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Iterable, Sequence
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import syscalls
 
 SCRATCH_PARENT = "/box"

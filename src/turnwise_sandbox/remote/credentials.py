@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 
 
 def read_credential(variable: str, service: str) -> str:

@@ -7,7 +7,7 @@ import math
 import shlex
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.machine import Machine, MachineSandbox
 from turnwise_sandbox.types import Network

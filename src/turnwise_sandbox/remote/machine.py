@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, TypeVar
 
-from turnwise.core.errors import SandboxError, boundary
+from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.foreign import (
     INTERPRETERS,
     SOURCE_NAMES,
@@ -139,7 +139,7 @@ class MachineSandbox:
         return _to_execution(program, limits, status, wall_s, result, self._level)
 
     async def _wait(self, what: str, work: Awaitable[T], extra_s: float = 0.0) -> T:
-        with boundary(SandboxError, f"{self._level}: cannot {what}"):
+        with boundary(f"{self._level}: cannot {what}"):
             async with asyncio.timeout(self._start_s + extra_s):
                 result = await work
         return result

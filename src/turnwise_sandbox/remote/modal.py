@@ -6,7 +6,7 @@ import importlib
 import math
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.machine import Machine, MachineSandbox
 from turnwise_sandbox.types import Network

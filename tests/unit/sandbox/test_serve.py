@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import ScriptedSandbox, echo
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.http import HttpSandbox
 from turnwise_sandbox.remote.messages import ExecutionAnswer, FusionResponse, RunBody
 from turnwise_sandbox.serve import SandboxServer, new_token

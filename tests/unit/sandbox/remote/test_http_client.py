@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.http import HttpSandbox
 from turnwise_sandbox.types import Limits, Program
 
