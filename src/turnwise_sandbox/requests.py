@@ -59,13 +59,14 @@ def choose_profile(program: Program) -> str:
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
     for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
-        if any(pattern.search(source) for source in sources) and _is_installed(name):
+        if any(pattern.search(source) for source in sources) and is_installed(name):
             return "numpy_random" if name == "numpy" and any(b"random" in source for source in sources) else name
     return "std"
 
 
 @functools.cache
-def _is_installed(library: str) -> bool:
+def is_installed(library: str) -> bool:
+    """Whether this interpreter finds the library."""
     return importlib.util.find_spec(library) is not None
 
 
