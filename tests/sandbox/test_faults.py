@@ -260,7 +260,7 @@ def test_a_deadline_that_passed_is_told_in_words(run, monkeypatch):
         async with LocalSandbox(num_slots=1) as sandbox:
             monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.0)
             with pytest.raises(
-                SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts it anew"
+                SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts a new one"
             ):
                 await sandbox.run(Program(code=""))
 
