@@ -93,7 +93,7 @@ def _engine_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             engine.attention == "flex" and engine.kind != "paged",
-            f"engine.attention='flex' reads pages, but engine.kind={engine.kind!r} has none; use 'gather' or "
+            f"engine.attention='flex' reads pages, engine.kind={engine.kind!r} has none; use 'gather' or "
             "engine.kind='paged'",
         ),
         (
