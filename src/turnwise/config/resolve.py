@@ -116,8 +116,8 @@ def _engine_problems(config: RunConfig) -> list[Problem]:
 def _grammar_problems(config: RunConfig) -> list[Problem]:
     renderer = config.renderer
     reasons = {
-        "tags": "its calls are free text between tags and cannot be malformed",
-        "calls": "there is no grammar for its one call per line",
+        "tags": "its calls hold free text between tags and cannot be malformed",
+        "calls": "there is no grammar of its one call per line",
         "chat": f"renderer.name={renderer.name!r} may not write calls as {' or '.join(CALL_FORMATS)} does",
     }
     problems = []
