@@ -118,7 +118,7 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
     reasons = {
         "tags": "its calls hold free text between tags and cannot be malformed",
         "calls": "there is no grammar of its one call per line",
-        "chat": f"renderer.name={renderer.name!r} may not write calls as {' or '.join(CALL_FORMATS)} does",
+        "chat": f"renderer.name={renderer.name!r} may write calls in another way than {' or '.join(CALL_FORMATS)} does",
     }
     problems = []
     for section, grammar in (("rollout", config.rollout.grammar), ("evaluate", config.evaluate.grammar)):
