@@ -105,7 +105,7 @@ def _engine_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             engine.attention == "flex" and engine.kind != "paged",
-            f"engine.attention='flex' reads pages, but engine.kind={engine.kind!r} has none; use 'gather' or "
+            f"engine.attention='flex' reads pages, engine.kind={engine.kind!r} has none; use 'gather' or "
             "engine.kind='paged'",
         ),
         (
@@ -128,9 +128,9 @@ def _engine_problems(config: RunConfig) -> list[Problem]:
 def _grammar_problems(config: RunConfig) -> list[Problem]:
     renderer = config.renderer
     reasons = {
-        "tags": "its calls are free text between tags and cannot be malformed",
-        "calls": "there is no grammar for its one call per line",
-        "chat": f"renderer.name={renderer.name!r} may not write calls as {' or '.join(CALL_FORMATS)} does",
+        "tags": "its calls hold free text between tags and cannot be malformed",
+        "calls": "there is no grammar of its one call per line",
+        "chat": f"renderer.name={renderer.name!r} may write calls in another way than {' or '.join(CALL_FORMATS)} does",
     }
     problems = []
     for section, grammar in (("rollout", config.rollout.grammar), ("evaluate", config.evaluate.grammar)):
