@@ -1,4 +1,4 @@
-"""Options of the environment family and the limits of its tools."""
+"""Where tasks come from and how their tools are limited."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ class EnvironmentSection(Section):
     """The environment family, or several of them."""
 
     name: str = "search_qa"
-    """Name of a built-in family, or the import path "package.module:Class" of your own."""
+    """A built-in family, or the import path "package.module:Class" of your own. Not read where there is a mixture."""
     args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Keyword arguments of the family, which refuses unknown ones."""
+    """Free table of keyword arguments of the family; it refuses what it does not know. Not read where there is a
+    mixture."""
+    mixture: dict[str, MixtureMember] = Field(default_factory=dict)
+    """Several families in one run, by label: their tasks are interleaved by weight. Empty is the one family of
+    environment.name."""
     tool_timeout_s: float = Field(10.0, gt=0)
-    """Longest time of one tool call, in seconds."""
+    """Seconds one tool call may take."""
     max_observation_chars: int = Field(4000, ge=16)
-    """Longest output of a tool, in characters; longer output is cut, with a marker."""
+    """A tool's output longer than this is cut, with a marker."""

@@ -203,7 +203,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     batch_size = 1 << (concurrency - 1).bit_length()
     if is_flex:
         sampling += batch_size * pages * TABLE_BYTES
-    if engine.cuda_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
+    if has_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
         sampling += batch_size * (2 * shape.vocab_size + widest) * item
     return MemoryPlan(
         weights=parameters * (num_trained + needs_reference),

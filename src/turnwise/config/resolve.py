@@ -18,11 +18,6 @@ METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
 Problem = tuple[bool, str]
 """Whether something is wrong, and the error message if it is."""
 
-CPU_ONLY_WORKERS = (
-    "engine workers read the weights from memory that processes share, which is the CPU's; use "
-    "engine.num_workers=1 or model.device='cpu'"
-)
-GPU_ONLY_GRAPHS = "graphs are recorded on a GPU; use engine.cuda_graphs=false or model.device='cuda'"
 CALL_FORMATS = ("qwen3",)
 """Chat renderers for whose calls `rendering.call_grammar` builds a grammar."""
 
@@ -87,40 +82,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             not config.model.path and not config.model.config,
             "model.path is empty and so is model.config: name a Hugging Face directory, or the sizes of a model to "
             "start from scratch",
-        ),
-    ]
-
-
-def _engine_problems(config: RunConfig) -> list[Problem]:
-    engine, device = config.engine, config.model.device
-    return [
-        (
-            engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
-            f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1; here they "
-            f"are {engine.kind!r} and {engine.num_threads}",
-        ),
-        (
-            engine.num_workers > 1 and device == "cuda",
-            f"engine.num_workers={engine.num_workers} with model.device='cuda': {CPU_ONLY_WORKERS}",
-        ),
-        (
-            engine.attention == "flex" and engine.kind != "paged",
-            f"engine.attention='flex' reads pages, engine.kind={engine.kind!r} has none; use 'gather' or "
-            "engine.kind='paged'",
-        ),
-        (
-            engine.cuda_graphs and (engine.attention != "flex" or not engine.fused),
-            "engine.cuda_graphs=true records steps of engine.attention='flex' and engine.fused=true; here they are "
-            f"{engine.attention!r} and {str(engine.fused).lower()}",
-        ),
-        (
-            engine.cuda_graphs and device == "cpu",
-            f"engine.cuda_graphs=true with model.device='cpu': {GPU_ONLY_GRAPHS}",
-        ),
-        (
-            engine.cuda_graphs and engine.num_workers > 1,
-            f"engine.cuda_graphs=true with engine.num_workers={engine.num_workers}: workers are for the CPU, "
-            f"{GPU_ONLY_GRAPHS}",
         ),
     ]
 

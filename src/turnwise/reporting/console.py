@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from turnwise.core.events import Evaluated, Event, Note, PhaseBegins, StepEnds
 from turnwise.reporting.summaries import describe_behaviour, format_success, kinds_of, row_of
 
 PLAIN_INTERVAL_S = 2.0
@@ -90,6 +91,21 @@ class Display:
         if self._live:
             with contextlib.suppress(OSError, ValueError):
                 self._progress.stop()
+
+    def record(self, event: Event) -> None:
+        """See `core.protocols.Recorder`: phases, steps, notes and evaluations are shown."""
+        match event:
+            case PhaseBegins():
+                self.phase(event.phase, total=event.total)
+            case StepEnds():
+                if event.phase != "evaluate":
+                    self.update(event.step, event.values)
+            case Note():
+                if event.kind != "device":
+                    self.note(event.text)
+            case Evaluated():
+                row = next(row for row in event.summary["rows"] if row["kind"] == "all")
+                self.note(f"held-out success {event.label}: {format_success(row)} on {row['n']} tasks")
 
     def phase(self, name: str, *, total: int | None = None) -> None:
         """Enter a phase: "sft" of `total` steps, "rollout", "train", or "evaluate" of unknown length."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,16 +13,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from turnwise.config.fit import fit_memory
-from turnwise.config.resolve import CPU_ONLY_WORKERS, GPU_ONLY_GRAPHS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.protocols import EnvironmentFamily, Renderer
+from turnwise.core.protocols import EnvironmentFamily, PausableEngine, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
-from turnwise.engines.local import LocalEngine
-from turnwise.engines.paged import PagedEngine
-from turnwise.engines.workers import WorkerEngine
+from turnwise.engines.registry import EngineSettings, build_engine, check_engine
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.machine_memory import read_memory_size
@@ -37,6 +32,7 @@ from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Sampling, close_environment
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
+from turnwise.sync.copied import copy_for_serving
 
 FAMILIES = {
     "math_code": "turnwise.environments.math_code.family:MathCode",
@@ -108,14 +104,12 @@ def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Ren
 def find_device(config: RunConfig) -> torch.device:
     """Where the recipe's models live on this machine.
 
-    Raises ConfigError when `model.device` is not to be had here, the engine has workers and it is not the CPU, or
-    records graphs and it is."""
+    Raises ConfigError if `model.device` is unavailable or the engine's options do not fit it.
+    """
     device = choose_device(config.model.device)
-    found = f"model.device={config.model.device!r}, which is {device} on this machine"
-    if config.engine.num_workers > 1 and device.type != "cpu":
-        raise ConfigError(f"engine.num_workers={config.engine.num_workers} with {found}: {CPU_ONLY_WORKERS}")
-    if config.engine.cuda_graphs and device.type != "cuda":
-        raise ConfigError(f"engine.cuda_graphs=true with {found}: {GPU_ONLY_GRAPHS}")
+    check_engine(
+        config.engine.kind, common=engine_settings(config), options=config.engine.options, device=device.type
+    )
     return device
 
 
@@ -207,7 +201,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
     renderer = build_renderer(config, tokenizer)
     model = load_placed(config, checkpoint) if checkpoint else build_policy_model(config, tokenizer)
-    served = copy.deepcopy(model) if training and config.schedule.max_staleness else model
+    served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     return System(
         config=config,
         family=family,
@@ -215,7 +209,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         renderer=renderer,
         model=model,
         served=served,
-        engine=MeteredEngine(build_engine(config, served, tokenizer)),
+        engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
     )
 
 
@@ -233,6 +227,28 @@ async def check_opening(system: System) -> None:
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
+
+
+def build_policy_engine(
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> PausableEngine:
+    """The recipe's engine, on the parameters of `model`."""
+    return build_engine(
+        config.engine.kind,
+        model,
+        common=engine_settings(config),
+        options=config.engine.options,
+        grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
+        decode=tokenizer.decode,
+    )
+
+
+def engine_settings(config: RunConfig) -> EngineSettings:
+    """What the recipe tells every engine."""
+    engine = config.engine
+    return EngineSettings(
+        max_concurrency=engine.max_concurrency, max_context=engine.max_context, num_threads=engine.num_threads
+    )
 
 
 def build_reply_grammar(tools: Sequence[ToolSpec]) -> Grammar:

@@ -3,7 +3,6 @@ else is built."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import torch
 
 from turnwise.algorithms.corrections import Correction, compute_correction, compute_second_moment_mask
-from turnwise.algorithms.credit import Branches, CreditMethod
-from turnwise.algorithms.credit_checks import CheckedCredit
-from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
+from turnwise.algorithms.credit import CreditMethod
+from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossFunction
 from turnwise.algorithms.losses.table import LOSSES, build_loss

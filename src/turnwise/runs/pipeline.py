@@ -29,7 +29,7 @@ from turnwise.runs.source import Drawn, TaskSource, draw_by_value
 from turnwise.runs.steps import StepTrainer, Taken
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
-from turnwise.sync.receipt import check_receipt
+from turnwise.sync.publication import check_receipt
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
 AfterStep = Callable[[int], Awaitable[None]]

@@ -22,7 +22,7 @@ from turnwise.runs.source import Drawn, TaskSource
 from turnwise.runs.steps import StepTrainer, Taken
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import DrawRecord, Journal
-from turnwise.sync.receipt import check_receipt
+from turnwise.sync.publication import check_receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,5 +12,5 @@ def build_weight_sync(system: System) -> WeightSync:
     """Shared parameters where sampling and training take turns, a served copy where they overlap."""
     engines = {"engine": system.engine.engine}
     if system.served is system.model:
-        return SharedParameters(system.model, engines)
+        return SharedParameters(engines)
     return CopiedParameters(system.model, system.served, engines, interrupt=system.config.schedule.interrupt)
