@@ -1,12 +1,14 @@
-"""Render several tool calls with named arguments in few tokens: one call per line between `<tool_call>` and
+"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and
 `</tool_call>`.
 
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
 
-A value is a bare word or JSON. A reply without a call is `<answer> text </answer>`. The format is for small models that
-learn it from random weights: ToolRL's (2504.13958) block of calls without the punctuation of JSON. Chat models use
-`rendering.chat`. `rendering.tags` renders the tags; this module writes and reads the text inside the block."""
+A value is a bare word, or else JSON. `ToolCall.arguments` is the JSON object of the pairs: a value that is JSON stands
+in it as it was written, numbers included, and any other word as a string. A reply without a call is `<answer> text
+</answer>`. Meant for small models that learn the format from nothing, as ToolRL's (2504.13958) block of calls but
+without the punctuation of JSON; chat models have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this
+module knows only what stands inside the block."""
 
 from __future__ import annotations
 
@@ -38,14 +40,14 @@ CALLS_FORMAT = TagFormat(
     ),
     unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
 )
-"""The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls", which `CallsRenderer` hides."""
+"""The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls"; nobody else sees that."""
 
 _NAME = re.compile(r'[^\s="]+')
 _SPACE = re.compile(r"\s*")
 
 
 class CallsRenderer:
-    """Implements `core.protocols.Renderer`. The offered tools are not rendered: the prompt shows them."""
+    """Implements `core.protocols.Renderer`. The tools on offer are not rendered: the prompt shows them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_observation_tokens: int | None = None) -> None:
         """`max_observation_tokens` cuts what one observation appends, as in `TagRenderer`."""
@@ -60,7 +62,7 @@ class CallsRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """See `TagRenderer.extend`; each tool's answer is in a `<tool_response>` of its own."""
+        """See `TagRenderer.extend`; every tool's answer stands in a `<tool_response>` of its own."""
         return self._tags.extend(prompt_ids, completion_ids, observations, tools)
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
@@ -73,8 +75,8 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments other than
-        a JSON object."""
+        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no
+        object."""
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
@@ -83,7 +85,7 @@ class CallsRenderer:
 
 
 def format_calls(calls: Sequence[ToolCall]) -> str:
-    """Write one line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot express."""
+    """One line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot say."""
     return "\n ".join(map(_format_call, calls))
 
 
@@ -109,8 +111,7 @@ def _format_value(raw: str) -> str:
 
 
 def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Read the calls of a block, one per line, and an error for each other line. Any text is accepted; an empty block
-    is one error.
+    """The calls of a block, one per line, and an error for each line that is none. An empty block is one error. Total.
 
     Ids are `<id_prefix>_0`, `<id_prefix>_1`, ...
     """
@@ -130,8 +131,8 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
     return tuple(calls), tuple(errors)
 
 
-def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """Read the name and the arguments. Raises ValueError saying what was expected."""
+def _parse_line(line: str) -> tuple[str, dict[str, str]]:
+    """Name, and the JSON of every argument as it is written. Raises ValueError saying what was expected."""
     name, at = _read_name(line, 0)
     arguments: dict[str, str] = {}
     while at < len(line):
@@ -162,8 +163,8 @@ def _read_value(line: str, at: int) -> tuple[str, int]:
     return word if _is_json(word) else json.dumps(word, ensure_ascii=False), at
 
 
-def _read_word(word: str) -> Any:
-    """Read a finite JSON number, true, false or null; any other word is a string."""
+def _is_json(word: str) -> bool:
+    """Whether a word is a finite JSON number, true, false or null; any other is a string."""
     try:
         value = DECODER.decode(word)
     except (ValueError, RecursionError):

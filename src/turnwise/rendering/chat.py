@@ -1,8 +1,8 @@
-"""Render chat models' own formats through the `renderers` package, and keep untrusted text apart from control tokens.
+"""Chat models' own formats through the `renderers` package, with text from outside kept apart from control tokens.
 
-The package writes the template in Python, extends a conversation without rendering it again, and parses replies. This
-module makes a special token that is spelled out in a message plain text, where the package would encode it as the
-token, and parses any reply without failing."""
+The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added
+here: a special token written out in a message is plain text (the package would encode it as the token), and parsing is
+total."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ import numpy as np
 
 from turnwise.core.errors import ConfigError, RenderError, boundary
 from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
-from turnwise.rendering.hermes_calls import parse_tool_calls
+from turnwise.rendering.raw_json import find_object
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
+from turnwise.rendering.hermes_calls import parse_tool_calls
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Unicode noncharacters, reserved for internal use: they enclose text that must not become a special token.
+# Unicode noncharacters, "for internal use": they fence what must not be read as a token.
 _OPEN_FENCE, _CLOSE_FENCE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{_OPEN_FENCE}(.*?){_CLOSE_FENCE}", re.DOTALL)
-_MAX_CACHED_TEXTS = 1024
-"""Most texts whose token ids are kept."""
+_MAX_KNOWN_TEXTS = 1024
+"""Texts whose token ids are kept."""
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
-"""Special tokens that a model samples inside a reply; spelled out in a reply's content, they stay tokens."""
+"""What a model samples inside a reply besides text; written out in a reply's content, they are the tokens."""
 
 _ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {
     "invalid_json": "bad_json",
@@ -42,15 +43,16 @@ _ERROR_TEXTS = {
 
 
 class ChatRenderer:
-    """Implements `core.protocols.Renderer`; `render_all` serves `rendering.stability`."""
+    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True
     ) -> None:
-        """`name` is a renderer of the package ("qwen3", ...) or "auto", which chooses by the tokenizer's name.
+        """`name` is a renderer of the package ("qwen3", ...) or "auto", by the tokenizer's name; the tokenizer may be
+        anyone's.
 
         `enable_thinking` False is passed to renderers that can switch thinking off.
-        Raises ConfigError if the name is unknown or the tokenizer lacks the format's special tokens.
+        Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
         """
         self._tokenizer = tokenizer
         switches: dict[str, bool] = {} if enable_thinking else {"enable_thinking": False}
@@ -65,11 +67,12 @@ class ChatRenderer:
         self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """See `Renderer.open`. Raises RenderError if the template refuses the messages."""
+        """See `Renderer.open`. Raises RenderError when the template refuses the messages."""
         return self.render_all(messages, tools)
 
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Render a whole conversation at once, with the generation prompt. For checks only: rollouts append."""
+        """Token ids of a whole conversation rendered at once, generation prompt included. For checks only: rollouts
+        append."""
         return to_ids(self._render(messages, tools, add_generation_prompt=True))
 
     def _render(
@@ -87,7 +90,7 @@ class ChatRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """See `Renderer.extend`. Closes a reply that ends before its stop token."""
+        """See `Renderer.extend`. Closes a reply that was cut before its stop token."""
         history = [*prompt_ids.tolist(), *completion_ids.tolist()]
         with boundary(RenderError, "the chat template refused the observations"):
             bridged = self._renderer.bridge_to_next_turn(
@@ -100,12 +103,17 @@ class ChatRenderer:
             roles = ", ".join(message.role for message in observations)
             raise RenderError(
                 f"{type(self._renderer).__name__} cannot append messages of role {roles or 'none'} without "
-                "rewriting the history; answer with tool messages, switch thinking off, or choose another renderer.name"
+                "rewriting the history; "
+                "answer with tool messages, switch thinking off, or choose another renderer.name"
             )
         return to_ids(bridged.token_ids[len(history) :])
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. If the package cannot parse the ids, the hermes format is read from their text."""
+        """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text.
+
+        The arguments of a call are the model's own text where the format writes them as a JSON object (Qwen's hermes
+        format, DeepSeek's, Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the
+        package gives values only, and the arguments are their JSON."""
         tokens = [token for token in completion_ids.tolist() if token >= 0]
         first_id = len(prompt_ids)
         reasoning: str | None = None
@@ -130,11 +138,12 @@ class ChatRenderer:
         )
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: render the message after a probe and remove the probe; ends with a stop token.
+        """See `Renderer.encode_reply`: the assistant message rendered after a probe, less the probe; ends with a stop
+        token.
 
-        A message without reasoning gets no empty thinking block.
-        Raises RenderError if the template does not render a reply after its own generation prompt (reasoning with
-        thinking switched off)."""
+        Without reasoning no empty thinking block is written: the model answers at once.
+        Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with
+        thinking off)."""
         probe = Message(role="user", content=(TextPart(text="?"),))
         prompt = self._render([probe], (), add_generation_prompt=True)
         whole = self._render([probe, message], (), add_generation_prompt=False)
@@ -144,7 +153,8 @@ class ChatRenderer:
             at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
             raise RenderError(
                 f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a "
-                f"stop token (they differ at token {at}); drop the message's reasoning or choose another renderer.name"
+                "stop token "
+                f"(they part at token {at}); drop the message's reasoning or choose another renderer.name"
             )
         reply = reply[: ends[0] + 1]
         if message.reasoning is None and reply[: len(self._empty_thought)] == self._empty_thought:
@@ -152,7 +162,7 @@ class ChatRenderer:
         return to_ids(reply)
 
     def _to_chat(self, message: Message) -> dict[str, Any]:
-        """Convert to the package's form of a message, with the special tokens in its text fenced."""
+        """The message as the package wants it, with special tokens in it fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
         chat: dict[str, Any] = {"role": message.role, "content": self._fence(message.text, keep)}
         if message.reasoning is not None:
@@ -172,7 +182,7 @@ class ChatRenderer:
             raise RenderError(
                 f"the arguments of the call {call.name}({call.arguments[:200]}) are not JSON; write a JSON object"
             ) from None
-        # Fencing the values, not the JSON text, leaves the way the object is written to the template.
+        # Fencing the values (not the JSON text) lets a template write the object in its own way.
         return {
             "id": call.id,
             "type": "function",
@@ -197,12 +207,12 @@ class ChatRenderer:
 
 
 class _FencingTokenizer:
-    """The tokenizer given to the package: it encodes fenced text as plain characters, all other text as usual."""
+    """The tokenizer the package sees: fenced text is encoded as plain characters, everything else as ever."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        # The members of a group, and the tasks of a family, start with the same texts.
-        self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
+        # The members of a group, and the tasks of a family, open with the same texts.
+        self._encode = lru_cache(maxsize=_MAX_KNOWN_TEXTS)(self._encode_once)
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
         return list(self._encode(text))
@@ -218,11 +228,12 @@ class _FencingTokenizer:
         return tuple(ids)
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
-        """Return token ids, as the package expects; the template renders text, so that `encode` sees the fences."""
+        """Token ids, as the package asks for; the template renders text so that `encode` sees the fences."""
         return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
 
     def __getattr__(self, name: str) -> Any:
-        # Without `__call__` the package does not ask for character offsets, which fences would shift.
+        # Without `__call__` the package does not ask for character offsets, which fences would move and nobody reads
+        # here.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._tokenizer, name)
@@ -239,7 +250,7 @@ def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
-    """Return the call as the package parsed it, or the error."""
+    """A call as the package parsed it, or why it is none."""
     status = str(attempt.status)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments

@@ -1,6 +1,7 @@
-"""Parse and write tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+"""Tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: a total parser.
 
-Any text can be parsed. Whether a tool exists and its arguments fit is checked by the environment.
+Works on text alone, and keeps the arguments of a call as they were written. Which tools exist and what
+their arguments must be is the environment's business.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ _CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|\Z)", re.DOTA
 
 
 def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Parse any reply into `(content, calls, errors)`; content is the text outside the calls.
+    """`(content, calls, errors)` of a reply; content is the text outside the calls. Any string gives a result.
 
-    Ids are `call_<first_id>`, `call_<first_id + 1>`, ..., so that a caller can keep them unique in a trajectory.
+    Ids are `call_<first_id>`, `call_<first_id + 1>`, ... so that a caller can keep them unique in a trajectory.
     """
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -31,8 +32,8 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
 
 
 def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
-    """Parse the text between `<tool_call>` and `</tool_call>` into a call or an error; `closed` says whether the end
-    tag was there."""
+    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag
+    was there)."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
     try:
@@ -49,7 +50,8 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolC
 
 
 def format_tool_call(call: ToolCall) -> str:
-    """Write a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    """The text of a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    arguments = call.arguments
     try:
         split_members(arguments)
     except (ValueError, RecursionError):

@@ -1,11 +1,12 @@
-"""Check at start that a renderer, with its tokenizer and tools, only appends, and parses what it wrote.
+"""The check at start: this renderer, with this tokenizer and tool set, only ever appends, and reads back what it wrote.
 
-The check works through the `Renderer` protocol for any format. A renderer that can render a whole conversation at once
-(`render_all`) is compared with itself.
+Knows the `Renderer` protocol and no format; a renderer that can render a whole conversation at once (`render_all`) is
+compared with itself.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
@@ -16,7 +17,7 @@ from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
 
 _PROBE = 'naïve  "quotes" \n\ttabs — 你好 🙂 '
-"""Deliberately odd: whitespace and several scripts."""
+"""Odd on purpose: whitespace and other scripts."""
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -28,8 +29,9 @@ def check_prefix_stable(
 
     - each reply, encoded and parsed, is the same reply, and encoding what was parsed gives the same tokens;
     - an answer that spells out the tokens a reply ends with appends no more of those tokens than a harmless answer;
-    - the tokens of the turns add up to those of the whole conversation rendered at once, if the renderer can do that: a
-      template that rewrites history is caught here instead of in training.
+    - the tokens the turns added up to are those of the whole conversation rendered at once, where the renderer can do
+    that:
+      a template that rewrites history is caught here instead of in training.
 
     `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the
     remedy."""
@@ -53,7 +55,8 @@ def check_prefix_stable(
         if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
             raise RenderError(
                 f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the "
-                f"tokens {stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
+                "tokens "
+                f"{stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
             )
         built = to_ids(np.concatenate([built, reply_ids, appended]))
         history += [reply, observation]
@@ -64,7 +67,7 @@ def check_prefix_stable(
 
 
 def _find_reasoning(renderer: Renderer) -> str | None:
-    """Reasoning for the probe; None if the renderer cannot write any, because thinking is switched off."""
+    """Probe reasoning, or None where the renderer cannot write any (thinking is switched off)."""
     try:
         renderer.encode_reply(text_message("assistant", "done", reasoning="probe"))
     except RenderError:
@@ -73,22 +76,33 @@ def _find_reasoning(renderer: Renderer) -> str | None:
 
 
 def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
-    """Return the reply's token ids and the id of its call. Raises RenderError if encoding and parsing change it."""
+    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and
+    parsing."""
     ids = renderer.encode_reply(reply)
     parsed = renderer.parse(prompt, ids)
-    meant, read = ([(call.name, call.arguments) for call in message.tool_calls] for message in (reply, parsed))
+    meant, read = ([(call.name, _read_json(call.arguments)) for call in each.tool_calls] for each in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
         raise RenderError(
             f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} "
-            f"with errors {[error.message for error in parsed.tool_errors]}, through {decode(ids.tolist())!r}; the "
-            "renderer does not fit this tokenizer or tool set, choose another renderer.kind or renderer.name"
+            "with errors "
+            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer "
+            "does not fit this "
+            "tokenizer or tool set, choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
 
 
+def _read_json(text: str) -> object:
+    """The value, since a template may write an object with spacing of its own; the text itself where it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _compare(built: IntArray, other: IntArray, decode: Decode, what: str) -> None:
-    """Raise RenderError at the first token where `other` differs from the tokens of the turns."""
+    """Raise RenderError at the first token where `other` differs from what the turns added up to."""
     for index, (left, right) in enumerate(zip_longest(built.tolist(), other.tolist())):
         if left != right:
             ours, theirs = ("nothing" if token is None else f"{token} ({decode([token])!r})" for token in (left, right))

@@ -1,14 +1,15 @@
-"""Render tags in running text without a chat template: the formats of Search-R1 (2503.09516) and ReTool (2504.11536).
+"""Formats of tags in running text, no chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
 
-A conversation as tokens, if the tokenizer has each tag as one token (a closing tag then needs no space before it):
+One conversation as tokens, where the tokenizer has each tag as one token (a closing tag then needs no space before it):
 
     What is the author of Blue Lantern ?         opening, context
     <search> author of Blue Lantern</search>     reply 1, sampled
     <information> The author ...</information>   observation, context
     <answer> Mira Tolen</answer>                 reply 2, sampled
 
-With any other tokenizer the tags are plain text, spelled and spaced as in the published format. In the text of messages
-a tag always has one space on its inside: `<answer> Mira Tolen </answer>`."""
+With any other tokenizer the tags are plain text, spelled and spaced as in the published format. As text, in messages, a
+tag always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a tool returns or is
+worth."""
 
 from __future__ import annotations
 
@@ -29,25 +30,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TagFormat:
-    """A tag format. Every format also has `<think>` for reasoning and `<answer>`, which ends the episode."""
+    """A format as data. Every format also has `<think>` for reasoning and `<answer>`, which ends the episode."""
 
     action: str
     """Name of the tag whose content calls the tool."""
     tool: str
     """Name of that tool."""
     argument: str
-    """Name of the tool's one argument, the text inside the tag."""
+    """The tool's one argument, a string: what stands in the tag."""
     observation: str
     """Name of the tag around the tool's answer."""
     gaps: tuple[str, str, str, str]
-    """Text before and after the observation's opening tag, and before and after its closing tag, if tags are plain
-    text."""
+    """Where tags are plain text: what stands before and after the observation's opening tag, before and after its
+    closing one."""
     ends_unmarked: str | None
-    """Regular expression of a text that ends the episode without a tag; None if only `<answer>` ends it."""
+    """Regular expression of a text that ends the episode without any tag; None where only `<answer>` does."""
     no_action: str
-    """Message to the model about a reply that neither calls the tool nor answers."""
+    """What the model is told about a reply that neither calls the tool nor answers."""
     unclosed: str
-    """Message to the model about a tag that was not closed."""
+    """What it is told when a tag was left open."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class TagFormat:
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Special tokens of a tokenizer trained for this format; the first ends a sequence."""
+        """What a tokenizer trained for this format holds as one token each; the first ends a sequence."""
         return "<|endoftext|>", "<|pad|>", *self.tags
 
 
@@ -102,11 +103,11 @@ FORMATS: Mapping[str, TagFormat] = {
 """The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""
 
 _Piece = tuple[bool, str]
-"""Whether the piece is a tag, and its text. A tag spelled in plain tokens is text."""
+"""Whether it is a tag, and its text. Text that only looks like a tag, written in plain tokens, is none."""
 
 
 class TagRenderer:
-    """Implements `core.protocols.Renderer`. A model can call the format's one tool only."""
+    """Implements `core.protocols.Renderer`. Tools other than the format's one cannot be called."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class TagRenderer:
         self._tag_ids: dict[str, int] = (
             {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
         )
-        """Token of each tag; empty if tags are plain text."""
+        """Empty where tags are plain text."""
         self._tag_of = {token: tag for tag, token in self._tag_ids.items()}
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._eos: list[int] = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
@@ -134,10 +135,10 @@ class TagRenderer:
         self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Encode the texts of the messages, with a blank line between two. Tags in them, as in the published
-        instruction, are plain text.
+        """The texts of the messages, a blank line between two. Tags in them (the published instruction has some) are
+        plain text.
 
-        `tools` are not rendered: the prompt explains the format. Raises RenderError if there is no text.
+        `tools` are not rendered: the prompt explains the format. Raises RenderError when there is no text at all.
         """
         ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages))
         if not ids:
@@ -147,8 +148,8 @@ class TagRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """Encode a tool's answer inside the observation's tag, any other message as plain text. Untrusted text never
-        becomes a tag token."""
+        """A tool's answer inside the observation's tag; anything else as plain text. Text from outside never becomes a
+        tag token."""
         return to_ids([token for message in observations for token in self._observation(message)])
 
     def _observation(self, message: Message) -> list[int]:
@@ -165,7 +166,7 @@ class TagRenderer:
                 encode_text(self._tokenizer, text)
                 for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3])
             )
-            # As plain text, a tag in a tool's answer would be read as one, so it loses its brackets.
+            # In text a tag is a tag whoever wrote it, so those in a tool's answer lose their brackets.
             ids = encode_text(
                 self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
             )
@@ -174,12 +175,13 @@ class TagRenderer:
         return [*head, *ids, *tail]
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. The first complete action or `<answer>` counts; an answer stays in the content with its
-        tags.
+        """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and
+        all.
 
-        Closed `<think>` spans become `reasoning`. A text that may end the episode without a tag counts if there is no
-        complete action or answer. A reply with none of these has one tool error: `unclosed` if a tag was left open,
-        else `no_action`."""
+        The call's arguments are a JSON object of the format's one argument: the text between the tags as the model
+        wrote it, without the space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an
+        episode without a tag counts where there is no complete action or answer. A reply with none of these has one
+        tool error, `unclosed` when a tag was left open, else `no_action`."""
         pieces = self._split(completion_ids)
         raw = _join(pieces)
         thoughts: list[str] = []
@@ -208,7 +210,7 @@ class TagRenderer:
         )
 
     def _split(self, completion_ids: IntArray) -> list[_Piece]:
-        """Split into tags and the text between them, without other special tokens such as the end of the sequence."""
+        """Tags and the text between them. Other special tokens (the end of the sequence) are left out."""
         tokens = [
             token
             for token in completion_ids.tolist()
@@ -240,11 +242,11 @@ class TagRenderer:
         return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: reasoning, content, call. Ends with a closing tag or the end of the sequence.
+        """See `Renderer.encode_reply`: thinking, then content, then the call. Ends with a closing tag or the end of
+        sequence.
 
-        Tags spelled out in the content are tags; in reasoning and call they are plain text.
-        Raises RenderError for what the format cannot express: two calls, another tool, an argument that is not a
-        string.
+        Tags written out in the content are tags; in the thinking and in the call they are plain text.
+        Raises RenderError for what the format cannot say: two calls, another tool, an argument that is not a string.
         """
         pieces: list[_Piece] = []
         if message.reasoning is not None:
@@ -263,20 +265,20 @@ class TagRenderer:
             if is_tag:
                 ids.append(self._tag_ids[text])
             elif text.strip():
-                # A word after a tag keeps its space, so that it is the same token as in running text.
+                # After a tag a word keeps its space, so that it is the token it is in running text.
                 ids += encode_text(self._tokenizer, f" {text.strip()}" if index else text.strip())
         return ids
 
     def _encode_plain(self, pieces: Sequence[_Piece]) -> list[int]:
         if any(self._format.pattern.search(text) for is_tag, text in pieces if not is_tag):
             raise RenderError(
-                "a tag inside the reasoning or the call cannot be written if tags are plain text; remove it"
+                "a tag inside the thinking or the call cannot be written where tags are plain text; remove it"
             )
         return encode_text(self._tokenizer, _join(pieces))
 
 
 def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
-    """Indices of the first `<name>` that is closed later and of its closing tag; None if there is none."""
+    """Where the first `<name>` that is closed later opens and where it closes."""
     if (True, f"<{name}>") not in pieces:
         return None
     start = pieces.index((True, f"<{name}>"))
@@ -286,7 +288,7 @@ def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
 
 
 def _join(pieces: Sequence[_Piece]) -> str:
-    """Join the pieces with one space between two."""
+    """The pieces as text, one space between two."""
     return " ".join(text for _, piece in pieces if (text := piece.strip()))
 
 
