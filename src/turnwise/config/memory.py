@@ -222,3 +222,8 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
 def _to_resident(num_bytes: float) -> float:
     """Resident bytes that one array of a training step costs with glibc."""
     return num_bytes if num_bytes >= LARGE_ARRAY_BYTES else SMALL_ARRAY_FACTOR * num_bytes
+
+
+def _count(value: object) -> int:
+    """A free option that should be a count, for a plan that comes before it is checked."""
+    return value if isinstance(value, int) and value > 0 else 1

@@ -64,9 +64,11 @@ def _mib(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.1f} MiB"
 
 
-def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
+def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cpu") -> Plan:
     """Compute the bounds from the recipe alone, with the sizes of Llama-like decoders, and memory on `device` ("cpu" or
-    "cuda")."""
+    "cuda").
+
+    `branches` is the kind of branches that the recipe's credit method samples (`CreditMethod.branches`)."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
     num_branches = trajectories * _branches_per_attempt(config, branches)
@@ -75,9 +77,9 @@ def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
     shape = read_model_shape(config)
     return Plan(
         trajectories_per_step=trajectories,
-        branches_per_step=branches,
-        max_tokens_per_step=(trajectories + branches) * rollout.max_tokens,
-        max_sampled_tokens_per_step=(trajectories + branches) * sampled,
+        branches_per_step=num_branches,
+        max_tokens_per_step=(trajectories + num_branches) * rollout.max_tokens,
+        max_sampled_tokens_per_step=(trajectories + num_branches) * sampled,
         micro_batch_tokens=config.train.micro_batch_tokens,
         demonstrations=demonstrations,
         training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
@@ -86,9 +88,9 @@ def compute_plan(config: RunConfig, *, device: str = "cpu") -> Plan:
     )
 
 
-def _branches_per_attempt(config: RunConfig) -> int:
-    """Most branches of one attempt: `vine` continues from every turn, `tree` adds some per round, `arpo` has one
-    budget."""
+def _branches_per_attempt(config: RunConfig, branches: str) -> int:
+    """Most branches of one attempt: "values" continues from every turn, "random" adds leaves in rounds, "entropy" has
+    one budget."""
     branching = config.credit.branching
     return {
         "none": 0,

@@ -114,11 +114,6 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
     credit, critic, shaping = config.credit, config.critic, config.credit.shaping
     return [
         (
-            learns and config.train.algorithm == "policy_gradient" and compares and config.rollout.group_size < 2,
-            f"credit.method={credit.method!r} compares the members of a group, and "
-            f"rollout.group_size={config.rollout.group_size} has nothing to compare; use at least 2",
-        ),
-        (
             "kl_coefficient" in credit.options,
             "credit.options.kl_coefficient: set loss.kl.coefficient and loss.kl.place='reward' instead; the method "
             "takes it from there",
@@ -185,6 +180,45 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
             not loss.teacher.path and loss.teacher.replace_credit,
             "loss.teacher.replace_credit=true leaves nothing to learn from, because loss.teacher.path is empty; set it "
             "to a teacher's directory",
+        ),
+    ]
+
+
+def _schedule_problems(config: RunConfig) -> list[Problem]:
+    schedule, rollout = config.schedule, config.rollout
+    most = (schedule.max_staleness + 1) * rollout.tasks_per_step
+    starts = rollout.group_size + schedule.overdraw
+    return [
+        (
+            0 < schedule.max_open_groups < rollout.tasks_per_step,
+            f"schedule.max_open_groups={schedule.max_open_groups} is less than rollout.tasks_per_step="
+            f"{rollout.tasks_per_step}, so no batch is ever full; raise it, or use 0",
+        ),
+        (
+            schedule.max_open_groups > most,
+            f"schedule.max_open_groups={schedule.max_open_groups} is never reached: schedule.max_staleness="
+            f"{schedule.max_staleness} allows {most} groups of rollout.tasks_per_step={rollout.tasks_per_step}; lower "
+            "it, or raise the staleness",
+        ),
+        (
+            schedule.late != "wait" and not schedule.max_staleness,
+            f"schedule.late={schedule.late!r} with schedule.max_staleness=0: a synchronous step waits for its one "
+            "batch; use 'wait', and schedule.overdraw to cut its tail",
+        ),
+        (
+            schedule.late == "cut" and schedule.min_members > rollout.group_size,
+            f"schedule.min_members={schedule.min_members} is more than rollout.group_size={rollout.group_size}, so no "
+            "group is ever cut; lower it",
+        ),
+        (
+            schedule.max_staleness > 0 and rollout.dynamic_sampling.refill == "value",
+            "rollout.dynamic_sampling.refill='value' compares the tasks of one synchronous step; use 'new', or "
+            "schedule.max_staleness=0",
+        ),
+        (
+            schedule.overdraw > 0 and rollout.group_size < 2,
+            f"schedule.overdraw={schedule.overdraw} keeps the first of {starts} members, rollout.group_size="
+            f"{rollout.group_size}; use groups of at least 2",
         ),
     ]
 
