@@ -12,8 +12,9 @@ from turnwise.config.section import Section
 class CorrectionSection(Section):
     """Importance correction of the difference between sampler and trainer (old / behavior)."""
 
-    mode: Literal["none", "truncate", "mask", "reject", "second_moment"] = "none"
-    """"truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops the rest and
+    mode: Literal["auto", "none", "truncate", "mask", "reject", "second_moment"] = "auto"
+    """"auto" is "none" in synchronous training, and with schedule.max_staleness above 0 what suits the loss; the run
+    prints the choice. "truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops the rest and
     weighs 1. "second_moment" drops the tokens with the largest ratios until those left agree well enough (M2PO), as
     `max_second_moment` says."""
     level: Literal["token", "sequence", "geometric"] = "token"
@@ -86,15 +87,16 @@ class LossSection(Section):
     max_drift: float = Field(0.0, ge=0)
     """Off-policy sequence masking: bad sequences whose tokens have lost more than this, in nats per token since they
     were sampled, do not train; 0 is off."""
-    recompute_old: bool = False
-    """The trainer scores the sampled tokens before the step, and ratios are taken to that. False: to the sampler's own
-    scores."""
+    recompute_old: bool | Literal["auto"] = "auto"
+    """True: the trainer scores the sampled tokens before the step, and ratios are taken to that. False: to the
+    sampler's own scores. "auto" is false in synchronous training, and with schedule.max_staleness above 0 what suits
+    the loss; the run prints the choice."""
     mask_observations: bool = True
     """Observation tokens never train. False only reproduces Search-R1's ablation."""
     updates_per_step: int = Field(1, ge=1)
     """Optimizer steps per batch of rollouts; above 1 the later ones are off-policy."""
     correction: CorrectionSection = CorrectionSection()
-    """Importance correction; off."""
+    """Importance correction; off in synchronous training."""
     kl: KLSection = KLSection()
     """Tie to the policy RL started from; off."""
     teacher: TeacherSection = TeacherSection()

@@ -12,6 +12,7 @@ from turnwise.config.learning import PreferenceSection, RejectionSection, SftSec
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
 from turnwise.config.rollout import RolloutSection
+from turnwise.config.schedule import ScheduleSection
 from turnwise.config.section import Section
 
 
@@ -36,6 +37,7 @@ class RunConfig(Section):
     environment: EnvironmentSection = EnvironmentSection()
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
+    schedule: ScheduleSection = ScheduleSection()
     credit: CreditSection = CreditSection()
     critic: CriticSection = CriticSection()
     loss: LossSection = LossSection()
