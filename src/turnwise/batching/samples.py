@@ -37,9 +37,7 @@ TurnArrays = Sequence[NDArray[np.floating]]
 
 def take_scored(groups: Iterable[TrajectoryGroup]) -> dict[TrajectoryId, Trajectory]:
     """The scored trajectories, in the order of groups and members, without the turns that never train."""
-    return {
-        t.id: take_trained(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored)
-    }
+    return {t.id: take_trained(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored)}
 
 
 def list_samples(groups: Iterable[TrajectoryGroup]) -> list[Sample]:

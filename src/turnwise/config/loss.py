@@ -12,10 +12,11 @@ from turnwise.config.section import Section
 class CorrectionSection(Section):
     """Importance weights (old / behavior) that correct the difference between sampler and trainer."""
 
-    mode: Literal["none", "truncate", "mask", "reject", "second_moment"] = "none"
-    """"truncate" clips the weight to the bounds. "mask" weighs what is inside the bounds and drops the rest. "reject"
-    drops the rest and weighs 1. "second_moment" drops the tokens with the largest ratios until the others keep
-    `max_second_moment` (M2PO)."""
+    mode: Literal["auto", "none", "truncate", "mask", "reject", "second_moment"] = "auto"
+    """"auto" is "none" in synchronous training, and with schedule.max_staleness above 0 what suits the loss; the run
+    prints the choice. "truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops the rest and
+    weighs 1. "second_moment" drops the tokens with the largest ratios until those left agree well enough (M2PO), as
+    `max_second_moment` says."""
     level: Literal["token", "sequence", "geometric"] = "token"
     """Ratio of a token, of a sequence, or of a sequence's geometric mean per token."""
     low: float = Field(0.0, ge=0)
@@ -84,16 +85,18 @@ class LossSection(Section):
     max_entropy_coefficient: float = Field(1.0, gt=0)
     """Largest value of an adaptive coefficient; the smallest is 0."""
     max_drift: float = Field(0.0, ge=0)
-    """Off-policy sequence masking: sequences with a negative advantage whose tokens have lost more than this, in nats
-    per token since they were sampled, do not train; 0 is off."""
-    recompute_old: bool = False
-    """Take ratios to the trainer's scores of the sampled tokens before the step. False takes them to the sampler's."""
+    """Off-policy sequence masking: bad sequences whose tokens have lost more than this, in nats per token since they
+    were sampled, do not train; 0 is off."""
+    recompute_old: bool | Literal["auto"] = "auto"
+    """True: the trainer scores the sampled tokens before the step, and ratios are taken to that. False: to the
+    sampler's own scores. "auto" is false in synchronous training, and with schedule.max_staleness above 0 what suits
+    the loss; the run prints the choice."""
     mask_observations: bool = True
     """Leave observation tokens out of the loss. False only reproduces Search-R1's ablation."""
     updates_per_step: int = Field(1, ge=1)
     """Optimizer steps per batch of rollouts; all but the first are off-policy."""
     correction: CorrectionSection = CorrectionSection()
-    """Importance correction; off."""
+    """Importance correction; off in synchronous training."""
     kl: KLSection = KLSection()
     """Penalty on the divergence from the policy RL started from; off."""
     teacher: TeacherSection = TeacherSection()

@@ -154,7 +154,7 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
             "k3_with_k2_gradient, or place='reward'",
         ),
         (
-            not loss.mask_observations and (loss.recompute_old or loss.correction.mode != "none"),
+            not loss.mask_observations and (loss.recompute_old is True or loss.correction.mode not in ("auto", "none")),
             "loss.mask_observations=false trains tokens nobody sampled, which have no ratio to correct; "
             "use loss.recompute_old=false and loss.correction.mode='none'",
         ),
