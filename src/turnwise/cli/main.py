@@ -271,6 +271,7 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> None:
     """Print the resolved recipe and its plan. Raises ConfigError after that if a new run does not fit this machine."""
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
+    from turnwise.credit.methods import find_branches
     from turnwise.models.build import describe_device
     from turnwise.runs.build import find_device, fit_to_machine
     from turnwise.runs.methods import check_methods
@@ -285,7 +286,7 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> None:
             refusal = error
     print(json.dumps(dump_resolved(config), indent=1))
     print(f"{'device':<31} {describe_device(device)}")
-    for label, text in compute_plan(config, device=device.type).lines():
+    for label, text in compute_plan(config, branches=find_branches(config), device=device.type).lines():
         print(f"{label:<31} {text}")
     if refusal is not None:
         raise refusal
@@ -294,10 +295,11 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> None:
 def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
     from turnwise.config.plan import compute_plan
+    from turnwise.credit.methods import find_branches
     from turnwise.runs.build import find_device
 
     device = find_device(config)
-    label, text = compute_plan(config, device=device.type).memory_lines()[-1]
+    label, text = compute_plan(config, branches=find_branches(config), device=device.type).memory_lines()[-1]
     print(f"{label} on {device.type}: {text}")
 
 

@@ -30,6 +30,7 @@ def check_sections(config: RunConfig) -> RunConfig:
         _grammar_problems,
         _credit_problems,
         _loss_problems,
+        _schedule_problems,
         _algorithm_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from turnwise.core.errors import AnnotatorError, ConfigError
 from turnwise.core.metrics import Metric, Sum
+from turnwise.core.protocols import GoldAnswers
 from turnwise.core.types import Draw, Invalid, Sample, Trajectory, TrajectoryGroup
 from turnwise.credit.annotators import NamedAnnotator, run_annotators
-from turnwise.credit.gold_answers import GoldAnswerAnnotator, GoldAnswers
+from turnwise.credit.gold_answers import GoldAnswerAnnotator
 from turnwise.credit.greedy_baseline import GreedyBaseline
 from turnwise.credit.methods import build_credit_method
 from turnwise.rollout.loop import Attempt

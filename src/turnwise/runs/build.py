@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -14,7 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from turnwise.config.fit import fit_memory
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily, PausableEngine, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
@@ -32,46 +31,11 @@ from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Sampling, close_environment
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
+from turnwise.runs.families import build_family
 from turnwise.sync.copied import copy_for_serving
 
-FAMILIES = {
-    "math_code": "turnwise.environments.math_code.family:MathCode",
-    "search_qa": "turnwise.environments.search_qa.family:SearchQA",
-    "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
-}
-"""Built-in environment families by name; any other `environment.name` is an import path."""
 MAX_GUIDED_CALLS = 8
 """Calls in one reply where a grammar holds it to them."""
-
-
-def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) -> EnvironmentFamily:
-    """The environment family of the recipe, with `changes` laid over `environment.args` (an evaluation's controls).
-
-    Raises ConfigError when the name cannot be imported or its arguments are refused.
-    """
-    target = FAMILIES.get(config.environment.name, config.environment.name)
-    module_name, _, class_name = target.partition(":")
-    if not class_name:
-        raise ConfigError(
-            f"environment.name={config.environment.name!r} is not built in ({', '.join(FAMILIES)}) nor a path "
-            "'package.module:Class'"
-        )
-    with boundary(ConfigError, f"environment.name={config.environment.name!r} cannot be imported"):
-        family_class = getattr(importlib.import_module(module_name), class_name)
-    arguments = {
-        "tool_timeout_s": config.environment.tool_timeout_s,
-        "max_observation_chars": config.environment.max_observation_chars,
-        **config.environment.args,
-        **(changes or {}),
-    }
-    with boundary(ConfigError, f"environment.args of {config.environment.name!r}"):
-        family = family_class(**arguments)
-    if not isinstance(family, EnvironmentFamily):
-        raise ConfigError(
-            f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see "
-            "EnvironmentFamily)"
-        )
-    return family
 
 
 def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedTokenizerBase:
@@ -107,9 +71,7 @@ def find_device(config: RunConfig) -> torch.device:
     Raises ConfigError if `model.device` is unavailable or the engine's options do not fit it.
     """
     device = choose_device(config.model.device)
-    check_engine(
-        config.engine.kind, common=engine_settings(config), options=config.engine.options, device=device.type
-    )
+    check_engine(config.engine.kind, common=engine_settings(config), options=config.engine.options, device=device.type)
     return device
 
 

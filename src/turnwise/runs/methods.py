@@ -22,7 +22,7 @@ from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.protocols import ForkableEnvironment
+from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
 from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
 from turnwise.training.policy_step import PolicyLoss
 from turnwise.training.preference_step import PairFunction
@@ -76,7 +76,6 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
 def check_environment(config: RunConfig, method: CreditMethod) -> None:
     """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
     futures share a past."""
-    from turnwise.credit.gold_answers import GoldAnswers
     from turnwise.runs.build import build_family
 
     if find_branches(config) != "none":

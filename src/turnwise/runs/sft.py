@@ -48,9 +48,7 @@ def iterate_batches(samples: Sequence[Sample], size: int, count: int, seed: int)
         del queue[:size]
 
 
-async def run_warmup(
-    system: System, trainer: TrainerThread, report: Callable[[int, dict[str, Metric]], None]
-) -> None:
+async def run_warmup(system: System, trainer: TrainerThread, report: Callable[[int, dict[str, Metric]], None]) -> None:
     """`sft.steps` optimizer steps on demonstrations of `sft.policy`; `report(step, metrics)` after each."""
     sft, seed = system.config.sft, system.config.run.seed
     if not sft.steps:
@@ -58,9 +56,7 @@ async def run_warmup(
     samples = await collect_demonstrations(system, system.family.policy(sft.policy), sft.num_demonstrations)
     for step, batch in enumerate(iterate_batches(samples, sft.batch_size, sft.steps, seed)):
         whole = tuple(range(len(batch)))
-        done = await trainer.step(
-            TrainingBatch(step=step, objective="warmup", samples=tuple(batch), updates=(whole,))
-        )
+        done = await trainer.step(TrainingBatch(step=step, objective="warmup", samples=tuple(batch), updates=(whole,)))
         report(step + 1, dict(done.metrics))
 
 

@@ -86,9 +86,7 @@ class StepTrainer:
         if samples and self.learner.wanted:
             rewards = {t.id: t.reward for group in taken.groups for t in group.trajectories}
             outcomes = [
-                reward.total
-                for sample in samples
-                if isinstance(reward := rewards[sample.origin.trajectory], Scored)
+                reward.total for sample in samples if isinstance(reward := rewards[sample.origin.trajectory], Scored)
             ]
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
         assignment = self.learner.assign(taken.groups, columns, taken.step)
@@ -136,5 +134,3 @@ class StepTrainer:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
         self._alarms = alarms
-
-

@@ -17,10 +17,11 @@ from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
 from turnwise.runs.annotators import build_annotate, needs_baseline
+from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system, check_opening, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
-from turnwise.runs.methods import build_branching, check_methods, describe_correction
+from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.pipeline import Pipeline
 from turnwise.runs.recorders import FolderRecorder, Recorders
@@ -100,7 +101,8 @@ class Run:
         config = self.config
         sweep(self.folder.path)
         self._note("device", describe_device(self.system.model.device))
-        self._note("correction", describe_correction(config))
+        if config.schedule.max_staleness:
+            self._note("correction", resolve_correction(config).text)
         checkpoint = latest_checkpoint(self.folder.path)
         if checkpoint is None:
             self.folder.truncate(after_step=-1)
@@ -151,7 +153,7 @@ class Run:
                 source=continued.source,
                 gate=continued.gate,
                 stream=GroupStream(
-                    build_branching(system, worker),
+                    with_branches(system, worker),
                     group_size=config.rollout.group_size,
                     overdraw=config.schedule.overdraw,
                 ),

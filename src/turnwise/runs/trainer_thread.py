@@ -29,9 +29,7 @@ class TrainerThread:
 
     def __init__(self, trainer: Trainer, *, num_threads: int) -> None:
         self.trainer = trainer
-        self._pool = ThreadPoolExecutor(
-            1, thread_name_prefix="trainer", initializer=partial(set_threads, num_threads)
-        )
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="trainer", initializer=partial(set_threads, num_threads))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Anything that reads or changes the trained models, on their thread."""
