@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnwise.runs.sampling import read_greedy_rewards
 
 from turnwise.algorithms.credit import StatefulCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
@@ -27,6 +26,7 @@ from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.credit.assignment import Key, compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method
+from turnwise.runs.sampling import read_greedy_rewards
 from turnwise.store.trajectories import load_groups, load_rows
 
 

@@ -20,11 +20,11 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove from the stored tokens that what a run trained is what it sampled; exit with 1 on any breach."""
-    from turnwise.audit.audit import run_audit
     from turnwise.reporting.audit_table import audit_lines, audit_table
     from turnwise.reporting.console import print_table
+    from turnwise.runs.audit import audit_run
 
-    report = run_audit(run, replay_tools=replay_tools, device=device).to_json()
+    report = audit_run(run, replay_tools=replay_tools, device=device).to_json()
     if as_json:
         print(json.dumps(report, indent=1))
     else:

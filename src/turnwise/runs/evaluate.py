@@ -12,7 +12,8 @@ from turnwise.core.errors import CheckpointError, DataError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw
 from turnwise.evaluation.summary import Summary, summarise
-from turnwise.runs.build import System, build_family, build_system
+from turnwise.runs.build import System, build_system
+from turnwise.runs.families import build_family
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups

@@ -76,7 +76,7 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
 def check_environment(config: RunConfig, method: CreditMethod) -> None:
     """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
     futures share a past."""
-    from turnwise.runs.build import build_family
+    from turnwise.runs.families import build_family
 
     if find_branches(config) != "none":
         family = build_family(config)
