@@ -107,15 +107,11 @@ def _draw_trajectory(row: Row, batch: Batch) -> str:
         if turn["parent"] is not None and turn["parent"] != number - 1:
             pieces.append(f'<span class="branch">branch from turn {turn["parent"] + 1}</span>')
         pieces.append(_draw_context(turn, batch))
-        pieces.append(_draw_completion(turn, batch, _credited(row, number), left))
+        pieces.append(_draw_completion(turn, batch, left))
         left = max(0, left - (turn["completion"][1] - turn["completion"][0]))
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     head = f'<h4>{escape(batch.label)}</h4><ul class="facts">{chips}</ul>'
     return f'<div class="side">{head}<div class="tokens">{"".join(pieces)}</div></div>'
-
-
-def _credited(row: Row, turn: int) -> bool:
-    return row["has_credit"] is not None and row["has_credit"][turn]
 
 
 def _draw_context(turn: Row, batch: Batch) -> str:
@@ -128,16 +124,13 @@ def _draw_context(turn: Row, batch: Batch) -> str:
     return f'<span class="observation" title="observation">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
 
 
-def _draw_completion(turn: Row, batch: Batch, credited: bool, limit: int) -> str:
+def _draw_completion(turn: Row, batch: Batch, limit: int) -> str:
     start, end = turn["completion"]
     pieces = turn.get("completion_pieces") or [f"{token} " for token in batch.arrays["token_ids"][start:end]]
     logprobs = batch.arrays["logprobs"][start:end].tolist()
-    advantages = batch.arrays["advantages"][start:end].tolist()
     spans = []
-    for piece, logprob, advantage in list(zip(pieces, logprobs, advantages, strict=True))[:limit]:
-        hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}" + (
-            f", advantage {advantage:+.2f}" if credited else ""
-        )
+    for piece, logprob in list(zip(pieces, logprobs, strict=True))[:limit]:
+        hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}"
         spans.append(f'<i class="p{shade(logprob)}" title="{hint}">{escape(piece)}</i>')
     more = f'<span class="branch">{end - start - limit:,} more tokens</span>' if end - start > limit else ""
     return f'<span class="sampled">{"".join(spans)}</span>{more}'
