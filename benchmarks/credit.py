@@ -1,7 +1,8 @@
 """The credit laboratory: every credit method in worlds whose true advantages are known, as JSON on standard output.
 
-    python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N] [--tables FILE]
-    [--plots DIR] python benchmarks/credit.py --read RESULTS.json --tables FILE --plots DIR
+    python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N]
+                                [--tables FILE] [--plots DIR]
+    python benchmarks/credit.py --read RESULTS.json --tables FILE --plots DIR
 
 Per method and world: the correlation of its advantages with the true ones and the quality of its gradient, under fixed
 policies of three qualities; and the sampled tokens until the policy succeeds nine times in ten. `--tables` writes the
@@ -21,9 +22,11 @@ from typing import Any
 
 from credit_plots import draw_world
 
-from turnwise.evaluation.credit_lab.arms import ARMS
-from turnwise.evaluation.credit_lab.experiment import QUICK, Settings, describe_world, run_arm
-from turnwise.evaluation.credit_lab.worlds import WORLDS
+sys.path.insert(0, str(Path(__file__).parent.parent))  # `laboratory` is not installed
+
+from laboratory.arms import ARMS
+from laboratory.experiment import QUICK, Settings, describe_world, run_arm
+from laboratory.worlds import WORLDS
 
 
 def main() -> None:
@@ -75,9 +78,9 @@ def measure(settings: Settings, worlds: list[str], methods: list[str], num_worke
 def _run_job(job: tuple[str, str, Settings]) -> dict[str, Any]:
     world, method, settings = job
     started = time.perf_counter()
-    found = run_arm(WORLDS[world](), ARMS[method], settings)
+    result = run_arm(WORLDS[world](), ARMS[method], settings)
     print(f"{world}: {method} ({time.perf_counter() - started:.1f} s)", file=sys.stderr)
-    return found
+    return result
 
 
 def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
@@ -94,9 +97,8 @@ def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
         f"![{world['name']}](credit_{world['name']}.png)",
         "",
         f"{world['num_states']} states, {world['num_actions']} actions, at most {world['max_turns']} turns; the "
-        "uniform policy succeeds "
-        f"with probability {world['success_at_start']:.3f}, the best with {world['best_success']:.3f}; budget "
-        f"{world['token_budget'] / 1000:,.0f}k tokens.",
+        f"uniform policy succeeds with probability {world['success_at_start']:.3f}, the best with "
+        f"{world['best_success']:.3f}; budget {world['token_budget'] / 1000:,.0f}k tokens.",
         "",
         f"| method | {' | '.join(heads)} | cosine | cosine, large batch | variance | tokens to 90%, step {small:g} | "
         "tokens to 90%, tuned | step |",
@@ -125,9 +127,9 @@ def rank(learning: dict[str, Any]) -> tuple[int, float]:
     return len(finals) - learning["num_reached"], 1 - sum(finals) / len(finals)
 
 
-def interval(found: list[float] | None) -> str:
+def interval(bounds: list[float] | None) -> str:
     """`0.27 ± 0.02`."""
-    return "-" if found is None else f"{found[0]:.2f} ± {found[2] - found[0]:.2f}"
+    return "-" if bounds is None else f"{bounds[0]:.2f} ± {bounds[2] - bounds[0]:.2f}"
 
 
 def cost(learning: dict[str, Any]) -> str:

@@ -219,7 +219,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(start: Path, tmp_path: 
 def test_a_method_that_needs_what_the_environment_lacks_says_what(start: Path, tmp_path: Path) -> None:
     with pytest.raises(
         TrainingError,
-        match=r"credit\.method='potential'.*potential is missing.*have the environment give a signal called potential",
+        match=r"credit\.method='potential'.*potential is missing.*have the environment score every reply with a `potential`",
     ):
         run_train(recipe(start, tmp_path / "credit", "credit.method=potential"), resume=None, display=False)
     with pytest.raises(
@@ -283,6 +283,6 @@ def test_the_command_line_lists_and_explains(finished: Path) -> None:
     tables = json.loads(run_cli("--json"))
     assert {"grpo", "gae", "gigpo", "vspo"} <= {row["name"] for row in tables["credit"]}
     assert {"ppo", "gspo", "dapo"} <= {row["name"] for row in tables["loss"]}
-    text = run_cli("explain", str(finished), "step1/task0/1", "--method", "remax", "--method", "grpo")
+    text = run_cli("explain", str(finished), "step1/task0/1", "--method", "ReMax", "--method", "GRPO")
     assert "remax (as trained)" in text
     assert "step1/task0/1" in text

@@ -1,5 +1,4 @@
-"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no
-method."""
+"""Checks before and after any credit function: its inputs are there and finite, its advantages fit the batch."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from turnwise.algorithms.credit import (
 
 FIELD_REMEDIES = {
     "state": "give the environment `state_hash`",
-    "state_value": "let it be estimated (credit.branching.num_continuations above 0, and an environment with `fork`), or have the "
-    "environment give a signal called state_value with every reply",
-    "process_score": "have the environment give a signal called process_score with every reply",
+    "state_value": "let it be estimated (credit.branching.num_continuations above 0, and an environment with `fork`), "
+    "or have the environment score every reply with a `state_value`",
+    "process_score": "have the environment score every reply with a `process_score`",
     "answer_probability": "give the environment's family `gold_answer` and `answer_reply`",
-    "progress": "have the environment give a signal called progress with every reply",
-    "potential": "have the environment give a signal called potential with every reply",
+    "progress": "have the environment score every reply with a `progress`",
+    "potential": "have the environment score every reply with a `potential`",
     "values": "set critic.kind to 'head' or 'separate'",
     "logprobs": "keep the sampler's `logprobs`",
     "reference_logprobs": "set loss.kl.place='reward' and loss.kl.coefficient above 0",
@@ -34,7 +33,7 @@ FIELD_REMEDIES = {
     "squared_mass": "train with credit.method='otb', which scores it",
     "parts": "have the environment's reward return its `parts`",
     "greedy_reward": "train with credit.method='remax', which rolls out one greedy attempt per task",
-    "role": "name the role in the task's `payload`",
+    "role": "give the group its `role`",
     "tree": "train with credit.method='tree' or 'arpo' (credit.branching.num_branches)",
     "final_value": "set critic.kind to 'head' or 'separate'",
 }
@@ -51,14 +50,12 @@ class CheckedCredit:
     Calling it raises ValueError, naming trajectory and turn, when a scored trajectory
 
     - has a number that is not finite, a negative `num_tokens`, a `parent` that is not an earlier turn, or a per-token
-    field of
-      another length than `num_tokens`;
+      field whose length is not `num_tokens`;
     - lacks a field the method needs (an empty role or no parts count as missing; per-token fields may be None on turns
-    without
-      sampled tokens),
+      without sampled tokens),
 
     or when the function returns something that does not fit the batch or is not finite, or an advantage for a
-    trajectory whose reward is None. Trajectories whose reward is None are not looked at."""
+    trajectory whose reward is None. Trajectories whose reward is None are not checked."""
 
     method: CreditMethod
     function: CreditFunction
@@ -84,8 +81,8 @@ class CheckedCredit:
             self.function.load_state_dict(state)
         elif state:
             raise ValueError(
-                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} is to be restored; was it "
-                "saved by another?"
+                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} was given to restore; was it "
+                "saved by another method?"
             )
 
 
@@ -116,8 +113,8 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
                 )
             if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that "
-                    "computed it"
+                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that computed "
+                    "it"
                 )
 
 
@@ -144,8 +141,8 @@ def check_advantages(
     """Raise ValueError where the advantages of credit method `name` do not fit the trajectories or are not finite."""
     if len(advantages) != len(trajectories):
         raise ValueError(
-            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; "
-            "return one each"
+            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return "
+            "one each"
         )
     for index, (trajectory, turns) in enumerate(zip(trajectories, advantages, strict=True)):
         if turns is None:
@@ -154,9 +151,9 @@ def check_advantages(
         if trajectory.reward is None:
             raise ValueError(f"{where}: an advantage for a reward of None; return None for it")
         expected = [turn.num_tokens for turn in trajectory.turns]
-        found = [array.size for array in turns]
-        if found != expected:
-            raise ValueError(f"{where}: arrays of {found} tokens where the turns sampled {expected}")
+        returned = [array.size for array in turns]
+        if returned != expected:
+            raise ValueError(f"{where}: arrays of {returned} tokens where the turns sampled {expected}")
         if not all(np.isfinite(array).all() for array in turns):
             raise ValueError(f"{where}: an advantage is not finite; check the rewards and values that went in")
 
@@ -164,7 +161,7 @@ def check_advantages(
 def _numbers(trajectory: CreditTrajectory) -> Iterator[tuple[str, float]]:
     """Every scalar of a trajectory that is there, with its name."""
     yield from ((f"parts[{part!r}]", value) for part, value in trajectory.parts.items())
-    for field in ("reward", "greedy_reward", "final_value"):
+    for field in ("reward", "answer_prior", "greedy_reward", "final_value"):
         value = getattr(trajectory, field)
         if value is not None:
             yield field, value

@@ -6,19 +6,21 @@ With `r = log policy - log reference` at a sampled token (Schulman, "Approximati
     k1                    r               KL               0 (useless as a loss, right as a reward)
     k2                    r^2 / 2         about KL         that of KL(policy || reference)
     k3                    exp(-r) + r - 1 KL, >= 0         that of KL(reference || policy): the other direction
-    k3_weighted           ratio * k3      KL               that of KL(policy || reference), also when an older policy sampled
+    k3_weighted           ratio * k3      KL               that of KL(policy || reference), whichever policy sampled
     k3_with_k2_gradient   k3              KL, >= 0         that of KL(policy || reference)
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from turnwise.algorithms.ratios import MAX_LOG_RATIO, compute_ratio
+
+if TYPE_CHECKING:
+    import torch
 
 KLKind = Literal["k1", "k2", "k3", "k3_weighted", "k3_with_k2_gradient"]
 
@@ -40,7 +42,7 @@ def compute_k3(policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor) 
     Tokens must be drawn from the policy. As a loss its gradient is that of KL(reference || policy), as in GRPO
     (equation 4 of arXiv 2402.03300). `r` is clamped to +-20 before exp."""
     log_ratio = (policy_logprobs - reference_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return torch.expm1(-log_ratio) + log_ratio
+    return (-log_ratio).expm1() + log_ratio
 
 
 def compute_kl(
@@ -88,8 +90,7 @@ def compute_kl_rewards(
 
     Raises:
         ValueError: lengths differ or a log-probability is not finite (a missing reference must not become zeros, which
-        would
-            reward or punish the entropy instead).
+            would reward or punish the entropy instead).
     """
     policy, reference = np.asarray(policy_logprobs, dtype=np.float64), np.asarray(reference_logprobs, dtype=np.float64)
     if policy.shape != reference.shape:

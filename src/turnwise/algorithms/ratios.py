@@ -5,15 +5,18 @@ count them."""
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
 
 MAX_LOG_RATIO = 20.0
 """exp(20) is 5e8: larger log-ratios are clamped *before* exp, so that values and gradients stay finite."""
 
 
 def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
-    """`exp(log_ratio)`, any shape, with the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly
-    0."""
+    """`exp(log_ratio)`, any shape, the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly 0."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
@@ -28,4 +31,4 @@ def sum_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Ten
 
 def mean_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
     """`[K]`: every token gets the mean of `values [K]` over the tokens of its own sequence."""
-    return sum_over_sequence(values, sequence) / sum_over_sequence(torch.ones_like(values), sequence)
+    return sum_over_sequence(values, sequence) / sum_over_sequence(values.new_ones(values.shape), sequence)

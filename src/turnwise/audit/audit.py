@@ -17,22 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
-
-from turnwise.algorithms.credit import StatefulCredit
-from turnwise.audit.recheck import replay_trajectory
-from turnwise.batching.samples import from_turns, to_samples
-from turnwise.config.run import RunConfig
-from turnwise.core.errors import CheckpointError, StoreError, TrainingError
-from turnwise.core.paths import split_paths
-from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Completion, Invalid, Sample, Trajectory, TrajectoryGroup
-from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.accounting import list_truncated
-from turnwise.runs.build import System, build_system, find_device, load_placed, set_threads
-from turnwise.runs.evaluate import load_run
-from turnwise.runs.methods import build_credit_method, penalises_tokens
 from turnwise.runs.sampling import read_greedy_rewards
-from turnwise.store.checkpoint_folder import verify_checkpoint
 from turnwise.store.integrity import (
     Breach,
     check_groups,
@@ -43,6 +29,20 @@ from turnwise.store.integrity import (
     has_order,
     name_of,
 )
+
+from turnwise.algorithms.credit import StatefulCredit
+from turnwise.audit.recheck import replay_trajectory
+from turnwise.batching.samples import from_turns, to_samples
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import CheckpointError, StoreError, TrainingError
+from turnwise.core.paths import split_paths
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import Completion, Invalid, Sample, Trajectory, TrajectoryGroup
+from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
+from turnwise.runs.build import System, build_system, find_device, load_placed, set_threads
+from turnwise.runs.evaluate import load_run
+from turnwise.runs.methods import build_credit_method, penalises_tokens
+from turnwise.store.checkpoint_folder import verify_checkpoint
 from turnwise.store.ledger import DropReason, StepLedger, load_ledgers
 from turnwise.store.sampled import token_versions
 from turnwise.store.trajectories import TurnAdvantages, load_arrays, load_groups, load_rows

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from turnwise.runs.sampling import read_greedy_rewards
 
 from turnwise.algorithms.credit import StatefulCredit
-from turnwise.algorithms.credit_table import build_credit
+from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
+from turnwise.algorithms.names import find_row
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.core.paths import split_paths
@@ -25,7 +27,6 @@ from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.credit.assignment import Key, compute_advantages, pad_turns, to_credit_trajectories
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.methods import build_credit_method
-from turnwise.runs.sampling import read_greedy_rewards
 from turnwise.store.trajectories import load_groups, load_rows
 
 
@@ -96,7 +97,7 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
     row = next(r for r in load_rows(trajectories, _batch(step)) if r["group_id"] == group_id and r["member"] == member)
     key = (group_id, member)
     columns: dict[str, Sequence[NDArray[Any] | None] | None] = {}
-    for method in methods or [config.credit.method]:
+    for method in [_find_name(name) for name in methods] or [config.credit.method]:
         if method == config.credit.method and key in stored:
             columns[f"{method} (as trained)"] = stored[key]
         else:
@@ -125,6 +126,12 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
             for index, turn in enumerate(attempt.turns)
         ),
     )
+
+
+def _find_name(method: str) -> str:
+    """The canonical name of a method of the table; an import path as it is."""
+    with boundary(ConfigError, "--method"):
+        return method if ":" in method else find_row("credit method", method, CREDIT_METHODS).name
 
 
 def _batch(step: int) -> str:

@@ -13,15 +13,15 @@ Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a
     sequence     [0 1]                [0 1]
 
 From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also
-where several samples train on one place of the tree with advantages of their own. What a training step knows of its
-trained tokens besides (weights, old log-probabilities, returns of a critic) comes as named columns, computed once over
-the whole step and cut here like everything else."""
+where several samples train on one place of the tree with advantages of their own. Further numbers per trained token
+(weights, old log-probabilities, returns of a critic) come as named columns, computed once over the whole step and cut
+here like everything else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ from turnwise.batching.layout import lay_end_to_end, lay_prefix_tree, plan_share
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.core.types import Sample
 
-Column = Sequence[NDArray[np.generic]]
+TokenColumn = Sequence[NDArray[Any]]
 """One array per sample, `[K_i]` over its trained tokens."""
-Columns = Mapping[str, Column]
+TokenColumns = Mapping[str, TokenColumn]
 
 
 class Packing(TypedDict):
@@ -42,7 +42,7 @@ class Packing(TypedDict):
     micro_batch_tokens: int
     """Most tokens computed in one forward and backward pass."""
     shared_prefix: bool
-    """Compute what several samples begin with once."""
+    """Compute a beginning that several samples share once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +55,7 @@ class MicroBatch:
     positions: torch.Tensor
     """`[T]` int64, from 0 in each sample."""
     lengths: list[int]
-    """Tokens per run of neighbours (end to end: per sample); sums to T."""
+    """Tokens per run of neighbours (end to end: per sample); they sum to T."""
     seen: torch.Tensor | None
     """`[M]` int64, the tokens each run attends to, run after run, its own last; None where a run sees only itself."""
     num_seen: list[int]
@@ -71,7 +71,7 @@ class MicroBatch:
     sequence: torch.Tensor
     """`[K]` int64, index of the sample in this micro-batch."""
     behavior_logprobs: torch.Tensor
-    """`[K]` float32; NaN where nobody sampled the token (unmasked observations)."""
+    """`[K]` float32; NaN at tokens that were not sampled (unmasked observations)."""
     advantages: torch.Tensor
     """`[K]` float32."""
     columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -81,11 +81,11 @@ class MicroBatch:
 def collate(
     samples: Sequence[Sample],
     device: torch.device | str = "cpu",
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
     *,
     shared_prefix: bool = False,
 ) -> MicroBatch:
-    """Pack samples and the columns of theirs; with `shared_prefix` what several begin with stands once.
+    """Pack samples and their columns; with `shared_prefix` what several begin with is laid out once.
 
     Raises ValueError when no sample is given or a column does not fit.
     """
@@ -127,7 +127,7 @@ def collate(
 def iterate_micro_batches(
     samples: Sequence[Sample],
     device: torch.device | str = "cpu",
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
     *,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
@@ -135,7 +135,7 @@ def iterate_micro_batches(
     """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index
     exactly once.
 
-    With `shared_prefix` the samples come in lexicographic order, so that whoever shares a beginning shares a
+    With `shared_prefix` the samples come in lexicographic order, so that those that share a beginning share a
     micro-batch."""
     if shared_prefix:
         plan = plan_shared_micro_batches([s.token_ids for s in samples], micro_batch_tokens)
@@ -147,8 +147,8 @@ def iterate_micro_batches(
 
 
 def split_column(values: NDArray[np.generic], samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError when the length is
-    another."""
+    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError for any other
+    length."""
     counts = [int(s.loss_mask.sum()) for s in samples]
     if len(values) != sum(counts):
         raise ValueError(f"{len(values)} numbers for {sum(counts)} trained tokens")

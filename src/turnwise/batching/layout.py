@@ -1,7 +1,7 @@
-"""Where the tokens of several sequences stand in one packed row: end to end, or as a prefix tree in which what is
-shared stands once.
+"""The places of several sequences' tokens in one packed row: end to end, or as a prefix tree in which what is shared
+is laid out once.
 
-Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that whoever shares a beginning stands together):
+Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that sequences that share a beginning are neighbours):
 
     token_ids    [a b c d e f]
     positions    [0 1 2 3 3 1]
@@ -11,8 +11,7 @@ Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that whoever 
     paths        [[0 1 2 3], [0 1 2 4], [0 5]]      of the given sequences, in their order
 
 A causal model gives a token the same output in every sequence that begins with the same tokens up to it, so one place
-serves them all: forward, and backward, where the gradients of all of them add up. What is trained, and with which
-weight, this module does not know."""
+serves them all: forward, and backward, where the gradients of all of them add up."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class Layout:
 
 
 def lay_end_to_end(sequences: Sequence[NDArray[np.integer]]) -> Layout:
-    """Every sequence a run of its own, whatever they share."""
+    """Every sequence is a run of its own, whatever they share."""
     lengths = [len(ids) for ids in sequences]
     starts = np.cumsum([0, *lengths])
     return Layout(
@@ -90,11 +89,11 @@ def lay_prefix_tree(sequences: Sequence[NDArray[np.integer]]) -> Layout:
 
 
 def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_tokens: int) -> list[list[int]]:
-    """Indices per micro-batch, whoever shares a beginning together: as many as fit in `max_tokens` places of a prefix
+    """Indices per micro-batch, those that share a beginning together: as many as fit in `max_tokens` places of a prefix
     tree.
 
     The paths of a micro-batch's runs have at most `MAX_REREAD * max_tokens` places together. A sequence longer than a
-    limit stands alone. Every index appears exactly once; any plan gives the same gradient up to rounding."""
+    limit has its own micro-batch. Every index appears exactly once; any plan gives the same gradient up to rounding."""
     plan: list[list[int]] = []
     used = read = 0
     for index in sort_by_prefix(sequences):

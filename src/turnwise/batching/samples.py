@@ -15,67 +15,109 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.core.types import Origin, Sample, Trajectory, to_floats, to_ids, to_mask
-from turnwise.store.sampled import training_logprobs
+from turnwise.core.paths import take_trained
+from turnwise.core.types import (
+    Completion,
+    IntArray,
+    Origin,
+    Sample,
+    Scored,
+    Trajectory,
+    TrajectoryGroup,
+    TrajectoryId,
+    to_floats,
+    to_ids,
+    to_mask,
+)
+from turnwise.store.sampled import token_versions, training_logprobs
 
 TurnArrays = Sequence[NDArray[np.floating]]
 """One array per turn of a trajectory, `[sampled tokens of the turn]` each."""
 
 
+def take_scored(groups: Iterable[TrajectoryGroup]) -> dict[TrajectoryId, Trajectory]:
+    """The scored trajectories, in the order of groups and members, without the turns that never train."""
+    return {t.id: take_trained(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored)}
+
+
+def list_samples(groups: Iterable[TrajectoryGroup]) -> list[Sample]:
+    """The samples of `take_scored(groups)`, with advantages of 0: what a trainer scores, and what `Columns` belong
+    to."""
+    return [sample for trajectory in take_scored(groups).values() for sample in to_samples(trajectory)]
+
+
+def list_outcomes(groups: Iterable[TrajectoryGroup]) -> list[float]:
+    """The reward of the trajectory of each sample of `list_samples(groups)`."""
+    return [
+        trajectory.reward.total
+        for trajectory in take_scored(groups).values()
+        for turns in find_trained_turns(trajectory)
+        if turns and isinstance(trajectory.reward, Scored)
+    ]
+
+
 def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
     """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
 
-    Behaviour log-probabilities are those of the policy that trains: without the grammar, where there was one. A turn
+    Behavior log-probabilities are those of the policy that trains: where a grammar guided sampling, without it. A turn
     shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
     Raises ValueError when the advantages do not fit the turns.
     """
     if advantages is None:
         advantages = [np.zeros(len(turn.completion.token_ids)) for turn in trajectory.turns]
-    found, expected = (
-        [len(array) for array in advantages],
-        [len(turn.completion.token_ids) for turn in trajectory.turns],
-    )
-    if found != expected:
-        raise ValueError(f"advantages have {found} values per turn, the trajectory sampled {expected} tokens per turn")
+    given = [len(array) for array in advantages]
+    expected = [len(turn.completion.token_ids) for turn in trajectory.turns]
+    if given != expected:
+        raise ValueError(f"advantages have {given} values per turn, the trajectory sampled {expected} tokens per turn")
     trained_turns = find_trained_turns(trajectory)
-    samples = []
-    for branch, path in enumerate(trajectory.branches()):
-        if not trained_turns[branch]:
-            continue
-        ids, mask, context, logprobs, credit = [], [], [], [], []
-        versions = []
-        for depth, index in enumerate(path):
-            turn = trajectory.turns[index]
-            new = index in trained_turns[branch]
-            num_context, num_sampled = len(turn.context_ids), len(turn.completion.token_ids)
-            nothing = np.zeros(num_context, np.float32)
-            ids += [turn.context_ids, turn.completion.token_ids]
-            mask += [np.zeros(num_context, bool), np.full(num_sampled, new)]
-            context += [np.full(num_context, depth > 0 and new), np.zeros(num_sampled, bool)]
-            logprobs += [nothing, np.where(new, training_logprobs(turn.completion), 0.0)]
-            credit += [nothing, np.where(new, advantages[index], 0.0)]
-            if new:
-                versions += [turn.completion.version_first, turn.completion.version_last]
-        samples.append(
-            Sample(
-                token_ids=to_ids(np.concatenate(ids)),
-                loss_mask=to_mask(np.concatenate(mask)),
-                context_mask=to_mask(np.concatenate(context)),
-                behavior_logprobs=to_floats(np.concatenate(logprobs)),
-                advantages=to_floats(np.concatenate(credit)),
-                version_first=min(versions),
-                version_last=max(versions),
-                origin=Origin(
-                    task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch
-                ),
-            )
-        )
-    return samples
+    return [
+        _flatten(trajectory, branch, path, trained_turns[branch], advantages)
+        for branch, path in enumerate(trajectory.branches())
+        if trained_turns[branch]
+    ]
+
+
+def _flatten(
+    trajectory: Trajectory, branch: int, path: Sequence[int], trained: Sequence[int], advantages: TurnArrays
+) -> Sample:
+    """One branch with the turns of `path`, of which those of `trained` train."""
+    ids, mask, context, logprobs, credit, versions = [], [], [], [], [], []
+    for depth, index in enumerate(path):
+        turn = trajectory.turns[index]
+        trains = index in trained
+        num_context, num_sampled = len(turn.context_ids), len(turn.completion.token_ids)
+        nothing = np.zeros(num_context, np.float32)
+        ids += [turn.context_ids, turn.completion.token_ids]
+        mask += [np.zeros(num_context, bool), np.full(num_sampled, trains)]
+        context += [np.full(num_context, depth > 0 and trains), np.zeros(num_sampled, bool)]
+        logprobs += [nothing, np.where(trains, training_logprobs(turn.completion), 0.0)]
+        credit += [nothing, np.where(trains, advantages[index], 0.0)]
+        versions += [np.zeros(num_context, np.int32), _spell_versions(turn.completion)]
+    loss_mask = to_mask(np.concatenate(mask))
+    every_version = to_ids(np.concatenate(versions))
+    completions = [trajectory.turns[index].completion for index in trained]
+    first = min(min(c.version_first, c.version_last) for c in completions)
+    return Sample(
+        token_ids=to_ids(np.concatenate(ids)),
+        loss_mask=loss_mask,
+        context_mask=to_mask(np.concatenate(context)),
+        behavior_logprobs=to_floats(np.concatenate(logprobs)),
+        advantages=to_floats(np.concatenate(credit)),
+        version_first=first,
+        version_last=max(max(c.version_first, c.version_last) for c in completions),
+        versions=None if (every_version[loss_mask] == first).all() else every_version,
+        origin=Origin(trajectory=trajectory.id, task_id=trajectory.task_id, branch=branch),
+    )
+
+
+def _spell_versions(completion: Completion) -> IntArray:
+    """The version of every token; the first's where several sampled the reply and were not recorded one by one."""
+    versions = token_versions(completion)
+    return to_ids(np.full(len(completion.token_ids), completion.version_first)) if versions is None else versions
 
 
 def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
-    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one
-    list."""
+    """Per branch the turns that train in it, in order: those no earlier branch has. Each turn is in exactly one."""
     seen: set[int] = set()
     per_branch = []
     for path in trajectory.branches():
@@ -85,7 +127,7 @@ def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
 
 
 def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> list[NDArray[np.float64]]:
-    """What was computed per trained token of a trajectory's samples, `[K]` each, as one array per turn.
+    """Numbers per trained token of a trajectory's samples, `[K]` each, as one array per turn.
 
     `arrays` are in the order of `to_samples`. Raises ValueError when the numbers of tokens do not fit.
     """
@@ -109,7 +151,7 @@ def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:
     """Let observation tokens train too: only to reproduce Search-R1's ablation.
 
     They take the advantage of the first token of the reply they led to. Their behaviour log-probability is NaN, which
-    the loss replaces by the policy's own (nobody sampled them)."""
+    the loss replaces by the policy's own, because they were not sampled."""
     unmasked = []
     for sample in samples:
         sampled = np.flatnonzero(sample.loss_mask)

@@ -1,4 +1,4 @@
-"""Aggregation weights of a whole optimizer step, cut into one array per sample. What is weighted it does not know."""
+"""Aggregation weights of a whole optimizer step, cut into one array per sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnwise.algorithms.aggregate import Aggregation, compute_weights
 from turnwise.batching.collate import split_column
-from turnwise.core.types import Sample
+from turnwise.core.types import Sample, TrajectoryId
 
 
 def compute_sample_weights(
@@ -23,20 +23,20 @@ def compute_sample_weights(
 ) -> list[NDArray[np.generic]]:
     """`aggregate.compute_weights` for the trained tokens of all samples of an optimizer step.
 
-    A sequence is a sample (a branch), a prompt is a group, a trajectory is a member of one. `kept [K]` runs over the
-    trained tokens of all samples. Raises ValueError as `compute_weights` does."""
+    A sequence is a sample (a branch), a prompt is a draw of one role (a group). `kept [K]` runs over the trained tokens
+    of all samples. Raises ValueError as `compute_weights` does."""
     counts = [int(s.loss_mask.sum()) for s in samples]
-    groups: dict[str, int] = {}
-    trajectories: dict[tuple[str, int], int] = {}
+    names = [s.origin.trajectory for s in samples]
+    groups: dict[tuple[int, str], int] = {}
+    trajectories: dict[TrajectoryId, int] = {}
     weights = compute_weights(
         aggregation,
         sequence_of_token=np.repeat(np.arange(len(samples)), counts),
         prompt_of_sequence=np.array(
-            [groups.setdefault(s.origin.group_id, len(groups)) for s in samples], dtype=np.int64
+            [groups.setdefault((name.draw, name.role), len(groups)) for name in names], dtype=np.int64
         ),
         trajectory_of_sequence=np.array(
-            [trajectories.setdefault((s.origin.group_id, s.origin.member), len(trajectories)) for s in samples],
-            dtype=np.int64,
+            [trajectories.setdefault(name, len(trajectories)) for name in names], dtype=np.int64
         ),
         kept=kept,
         rejected=rejected,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from turnwise.algorithms.credit import CreditMethod
     from turnwise.audit.explain import Explanation, TurnCredit
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def table(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List every credit method (`credit.method`) and loss (`loss.method`) with its options."""
+    """List every credit method (`credit.method`) and loss (`loss.method`) with its options and aliases."""
     if context.invoked_subcommand is not None:
         return
     rows = read_tables()
@@ -30,7 +31,7 @@ def table(context: typer.Context, as_json: JsonOption = False) -> None:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     for title, of_kind in rows.items():
-        _show_table(title, of_kind)
+        _show_table(title, [_put_aliases_below_the_name(row) for row in of_kind])
 
 
 def read_tables() -> dict[str, list[dict[str, Any]]]:
@@ -42,6 +43,7 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
         "credit": [
             {
                 "name": m.name,
+                "also called": list(m.aliases),
                 "estimates": m.summary,
                 "formula": m.formula,
                 "paper": m.paper,
@@ -49,12 +51,15 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
                 "group of one": m.group_of_one,
                 "constant group": m.constant_group,
                 "needs": list(m.needs),
+                "compares": m.compares,
+                "samples": _list_sampled(m),
             }
             for m in CREDIT_METHODS.values()
         ],
         "loss": [
             {
                 "name": m.name,
+                "also called": list(m.aliases),
                 "does": m.summary,
                 "formula": m.formula,
                 "paper": m.paper,
@@ -65,6 +70,18 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
             for m in LOSSES.values()
         ],
     }
+
+
+def _list_sampled(method: CreditMethod) -> list[str]:
+    """What is sampled or scored for a credit method besides the attempts themselves."""
+    branches = {"none": [], "values": ["continuations"], "random": ["branches"], "entropy": ["branches"]}
+    return [*branches[method.branches], *(name.replace("_", " ") for name in method.annotators)]
+
+
+def _put_aliases_below_the_name(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with one column less: the terminal has few."""
+    columns = {key: value for key, value in row.items() if key != "also called"}
+    return {**columns, "name": "\n".join([row["name"], *row["also called"]])}
 
 
 def _show_table(title: str, rows: list[dict[str, Any]]) -> None:
@@ -138,8 +155,8 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
     console = Console()
     Console(width=None if console.is_terminal else 160).print(shown)
     print(
-        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns "
-        "of other members"
+        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of "
+        "other members"
     )
 
 

@@ -124,7 +124,7 @@ class StepReport:
     optimizer_steps: int
     """Taken by the RL optimizer so far."""
     sums: Mapping[str, int]
-    """One checksum per parameter tensor of the policy, after the step (see `training.changes`)."""
+    """One checksum per parameter tensor of the policy, after the step (see `models.checksums`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Metrics as values that know how to merge: no average of averages, no maximum of means.
 
-`METRICS` is the one table of what is reported: kind, unit and definition. Recording a name that is not in it raises.
+`METRICS` defines what Turnwise itself reports: kind, unit and text. Any other name is a metric too, such as a part of
+an environment's reward or a statistic of an engine; `define` gives it a default definition.
 """
 
 from __future__ import annotations
@@ -159,6 +160,10 @@ METRICS: dict[str, Definition] = {
         "share",
         "Effective sample size of the ratios trainer / sampler over the number of tokens, before the step.",
     ),
+    "train/staleness_mean": Definition(
+        "mean", "versions", "Mean age of trained tokens: versions between the weights that sampled and those trained."
+    ),
+    "train/staleness_max": Definition("max", "versions", "Largest age of a trained token."),
     "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
     "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, context included."),
     "train/computed_tokens": Definition(
@@ -174,15 +179,25 @@ METRICS: dict[str, Definition] = {
 }
 
 
-def record(values: Mapping[str, Metric]) -> dict[str, float]:
-    """Plain numbers for the metrics file.
+_KINDS: dict[type[Metric], Literal["mean", "sum", "max", "rate"]] = {
+    Mean: "mean",
+    Sum: "sum",
+    Max: "max",
+    Rate: "rate",
+}
 
-    Raises:
-        KeyError: a name that `METRICS` does not define, with the remedy.
+
+def define(name: str, metric: Metric | None = None) -> Definition:
+    """What a metric is: its row in `METRICS`, or by default a number without a unit whose kind is that of `metric`.
+
+    Without a `metric` the default kind is a mean.
     """
-    for name in values:
-        if name not in METRICS:
-            raise KeyError(f"metric {name!r} has no definition; add it to METRICS in core/metrics.py")
+    kind = "mean" if metric is None else _KINDS[type(metric)]
+    return METRICS.get(name) or Definition(kind, "", name)
+
+
+def record(values: Mapping[str, Metric]) -> dict[str, float]:
+    """Plain numbers for the metrics file; any name is allowed (see `define`)."""
     return {name: metric.value for name, metric in values.items()}
 
 

@@ -288,6 +288,8 @@ class StopReason(StrEnum):
     """One reply reached its token limit before a stop token."""
     MAX_TOKENS = "max_tokens"
     """No room left in the trajectory's token budget for another turn."""
+    CUT = "cut"
+    """It was no longer needed: enough members had finished, or the batch stopped waiting. The reward is Invalid."""
     TOOL_TIMEOUT = "tool_timeout"
     """A tool call ran past its seconds. The reward is Invalid."""
     ERROR = "error"
@@ -561,6 +563,9 @@ class Sample:
     origin: Origin
     context_mask: BoolArray = field(default_factory=lambda: to_mask([]))
     """True on observation tokens (not prompt, not sampled). Only the unmasked-observation ablation reads it."""
+    versions: IntArray | None = None
+    """Weight version that sampled each trained token, read where `loss_mask` is True; None where all have
+    `version_first`."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.loss_mask), len(self.behavior_logprobs), len(self.advantages)}

@@ -1,19 +1,16 @@
-"""From trajectories to what credit methods see, and from there to advantages per sampled token.
+"""From trajectories to what credit methods read, and from there to advantages per sampled token.
 
-What an environment measures reaches a method by name: signals called `reward`, `state_value`, `process_score`,
-`answer_probability`, `progress` or `potential` fill the turn's field of that name, `state_hash` fills `state`, the
-parts of the reward fill `parts`, and `payload["role"]` of the task fills `role`. Several signals of one name on a turn
-add up.
+A turn's `TurnScores` fill the fields of those names in `CreditTurn`, and the first turn's `answer_prior` that of the
+trajectory. The greedy outcome is that of the group's `baseline`, the role that of the group.
 
 Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole.
-A turn that several of them share is one turn when it trains: it gets the sum of what they got for it, which weighs as
+A turn that several of them share is one turn when it trains: it gets the sum of their advantages, which weighs as
 training every copy would. State values are the mean rewards of the continuations from a state, where there are any."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +19,23 @@ from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenField
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.kl import compute_kl_rewards
-from turnwise.algorithms.turns.igpo import PRIOR_PART
 from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.paths import Path, compute_state_values, trained_paths, unfold_groups
-from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, Turn
+from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId, TurnScores
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
 from turnwise.store.sampled import training_logprobs
 
-Key = tuple[str, int]
-"""`(group_id, member)`."""
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""
-TokenScores = Mapping[TokenField, Mapping[Key, TurnArrays]]
+TokenScores = Mapping[TokenField, Mapping[TrajectoryId, TurnArrays]]
 """What models said about sampled tokens, by field of CreditTurn."""
 
-STATE_SIGNALS = ("state_value", "answer_probability", "potential")
-"""Signals that describe a state: a reply the environment never saw leaves it as it was."""
-STEP_SIGNALS = ("process_score", "progress")
-"""Signals that describe what a reply did: one the environment never saw did nothing."""
+STATE_SCORES = ("state_value", "answer_probability", "potential")
+"""Scores that describe a state: a reply that never reached the environment leaves it as it was."""
+STEP_SCORES = ("process_score", "progress")
+"""Scores that describe what a reply did: one that never reached the environment did nothing."""
 
 
 def to_credit_trajectories(
@@ -49,8 +43,7 @@ def to_credit_trajectories(
     *,
     shaping: ShapingSection | None = None,
     scores: TokenScores | None = None,
-    final_values: Mapping[Key, float] | None = None,
-    greedy_rewards: Mapping[str, float] | None = None,
+    final_values: Mapping[TrajectoryId, float] | None = None,
 ) -> list[CreditTrajectory]:
     """Every path that trains, of every trajectory of the groups, in order (`trained_paths`); most trajectories are one
     path.
@@ -59,47 +52,56 @@ def to_credit_trajectories(
         shaping: changes rewards before credit; None leaves them.
         scores: per-token fields besides the sampler's log-probabilities.
         final_values: the critic's value after the last token.
-        greedy_rewards: outcome of the greedy attempt by group id.
 
-    A reply that hit its token limit never reached the environment and has no signals. Where the batch has signals of a
-    name, such a reply gets 0 for `process_score` and `progress`, and for the others the number of the turn before it (0
-    for the first turn)."""
+    A reply that reached its token limit never reached the environment and has no scores. Where the batch has scores of
+    a name, such a reply gets 0 for `process_score` and `progress`, and for the others the score of the turn before it
+    (0 for the first turn)."""
     offered = {
-        signal.name for group in groups for t in group.trajectories for turn in t.turns for signal in turn.signals
+        each.name
+        for each in fields(TurnScores)
+        if any(
+            getattr(turn.scores, each.name) is not None
+            for group in groups
+            for t in group.trajectories
+            for turn in t.turns
+        )
     }
-    found = []
+    seen = []
     for group, unfolded in zip(groups, unfold_groups(groups), strict=True):
-        role = str(group.task.payload.get("role", ""))
         rewards = iter(compute_shaped_rewards(unfolded, shaping))
+        baseline = group.baseline.reward if group.baseline is not None else None
         for trajectory in group.trajectories:
-            key = (group.group_id, trajectory.member)
             for path in trained_paths(trajectory):
                 tokens = {
-                    field: [by_key[key][index] for index in path.turns]
-                    for field, by_key in (scores or {}).items()
-                    if key in by_key
+                    field: [by_id[trajectory.id][index] for index in path.turns]
+                    for field, by_id in (scores or {}).items()
+                    if trajectory.id in by_id
                 }
-                found.append(
+                seen.append(
                     CreditTrajectory(
-                        group=group.group_id,
+                        group=name_group(group),
                         reward=next(rewards),
                         turns=_to_turns(trajectory, path, offered, tokens),
                         parts=_read_parts(path.trajectory),
-                        greedy_reward=(greedy_rewards or {}).get(group.group_id),
-                        role=role,
-                        tree=f"{group.group_id}/{trajectory.member}",
+                        answer_prior=trajectory.turns[0].scores.answer_prior if trajectory.turns else None,
+                        greedy_reward=baseline.total if isinstance(baseline, Scored) else None,
+                        role=group.role,
+                        tree=str(trajectory.id),
                         truncated=path.trajectory.stop.is_truncated,
-                        final_value=(final_values or {}).get(key),
+                        final_value=(final_values or {}).get(trajectory.id),
                     )
                 )
-    return found
+    return seen
+
+
+def name_group(group: TrajectoryGroup) -> str:
+    """The name under which credit compares the group's trajectories: one draw, one role."""
+    return f"{group.draw.index}" + (f"/{group.role}" if group.role != "agent" else "")
 
 
 def _read_parts(trajectory: Trajectory) -> dict[str, float]:
-    """The reward's parts, and how likely the gold answer was before the first turn where that was scored."""
-    parts = {part.name: part.value for part in trajectory.reward.parts} if isinstance(trajectory.reward, Scored) else {}
-    prior = _signal(trajectory.turns[0], PRIOR_PART) if trajectory.turns else None
-    return parts if prior is None else parts | {PRIOR_PART: prior}
+    reward = trajectory.reward
+    return {part.name: part.value for part in reward.parts} if isinstance(reward, Scored) else {}
 
 
 def _to_turns(
@@ -110,35 +112,31 @@ def _to_turns(
     for index, turn in enumerate(path.trajectory.turns):
         unseen = turn.completion.finish_reason is FinishReason.LENGTH
         before = turns[turn.parent] if turn.parent is not None else None
-        numbers: dict[str, Any] = {name: _signal(turn, name) for name in (*STATE_SIGNALS, *STEP_SIGNALS)}
+        numbers: dict[str, float | None] = {name: getattr(turn.scores, name) for name in (*STATE_SCORES, *STEP_SCORES)}
         if values[index] is not None:
             numbers["state_value"] = values[index]
         for name, value in numbers.items():
             if value is None and unseen and name in offered:
-                inherited = getattr(before, name) if before is not None and name in STATE_SIGNALS else None
+                inherited = getattr(before, name) if before is not None and name in STATE_SCORES else None
                 numbers[name] = 0.0 if inherited is None else inherited
+        by_token = {field: arrays[index] for field, arrays in tokens.items()}
         turns.append(
             CreditTurn(
                 num_tokens=len(turn.completion.token_ids),
                 parent=turn.parent,
                 node=path.turns[index],
-                reward=_signal(turn, "reward") or 0.0,
+                reward=turn.scores.reward or 0.0,
                 state=turn.state,
                 logprobs=training_logprobs(turn.completion).astype(np.float64),
-                **(numbers | {field: arrays[index] for field, arrays in tokens.items()}),
+                **numbers,  # type: ignore[arg-type]
+                **by_token,  # type: ignore[arg-type]
             )
         )
     return tuple(turns)
 
 
-def _signal(turn: Turn, name: str) -> float | None:
-    """The sum of a turn's signals of that name; None when there is none."""
-    values = [signal.value for signal in turn.signals if signal.name == name]
-    return math.fsum(values) if values else None
-
-
 def compute_shaped_rewards(group: TrajectoryGroup, shaping: ShapingSection | None) -> list[float | None]:
-    """Rewards of a group as credit sees them: the overlong punishment first, then the gate.
+    """Rewards of a group as credit reads them: the overlong punishment first, then the gate.
 
     Raises ConfigError when the gate names a part the reward does not have.
     """
@@ -169,9 +167,9 @@ def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | Non
             continue
         value = reward.total if name == "reward" else reward.part(name)
         if value is None:
-            known = ", ".join(part.name for part in reward.parts) or "none"
+            names = ", ".join(part.name for part in reward.parts) or "none"
             raise ConfigError(
-                f"{key}={name!r}: the reward of task {trajectory.task_id} has no such part; its parts: {known}"
+                f"{key}={name!r}: the reward of task {trajectory.task_id} has no such part; its parts: {names}"
             )
         values.append(value)
     return values
@@ -179,7 +177,7 @@ def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | Non
 
 def compute_advantages(
     credit: CheckedCredit, groups: Sequence[TrajectoryGroup], trajectories: Sequence[CreditTrajectory]
-) -> dict[Key, TurnArrays]:
+) -> dict[TrajectoryId, TurnArrays]:
     """Advantages per turn of every trajectory that trains: of the turns of `take_trained`, which comes before all
     others.
 
@@ -187,29 +185,26 @@ def compute_advantages(
     missing or wrong."""
     with boundary(TrainingError, f"credit.method={credit.method.name!r}"):
         advantages = credit(trajectories)
-    found: dict[Key, TurnArrays] = {}
-    for (key, path), credited in zip(list_paths(groups), advantages, strict=True):
+    by_trajectory: dict[TrajectoryId, TurnArrays] = {}
+    for (name, path), credited in zip(list_paths(groups), advantages, strict=True):
         if credited is None:
             continue
-        turns = found.setdefault(key, [])
+        turns = by_trajectory.setdefault(name, [])
         for index, values in zip(path.turns, credited, strict=True):
             if index > len(turns):
                 raise TrainingError(
-                    f"trajectory {key[0]}/{key[1]}: turn {len(turns)} never trains and yet comes before turn "
-                    f"{index}, which does"
+                    f"trajectory {name}: turn {len(turns)} never trains and yet comes before turn {index}, which does"
                 )
             if index == len(turns):
                 turns.append(values)
             else:
                 turns[index] = turns[index] + values
-    return found
+    return by_trajectory
 
 
-def list_paths(groups: Sequence[TrajectoryGroup]) -> list[tuple[Key, Path]]:
+def list_paths(groups: Sequence[TrajectoryGroup]) -> list[tuple[TrajectoryId, Path]]:
     """The paths that `to_credit_trajectories` makes trajectories of, with the trajectory each belongs to."""
-    return [
-        ((group.group_id, t.member), path) for group in groups for t in group.trajectories for path in trained_paths(t)
-    ]
+    return [(t.id, path) for group in groups for t in group.trajectories for path in trained_paths(t)]
 
 
 def pad_turns(arrays: TurnArrays, trajectory: Trajectory) -> list[NDArray[np.float64] | None]:

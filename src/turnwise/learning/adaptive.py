@@ -18,7 +18,7 @@ def adapts(config: RunConfig) -> bool:
 
 
 def read_coefficients(config: RunConfig) -> dict[str, float]:
-    """The coefficients that may move, as they are now."""
+    """The values of the coefficients that may move."""
     return {"kl": config.loss.kl.coefficient, "entropy": config.loss.entropy_coefficient}
 
 

@@ -3,179 +3,154 @@ steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
-from transformers import PreTrainedModel
 
 from turnwise.algorithms.advantages import has_signal
-from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.algorithms.preference.pairs import mine_outcome_pairs, mine_step_pairs
 from turnwise.algorithms.preference.rejection import compute_rest_thresholds, select_best_of_n
-from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
-from turnwise.batching.samples import from_turns, to_samples
-from turnwise.core.metrics import Max, Mean, Metric, Sum, merge
-from turnwise.core.types import Trajectory, TrajectoryGroup
-from turnwise.runs.accounting import Account, list_drops
-from turnwise.runs.build import set_threads
-from turnwise.runs.policy import Learned, TrainedPolicy, get_packing
-from turnwise.store.ledger import DropReason
-from turnwise.training.preference_step import PairFunction, PairSide, SamplePair, run_pair_step
-from turnwise.training.sft import run_sft_step
-from turnwise.training.state import Companion
+from turnwise.batching.samples import from_turns, take_scored, to_samples
+from turnwise.config.run import RunConfig
+from turnwise.core.batch import Assignment, Columns, Pair, StepReport, TrainingBatch, Wanted
+from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Mean, Sum
+from turnwise.core.types import BoolArray, DropReason, Sample, Trajectory, TrajectoryGroup, TrajectoryId, to_mask
+from turnwise.learning.drops import list_drops
 
 
-class RejectionSampling:
+class _Memoryless:
+    """What a learner needs that asks for no scores and remembers nothing."""
+
+    wanted: frozenset[Wanted] = frozenset()
+
+    def follow(self, report: StepReport) -> None:
+        """Nothing adapts."""
+
+    def state_dict(self) -> dict[str, object]:
+        """Nothing is remembered."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Raises TrainingError for a state that holds something."""
+        if state:
+            raise TrainingError(
+                f"the checkpoint remembers {sorted(state)}, and train.algorithm is one that remembers nothing; "
+                "resume with the recipe that wrote it"
+            )
+
+
+class RejectionLearner(_Memoryless):
     """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST). Implements
     `Learner`."""
 
-    def __init__(self, policy: TrainedPolicy) -> None:
-        self.policy = policy
-        self.companions: Mapping[str, Companion] = {}
-        rejection = policy.config.rejection
+    def __init__(self, config: RunConfig) -> None:
+        self.num_kept = config.rejection.num_kept
         self.thresholds = compute_rest_thresholds(
-            first=rejection.first_threshold, last=rejection.last_threshold, num_steps=rejection.passes
+            first=config.rejection.first_threshold,
+            last=config.rejection.last_threshold,
+            num_steps=config.rejection.passes,
         )
 
-    def learn(
-        self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account
-    ) -> Learned:
-        """See `Learner.learn`: one supervised step per bar; a bar that nothing passes changes nothing."""
-        config = self.policy.config
-        set_threads(config.train.num_threads)
-        metrics: dict[str, Metric] = {"credit/no_signal_groups": _share_without_signal(groups)}
+    def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
+        """See `Learner.assign`: one supervised update per bar; one that nothing passes is empty."""
         passes = [
             [
-                group.trajectories[i]
+                group.trajectories[i].id
                 for group in groups
-                for i in select_best_of_n(group.rewards(), num_kept=config.rejection.num_kept, min_reward=threshold)
+                for i in select_best_of_n(group.rewards(), num_kept=self.num_kept, min_reward=threshold)
             ]
             for threshold in self.thresholds
         ]
-        updates = [[sample for trajectory in chosen for sample in to_samples(trajectory)] for chosen in passes]
-        kept = {(trajectory.group_id, trajectory.member) for chosen in passes for trajectory in chosen}
-        account(updates, list_drops(groups, kept, DropReason.NOT_SELECTED))
-        for chosen, samples in zip(passes, updates, strict=True):
-            lr = self.policy.next_lr()
-            metrics = merge(metrics, {"train/kept_trajectories": Sum(len(chosen)), "train/lr": Max(lr)})
-            if not samples:
-                continue
-            told = run_sft_step(
-                self.policy.model,
-                self.policy.optimizer,
-                samples,
-                lr=lr,
-                max_grad_norm=config.train.max_grad_norm,
-                **get_packing(config),
-            )
-            metrics = merge(metrics, {"train/loss": told["sft/loss"], "train/seconds": told["sft/seconds"]})
-        return Learned(metrics=metrics, advantages=None)
-
-    def state_dict(self) -> dict[str, object]:
-        """Nothing is remembered."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Nothing to restore."""
+        pool = _SamplePool(take_scored(groups))
+        updates = tuple(tuple(index for name in chosen for index in pool.take(name)) for chosen in passes)
+        kept = {name for chosen in passes for name in chosen}
+        return Assignment(
+            batch=TrainingBatch(step=step, objective="supervised", samples=tuple(pool.samples), updates=updates),
+            drops=tuple(list_drops(groups, kept, DropReason.NOT_SELECTED)),
+            advantages=None,
+            metrics={
+                "credit/no_signal_groups": _share_without_signal(groups),
+                "train/kept_trajectories": Sum(sum(len(chosen) for chosen in passes)),
+            },
+        )
 
 
-class PreferenceOptimization:
+class PreferenceLearner(_Memoryless):
     """DPO on pairs mined from each batch of groups, tied to the policy training started from. Implements `Learner`."""
 
-    def __init__(self, policy: TrainedPolicy, reference: Callable[[], PreTrainedModel]) -> None:
-        self.policy = policy
-        self.companions: Mapping[str, Companion] = {}
-        self.by_step = policy.config.train.algorithm == "step_dpo"
-        self._get_reference = reference
-        self._reference: PreTrainedModel | None = None
+    def __init__(self, config: RunConfig) -> None:
+        self.section = config.preference
+        self.by_step = config.train.algorithm == "step_dpo"
 
-    def learn(
-        self, groups: Sequence[TrajectoryGroup], step: int, greedy_rewards: Mapping[str, float], account: Account
-    ) -> Learned:
-        """See `Learner.learn`: one optimizer step on all pairs; a batch without a pair changes nothing."""
-        config = self.policy.config
-        set_threads(config.train.num_threads)
-        if self._reference is None:
-            self._reference = self._get_reference()
-        metrics: dict[str, Metric] = {"credit/no_signal_groups": _share_without_signal(groups)}
-        pairs = self._mine(groups)
-        samples = [sample for pair in pairs for side in (pair.chosen, pair.rejected) for sample in side.samples]
-        paired = {(sample.origin.group_id, sample.origin.member) for sample in samples}
-        account([samples], list_drops(groups, paired, DropReason.NOT_SELECTED))
-        lr = self.policy.next_lr()
-        if not pairs:
-            return Learned(metrics=metrics | {"train/pairs": Sum(0), "train/lr": Max(lr)}, advantages=None)
-        told = run_pair_step(
-            self.policy.model,
-            self._reference,
-            self.policy.optimizer,
-            pairs,
-            loss=self._loss(),
-            temperature=config.rollout.temperature,
-            lr=lr,
-            max_grad_norm=config.train.max_grad_norm,
-            **get_packing(config),
+    def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
+        """See `Learner.assign`: one update on all pairs; it is empty where there is no pair."""
+        pool = _SamplePool(take_scored(groups))
+        pairs = tuple(pair for group in groups for pair in self._mine(group, pool))
+        used = {index for pair in pairs for index in (*pair.chosen, *pair.rejected)}
+        paired = {pool.samples[index].origin.trajectory for index in used}
+        return Assignment(
+            batch=TrainingBatch(
+                step=step,
+                objective="preference",
+                samples=tuple(pool.samples),
+                updates=(tuple(sorted(used)),),
+                pairs=pairs,
+            ),
+            drops=tuple(list_drops(groups, paired, DropReason.NOT_SELECTED)),
+            advantages=None,
+            metrics={"credit/no_signal_groups": _share_without_signal(groups)},
         )
-        return Learned(metrics=metrics | told, advantages=None)
 
-    def _loss(self) -> PairFunction:
-        preference = self.policy.config.preference
-
-        def compute(
-            policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
-        ) -> PairOutput:
-            if self.by_step:
-                return compute_step_dpo_loss(
-                    policy, reference, sequence, in_step, num_pairs=num_pairs, beta=preference.beta
-                )
-            loss = partial(
-                compute_dpo_loss, beta=preference.beta, kind=preference.kind, label_smoothing=preference.label_smoothing
+    def _mine(self, group: TrajectoryGroup, pool: _SamplePool) -> list[Pair]:
+        section, attempts = self.section, group.trajectories
+        sides: list[tuple[tuple[Trajectory, int | None], tuple[Trajectory, int | None]]]
+        if self.by_step:
+            sides = [
+                ((attempts[p.chosen_member], p.chosen_turn), (attempts[p.rejected_member], p.rejected_turn))
+                for p in mine_step_pairs(group, min_margin=section.min_margin)
+            ]
+        else:
+            sides = [
+                ((attempts[p.chosen], None), (attempts[p.rejected], None))
+                for p in mine_outcome_pairs(group.rewards(), min_margin=section.min_margin, max_pairs=section.max_pairs)
+            ]
+        return [
+            Pair(
+                chosen=pool.take(chosen.id),
+                rejected=pool.take(rejected.id),
+                chosen_in_step=mark_step(chosen, chosen_turn),
+                rejected_in_step=mark_step(rejected, rejected_turn),
             )
-            return loss(policy, reference, sequence, num_pairs=num_pairs)
-
-        return compute
-
-    def _mine(self, groups: Sequence[TrajectoryGroup]) -> list[SamplePair]:
-        preference = self.policy.config.preference
-        pairs: list[SamplePair] = []
-        for group in groups:
-            attempts = group.trajectories
-            if self.by_step:
-                pairs += [
-                    SamplePair(
-                        chosen=to_side(attempts[p.chosen_member], p.chosen_turn),
-                        rejected=to_side(attempts[p.rejected_member], p.rejected_turn),
-                    )
-                    for p in mine_step_pairs(group, min_margin=preference.min_margin)
-                ]
-            else:
-                pairs += [
-                    SamplePair(chosen=to_side(attempts[pair.chosen]), rejected=to_side(attempts[pair.rejected]))
-                    for pair in mine_outcome_pairs(
-                        group.rewards(), min_margin=preference.min_margin, max_pairs=preference.max_pairs
-                    )
-                ]
-        return [pair for pair in pairs if pair.chosen.samples and pair.rejected.samples]
-
-    def state_dict(self) -> dict[str, object]:
-        """Nothing is remembered."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Nothing to restore."""
+            for (chosen, chosen_turn), (rejected, rejected_turn) in sides
+            if chosen.num_sampled_tokens and rejected.num_sampled_tokens
+        ]
 
 
-def to_side(trajectory: Trajectory, turn: int | None = None) -> PairSide:
-    """A trajectory as one side of a pair; `turn` is the step that is judged, None judges all of it."""
+class _SamplePool:
+    """The samples of a batch: each attempt is flattened when it is first taken, and once."""
+
+    def __init__(self, attempts: Mapping[TrajectoryId, Trajectory]) -> None:
+        self.samples: list[Sample] = []
+        self._attempts = attempts
+        self._indices: dict[TrajectoryId, tuple[int, ...]] = {}
+
+    def take(self, name: TrajectoryId) -> tuple[int, ...]:
+        """Indices of the attempt's samples."""
+        if name not in self._indices:
+            flattened = to_samples(self._attempts[name])
+            self._indices[name] = tuple(range(len(self.samples), len(self.samples) + len(flattened)))
+            self.samples += flattened
+        return self._indices[name]
+
+
+def mark_step(trajectory: Trajectory, turn: int | None) -> tuple[BoolArray, ...]:
+    """Per sample of the trajectory which trained tokens belong to `turn`; all of them for None."""
     marks = [
         np.full(len(t.completion.token_ids), turn is None or index == turn, dtype=np.float64)
         for index, t in enumerate(trajectory.turns)
     ]
-    return PairSide(
-        samples=tuple(to_samples(trajectory)), in_step=tuple(mark > 0 for mark in from_turns(trajectory, marks))
-    )
+    return tuple(to_mask(mark > 0) for mark in from_turns(trajectory, marks))
 
 
 def _share_without_signal(groups: Sequence[TrajectoryGroup]) -> Mean:

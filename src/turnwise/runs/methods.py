@@ -1,146 +1,193 @@
-"""Credit methods and policy losses of a recipe, by name or import path; every combination is checked before anything
-else is built."""
+"""Policy losses of a recipe by name or import path; every combination of methods is checked before anything is
+built."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from turnwise.algorithms.corrections import Correction, compute_correction, compute_second_moment_mask
 from turnwise.algorithms.credit import CreditMethod
-from turnwise.algorithms.credit_checks import CheckedCredit
-from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
+from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossFunction
+from turnwise.algorithms.losses.method import Stale
 from turnwise.algorithms.losses.table import LOSSES, build_loss
+from turnwise.algorithms.names import find_row
+from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
+from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import ForkableEnvironment
-from turnwise.credit.gold_answers import GoldAnswers
-from turnwise.runs.build import build_family
+from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
 from turnwise.training.policy_step import PolicyLoss
-
-BRANCHED = ("vine", "tree", "arpo")
-"""Credit methods that look at several futures of one past."""
+from turnwise.training.preference_step import PairFunction
 
 
-def check_methods(config: RunConfig) -> None:
-    """Raise ConfigError with the reason when credit, critic, loss and environment of a recipe do not fit together."""
+def check_methods(config: RunConfig) -> RunConfig:
+    """The recipe with the canonical names of its credit method and loss.
+
+    Raises ConfigError with the reason when credit, critic, loss, group and environment do not fit together."""
     if config.train.algorithm != "policy_gradient":
-        return
-    build_credit_method(config)
+        return config
+    config = name_methods(config)
+    method = build_credit_method(config).method
     build_policy_loss(config)
-    check_environment(config)
+    check_groups(config, method)
+    check_environment(config, method)
+    return config
 
 
-def needs_fork(config: RunConfig) -> bool:
-    """Whether the recipe's credit method samples branches."""
-    method = config.credit.method
-    return method in BRANCHED and not (method == "vine" and config.credit.branching.num_continuations == 0)
+def name_methods(config: RunConfig) -> RunConfig:
+    """The recipe with canonical names instead of aliases, so that a run, its resumption and its audit see one name.
+
+    Import paths stay as they are. Raises ConfigError naming the nearest known name for an unknown one."""
+    credit, loss = config.credit, config.loss
+    if ":" not in credit.method:
+        with boundary(ConfigError, "credit.method"):
+            name = find_row("credit method", credit.method, CREDIT_METHODS).name
+        config = config.model_copy(update={"credit": credit.model_copy(update={"method": name})})
+    if ":" not in loss.method:
+        with boundary(ConfigError, "loss.method"):
+            name = find_row("loss", loss.method, LOSSES).name
+        config = config.model_copy(update={"loss": loss.model_copy(update={"method": name})})
+    return config
 
 
-def check_environment(config: RunConfig) -> None:
-    """Raise ConfigError when credit asks for what the environment cannot do, or for what several futures of one past do
-    not have."""
-    method = config.credit.method
-    if needs_fork(config):
-        environment = build_family(config).build_environment()
+def check_groups(config: RunConfig, method: CreditMethod) -> None:
+    """Raise ConfigError when credit compares what the rollouts do not give."""
+    rollout = config.rollout
+    if config.train.steps > 0 and method.compares == "group" and rollout.group_size < 2:
+        raise ConfigError(
+            f"credit.method={method.name!r} compares the members of a group, rollout.group_size={rollout.group_size} "
+            "has nothing to compare; use at least 2"
+        )
+    if method.compares == "leaves" and not rollout.train_truncated:
+        raise ConfigError(
+            f"rollout.train_truncated=false leaves out whole trajectories, credit.method={method.name!r} trains "
+            "branches, each with an end of its own; set it to true"
+        )
+
+
+def check_environment(config: RunConfig, method: CreditMethod) -> None:
+    """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
+    futures share a past."""
+    from turnwise.credit.gold_answers import GoldAnswers
+    from turnwise.runs.build import build_family
+
+    if find_branches(config) != "none":
+        family = build_family(config)
+        environment = family.build_environment(family.task("train", 0))
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(
-                f"credit.method={method!r} samples several futures from one state, and {type(environment).__name__} of "
-                f"environment.name={config.environment.name!r} cannot fork; give it `async def fork(self)`, or "
-                "choose another method"
+                f"credit.method={method.name!r} samples several futures from one state, and "
+                f"{type(environment).__name__} of environment.name={config.environment.name!r} cannot fork; give it "
+                "`async def fork(self)`, or choose another method"
             )
-        if method != "vine" and penalises_tokens(config):
-            raise ConfigError(
-                f"credit.method={method!r} with loss.kl.place='reward': a turn above a fork has several futures, "
-                "and so no one sum of "
-                "penalties to come; use loss.kl.place='loss'"
-            )
-    if "answer_probability" in needs_of(method) and not isinstance(build_family(config), GoldAnswers):
+    if method.compares == "leaves" and penalises_tokens(config):
         raise ConfigError(
-            f"credit.method={method!r} scores the right answer after every turn, and "
-            f"environment.name={config.environment.name!r} does "
-            "not say which it is; give its family `gold_answer` and `answer_reply`, or choose another method"
+            f"credit.method={method.name!r} with loss.kl.place='reward': a turn above a fork has several futures, and "
+            "so no one sum of penalties to come; use loss.kl.place='loss'"
         )
-
-
-def needs_of(method: str) -> tuple[str, ...]:
-    """What a credit method of the table reads besides outcomes; nothing for one of the user's own."""
-    return CREDIT_METHODS[method].needs if method in CREDIT_METHODS else ()
-
-
-def build_credit_method(config: RunConfig) -> CheckedCredit:
-    """The recipe's credit method, with checks around it.
-
-    A KL penalty in the reward goes to the method itself where it lays rewards out over tokens. Raises ConfigError when
-    the name, an option or an import path is wrong, or the method and the critic do not fit."""
-    section = config.credit
-    options: dict[str, Any] = dict(section.options)
-    if ":" in section.method:
-        function = import_function("credit.method", section.method)
-        own = CreditMethod(
-            name=section.method,
-            summary="",
-            formula="",
-            paper="",
-            defaults=options,
-            group_of_one="",
-            constant_group="",
-            build=lambda **given: partial(function, **given) if given else function,
-        )
-        credit = CheckedCredit(method=own, function=own.build(**options))
-    else:
-        if penalises_tokens(config) and takes_token_penalty(section.method):
-            options["kl_coefficient"] = config.loss.kl.coefficient
-        with boundary(ConfigError, "credit.method and credit.options"):
-            credit = build_credit(section.method, options)
-    needs_critic, critic = "values" in credit.method.needs, config.critic.kind
-    if needs_critic and critic == "none":
+    if "answer_probability" in method.annotators and not isinstance(build_family(config), GoldAnswers):
         raise ConfigError(
-            f"credit.method={section.method!r} reads the values of a critic; set critic.kind to 'head' or 'separate'"
+            f"credit.method={method.name!r} scores the right answer after every turn, and "
+            f"environment.name={config.environment.name!r} does not say which it is; give its family `gold_answer` and "
+            "`answer_reply`, or choose another method"
         )
-    if not needs_critic and critic != "none":
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCorrection:
+    """What a recipe does about tokens that other weights sampled."""
+
+    recompute_old: bool
+    """The trainer scores tokens before the step, and ratios are taken to that."""
+    mode: Literal["none", "truncate", "mask", "reject", "second_moment"]
+    level: Literal["token", "sequence", "geometric"]
+    text: str
+    """One line for people: what was chosen and why."""
+
+
+def resolve_correction(config: RunConfig) -> ResolvedCorrection:
+    """`loss.recompute_old` and `loss.correction.mode` with "auto" replaced.
+
+    Synchronous training corrects nothing. With `schedule.max_staleness` above 0 the loss's row says what it takes
+    (`LossMethod.stale`). Raises ConfigError where the loss cannot correct stale tokens, with the remedy."""
+    loss, staleness = config.loss, config.schedule.max_staleness
+    mode, level = loss.correction.mode, loss.correction.level
+    if staleness == 0 or config.train.algorithm != "policy_gradient":
+        recompute = loss.recompute_old is True
+        text = "synchronous" if staleness == 0 else f"train.algorithm={config.train.algorithm!r} takes no ratios"
+        resolved = "none" if mode == "auto" else mode
+        return ResolvedCorrection(recompute_old=recompute, mode=resolved, level=level, text=f"stale tokens: {text}")
+    stale = _find_stale(config)
+    corrects = stale in ("decoupled", "sequence")
+    if stale == "refuse" and "auto" in (loss.recompute_old, mode):
         raise ConfigError(
-            f"critic.kind={critic!r}, but credit.method={section.method!r} reads no values; use 'gae', 'turn_gae' "
-            "or 'bilevel_gae', "
-            "or set critic.kind to 'none'"
+            f"loss.method={loss.method!r} does not say how it corrects stale tokens, and schedule.max_staleness is "
+            f"{staleness}; set loss.recompute_old and loss.correction.mode, or schedule.max_staleness=0"
         )
-    return credit
+    if mode == "auto":
+        mode = "truncate" if corrects and loss.recompute_old is not False else "none"
+        level = "geometric" if stale == "sequence" else "token"
+    recompute = loss.recompute_old
+    if recompute == "auto":
+        recompute = stale == "proximal" or mode != "none"
+    if mode == "none" and _reads_no_ratio(config):
+        raise ConfigError(
+            f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "
+            f"present weights had sampled them, and schedule.max_staleness is {staleness}; leave loss.recompute_old "
+            "and loss.correction.mode at 'auto', or set schedule.max_staleness=0"
+        )
+    if recompute and not loss.mask_observations:
+        raise ConfigError(
+            "loss.mask_observations=false trains tokens that were not sampled, which have no ratio to correct; set "
+            "schedule.max_staleness=0"
+        )
+    weights = "no importance weights"
+    if mode != "none":
+        weights = f"importance weights old / behavior, {mode} per {'token' if level == 'token' else 'sequence'}"
+    ratio = "recomputed old log-probabilities" if recompute else "the sampler's log-probabilities"
+    text = f"stale tokens (schedule.max_staleness={staleness}): {loss.method} with ratios to {ratio}, {weights}"
+    return ResolvedCorrection(recompute_old=recompute, mode=mode, level=level, text=text)
 
 
-def penalises_tokens(config: RunConfig) -> bool:
-    """Whether a KL penalty sits in the reward."""
-    return config.loss.kl.place == "reward" and config.loss.kl.coefficient > 0
+def _find_stale(config: RunConfig) -> Stale:
+    method = config.loss.method
+    if ":" in method:
+        return "refuse"
+    with boundary(ConfigError, "loss.method"):
+        return find_row("loss", method, LOSSES).stale
 
 
-def takes_token_penalty(method: str) -> bool:
-    """Whether a method of the table lays rewards out over tokens, a KL penalty among them."""
-    return method in CREDIT_METHODS and "kl_coefficient" in CREDIT_METHODS[method].defaults
+def _reads_no_ratio(config: RunConfig) -> bool:
+    method = config.loss.method
+    return ":" not in method and find_row("loss", method, LOSSES).anchor == "none"
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:
     """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is
     wrong."""
-    loss, correction = config.loss, config.loss.correction
-    corrected, old_is_behavior = correction.mode != "none", not loss.recompute_old
+    loss, resolved = config.loss, resolve_correction(config)
+    corrected, old_is_behavior = resolved.mode != "none", not resolved.recompute_old
     options: dict[str, Any] = dict(loss.options)
     if ":" in loss.method:
         function: LossFunction = partial(import_function("loss.method", loss.method), **options)
         aggregation, batch_rule = "token_mean", False
         if corrected and old_is_behavior:
             raise ConfigError(
-                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior "
-                "is 1)"
+                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior is "
+                "1)"
             )
     else:
         with boundary(ConfigError, "loss.method and loss.options"):
-            function = build_loss(loss.method, options, corrected=corrected, old_is_behavior=old_is_behavior)
-        method = LOSSES[loss.method]
+            method = find_row("loss", loss.method, LOSSES)
+            function = build_loss(method.name, options, corrected=corrected, old_is_behavior=old_is_behavior)
         aggregation, batch_rule = method.default_aggregation, method.batch_rule
     kl, teacher = loss.kl, loss.teacher
     return PolicyLoss(
@@ -160,29 +207,45 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
 
 def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Correction] | None:
     """The recipe's importance correction, from old and behavior log-probabilities and sequences; None for none."""
-    correction = config.loss.correction
-    if correction.mode == "none":
+    correction, resolved = config.loss.correction, resolve_correction(config)
+    if resolved.mode == "none":
         return None
-    if correction.mode == "second_moment":
+    if resolved.mode == "second_moment":
         limit = correction.max_second_moment
         return lambda old, behavior, sequence: compute_second_moment_mask(old, behavior, max_second_moment=limit)
     return partial(
         compute_correction,
-        mode=correction.mode,
-        level=correction.level,
+        mode=resolved.mode,
+        level=resolved.level,
         low=correction.low,
         high=correction.high,
         veto=correction.veto or None,
     )
 
 
-def import_function(key: str, path: str) -> Callable[..., Any]:
-    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something
-    else."""
-    module_name, _, name = path.partition(":")
-    with boundary(ConfigError, f"{key}={path!r} cannot be imported"):
-        found = getattr(importlib.import_module(module_name), name)
-    if not callable(found):
-        raise ConfigError(f"{key}={path!r} is a {type(found).__name__}; name a function")
-    function: Callable[..., Any] = found
-    return function
+def build_pair_loss(config: RunConfig) -> PairFunction:
+    """The loss of `train.algorithm` "dpo" or "step_dpo"."""
+    section = config.preference
+    if config.train.algorithm == "step_dpo":
+
+        def compute_by_step(
+            policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+        ) -> PairOutput:
+            return compute_step_dpo_loss(policy, reference, sequence, in_step, num_pairs=num_pairs, beta=section.beta)
+
+        return compute_by_step
+
+    def compute(
+        policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+    ) -> PairOutput:
+        return compute_dpo_loss(
+            policy,
+            reference,
+            sequence,
+            num_pairs=num_pairs,
+            beta=section.beta,
+            kind=section.kind,
+            label_smoothing=section.label_smoothing,
+        )
+
+    return compute

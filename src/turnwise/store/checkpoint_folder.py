@@ -118,7 +118,7 @@ def sweep(run: Path) -> None:
             raise disk_error("put back checkpoint", target, cause) from cause
     for temporary in checkpoints.glob(".step_*.tmp"):
         shutil.rmtree(temporary, ignore_errors=True)
-    for folder in (run, run / "trajectories", run / "evaluations"):
+    for folder in (run, run / "steps", run / "evaluations", *(run / "groups").glob("*")):
         for file in folder.glob(".*.tmp"):
             file.unlink(missing_ok=True)
 

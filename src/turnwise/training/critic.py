@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from turnwise.algorithms.advantages.gae import compute_trajectory_gae
-from turnwise.algorithms.advantages.turn_gae import compute_bilevel_gae, compute_turn_gae
-from turnwise.algorithms.credit import CreditTrajectory
 from turnwise.algorithms.value_loss import compute_value_loss
-from turnwise.batching.collate import Column, Columns, MicroBatch, iterate_micro_batches
+from turnwise.batching.collate import MicroBatch, TokenColumn, TokenColumns, iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
@@ -102,28 +99,7 @@ def score_values(
     return [values[i] for i in range(len(samples))], [finals[i] for i in range(len(samples))]
 
 
-def compute_returns(method: str, options: Mapping[str, Any], trajectory: CreditTrajectory) -> list[NDArray[np.float64]]:
-    """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any
-    whitening.
-
-    `method` is "gae", "turn_gae" (a target at the first token of each turn only, NaN elsewhere) or "bilevel_gae";
-    `options` are all of its options. Raises ValueError for another method or where the method does."""
-    discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}
-    lengths = [turn.num_tokens for turn in trajectory.turns]
-    if method == "turn_gae":
-        _, per_turn = compute_turn_gae(trajectory, **discounts)
-        sampled = iter(per_turn.tolist())
-        return [np.array([next(sampled), *[np.nan] * (length - 1)]) if length else np.zeros(0) for length in lengths]
-    if method not in ("gae", "bilevel_gae"):
-        raise ValueError(
-            f"credit method {method!r} says nothing of a critic's targets; use gae, turn_gae or bilevel_gae"
-        )
-    compute = compute_trajectory_gae if method == "gae" else compute_bilevel_gae
-    _, joined = compute(trajectory, **discounts)
-    return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []
-
-
-def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Column]:
+def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
     """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a
     return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
@@ -153,25 +129,10 @@ def compute_micro_batch_value_loss(
     }
 
 
-def compute_explained_variance(old_values: Column, returns: Column) -> float:
-    """`1 - var(returns - values) / var(returns)` over tokens with a return: 1 is a perfect critic, 0 one that knows
-    nothing.
-
-    Where the returns do not vary it is 0.
-    """
-    targets, values = (
-        np.concatenate(list(returns)).astype(np.float64),
-        np.concatenate(list(old_values)).astype(np.float64),
-    )
-    known = np.isfinite(targets)
-    spread = float(targets[known].var()) if known.any() else 0.0
-    return 1.0 - float((targets[known] - values[known]).var()) / spread if spread > 0 else 0.0
-
-
 def run_critic_step(
     critic: Critic,
     samples: Sequence[Sample],
-    columns: Columns,
+    columns: TokenColumns,
     *,
     max_grad_norm: float,
     micro_batch_tokens: int,

@@ -7,11 +7,10 @@ import pytest
 
 from turnwise.algorithms.credit_checks import FIELD_REMEDIES
 from turnwise.algorithms.credit_table import CREDIT_METHODS
-from turnwise.config.load import leaves
+from turnwise.config.load import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core import protocols, types
-from turnwise.credit.assignment import STATE_SIGNALS, STEP_SIGNALS
-from turnwise.runs import gold_answers
+from turnwise.credit import gold_answers
 
 SECTIONS = "|".join(RunConfig.model_fields)
 
@@ -29,14 +28,13 @@ def find_names() -> set[str]:
 def problems(text: str) -> list[str]:
     """What a remedy names that does not exist; or that it names nothing."""
     keys = re.findall(rf"\b(?:{SECTIONS})\.[a-z_.]*[a-z_]", text)
-    signals = re.findall(r"signal called (\w+)", text)
     names = re.findall(r"`(\w+)`", text)
     methods = re.findall(r"credit\.method='(\w+)'", text)
-    wrong = [key for key in keys if key not in leaves(RunConfig)]
+    wrong = [key for key in keys if key not in list_options(RunConfig)]
     wrong += [name for name in signals if name not in (*STATE_SIGNALS, *STEP_SIGNALS)]
     wrong += [name for name in names if name not in find_names()]
     wrong += [name for name in methods if name not in CREDIT_METHODS]
-    return wrong if keys or signals or names else [f"nothing is named in {text!r}"]
+    return wrong if keys or names else [f"nothing is named in {text!r}"]
 
 
 @pytest.mark.parametrize("field", sorted(FIELD_REMEDIES))
@@ -50,4 +48,4 @@ def test_every_need_has_a_remedy() -> None:
 
 def test_what_does_not_exist_is_found() -> None:
     assert problems("train a progress model") == ["nothing is named in 'train a progress model'"]
-    assert problems("set critic.size, or give a signal called mood and `glow`") == ["critic.size", "mood", "glow"]
+    assert problems("set critic.size, or give a `mood` and `glow`") == ["critic.size", "mood", "glow"]

@@ -62,6 +62,16 @@ def test_a_turn_shared_by_two_branches_trains_once() -> None:
     assert [s.origin.branch for s in samples] == [0, 1]
 
 
+def test_a_shared_turn_carries_credit_and_logprobs_in_its_first_branch_only() -> None:
+    attempt = trajectory(turn(None, [1], [2, 9]), turn(0, [3], [4]), turn(0, [5], [6]))
+    first, second = to_samples(attempt, [np.array([0.5, -1.5]), np.array([0.25]), np.array([-0.75])])
+    assert (first.token_ids.tolist(), second.token_ids.tolist()) == ([1, 2, 9, 3, 4], [1, 2, 9, 5, 6])
+    assert first.advantages.tolist() == [0, 0.5, -1.5, 0, 0.25]
+    assert second.advantages.tolist() == [0, 0, 0, 0, -0.75]
+    assert first.behavior_logprobs.tolist() == pytest.approx([0, -0.2, -0.9, 0, -0.4])
+    assert second.behavior_logprobs.tolist() == pytest.approx([0, 0, 0, 0, -0.6])
+
+
 def test_unmasking_trains_observations_but_not_the_prompt() -> None:
     attempt = trajectory(turn(None, [1, 2], [3]), turn(0, [4, 5], [6]))
     (sample,) = unmask_observations(to_samples(attempt, [np.array([-1.0]), np.array([2.0])]))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.core.metrics import METRICS, Max, Mean, Metric, Rate, Sum, merge, record
+from turnwise.core.metrics import METRICS, Definition, Max, Mean, Metric, Rate, Sum, define, merge, record
 
 numbers = st.lists(st.floats(-1e3, 1e3), max_size=20)
 
@@ -55,10 +55,12 @@ def test_one_name_of_two_kinds_is_refused() -> None:
         merge({"x": Sum(1)}, {"x": Max(1)})
 
 
-def test_an_undefined_name_is_refused() -> None:
-    assert record({"train/loss": Mean(3, 2)}) == {"train/loss": 1.5}
-    with pytest.raises(KeyError, match=r"'train/lossy' has no definition; add it to METRICS"):
-        record({"train/lossy": Mean(1)})
+def test_any_name_is_a_metric_and_has_a_definition() -> None:
+    assert record({"train/loss": Mean(3, 2), "engine/hits": Sum(4)}) == {"train/loss": 1.5, "engine/hits": 4}
+    assert define("train/loss") is METRICS["train/loss"]
+    kinds = [define("engine/hits", metric).kind for metric in (Mean(1), Sum(1), Max(1), Rate(1, 1))]
+    assert kinds == ["mean", "sum", "max", "rate"]
+    assert define("engine/hits") == Definition("mean", "", "engine/hits")
 
 
 def test_every_definition_is_complete() -> None:

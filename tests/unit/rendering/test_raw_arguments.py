@@ -16,7 +16,7 @@ from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.raw_json import find_object, split_members
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import encode_text
-from turnwise.rendering.tool_calls import format_tool_call, parse_tool_calls
+from turnwise.rendering.hermes_calls import format_tool_call, parse_tool_calls
 
 ODD = '{"z":1.50 ,\t"a" : [ 1E2,-0 ],  "caf\\u00e9":{ }}'
 """No JSON printer writes this."""

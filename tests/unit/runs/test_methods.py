@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.table import LOSSES
 from turnwise.config.load import load_config
-from turnwise.config.resolve import METHODS_WITHOUT_GROUPS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.runs.methods import build_credit_method, build_policy_loss, check_methods
+from turnwise.runs.methods import build_credit_method, build_policy_loss, check_methods, find_branches
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 
@@ -38,10 +38,41 @@ def test_every_loss_is_reachable_with_its_own_aggregation(name: str) -> None:
     assert loss.constant == 384.0  # rollout.max_tokens of the recipe
 
 
-def test_methods_without_groups_are_those_the_table_says() -> None:
-    assert set(CREDIT_METHODS) >= METHODS_WITHOUT_GROUPS
-    for name in METHODS_WITHOUT_GROUPS:
-        assert not CREDIT_METHODS[name].group_of_one.startswith("0")
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        (("Dr. GRPO", "GSPO-token"), ("dr_grpo", "gspo_token")),
+        (("REINFORCE++", "CISPO"), ("reinforce_plus_plus", "cispo")),
+        (("MT-GRPO", "Clip-Higher"), ("multi_turn_grpo", "clip_higher")),
+        (("math:sqrt", "math:sqrt"), ("math:sqrt", "math:sqrt")),
+    ],
+)
+def test_a_run_stores_canonical_names(written: tuple[str, str], stored: tuple[str, str]) -> None:
+    checked = check_methods(config(f"credit.method={written[0]}", f"loss.method={written[1]}"))
+    assert (checked.credit.method, checked.loss.method) == stored
+    assert check_methods(checked) == checked
+
+
+def test_an_alias_is_treated_as_the_method_it_names() -> None:
+    assert find_branches(config("credit.method=VinePPO")) == "values"
+    assert find_branches(config("credit.method=VinePPO", "credit.branching.num_continuations=0")) == "none"
+    assert find_branches(config("credit.method=Tree-GRPO", "train.algorithm=dpo")) == "none"
+    assert [find_branches(config(f"credit.method={name}")) for name in ("Tree-GRPO", "ARPO", "GRPO")] == [
+        "random",
+        "entropy",
+        "none",
+    ]
+    kl = ["loss.kl.coefficient=0.25", "loss.kl.kind=k1", "loss.kl.place=reward"]
+    seen = [CreditTrajectory(group="g", reward=1.0, turns=(CreditTurn(num_tokens=1),))]
+    with pytest.raises(ValueError, match="logprobs is missing"):  # the penalty reaches the method
+        build_credit_method(config("credit.method=REINFORCE++", *kl))(seen)
+
+
+@pytest.mark.parametrize(
+    "reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=math:sqrt"]
+)
+def test_a_group_of_one_is_fine_where_nothing_compares(reason: str) -> None:
+    check_methods(config("rollout.group_size=1", "rollout.dynamic_sampling.metric=", reason))
 
 
 def test_options_reach_the_method_and_lists_do_too() -> None:
@@ -58,8 +89,6 @@ def test_a_penalty_in_the_reward_reaches_the_methods_that_lay_rewards_out() -> N
     kl = ["loss.kl.coefficient=0.25", "loss.kl.kind=k1", "loss.kl.place=reward"]
     assert build_policy_loss(config(*kl)).kl_coefficient == 0.0
     assert build_policy_loss(config("loss.kl.coefficient=0.25")).kl_coefficient == 0.25
-    from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
-
     # No reference: only a method that was given the coefficient asks for one.
     seen = [CreditTrajectory(group="g", reward=1.0, turns=(CreditTurn(num_tokens=1),))]
     with pytest.raises(ValueError, match="logprobs is missing"):
@@ -93,7 +122,13 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
     ("overrides", "reason"),
     [
         (["credit.method=grop"], "did you mean 'grpo'"),
-        (["credit.options.epsilom=1"], "option of credit method 'grpo': 'epsilom' (did you mean 'epsilon'?)"),
+        (["credit.method=VinPO"], "did you mean 'vine'"),
+        (["credit.options.epsilom=1"], "credit method 'grpo' has no option 'epsilom' (did you mean 'epsilon'?)"),
+        (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
+        (
+            ["credit.method=Tree-GRPO", "rollout.train_truncated=false"],
+            "credit.method='tree' trains branches, each with an end of its own",
+        ),
         (["credit.options.epsilon=-1"], "epsilon is -1"),
         (["credit.method=nowhere_at_all:f"], "credit.method='nowhere_at_all:f' cannot be imported"),
         (
@@ -102,6 +137,7 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
         ),
         (["critic.kind=head"], "critic.kind='head', but credit.method='grpo' reads no values"),
         (["loss.method=gpso"], "did you mean 'gspo'"),
+        (["loss.method=DPPO-Binary-TVs"], "did you mean 'dppo_tv'"),
         (["loss.options.clip=0.2"], "loss 'ppo' has no option 'clip'"),
         (["loss.options.clip_low=2.0"], "clip_low is 2.0"),
         (["loss.method=nowhere_at_all:f"], "loss.method='nowhere_at_all:f' cannot be imported"),

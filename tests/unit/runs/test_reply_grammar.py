@@ -109,13 +109,6 @@ def test_reasoning_needs_tags_that_are_tokens() -> None:
         build_call_grammar([SEARCH], special_tokens=True, min_calls=3, max_calls=2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (["train.algorithm=rejection"], "train.algorithm='rejection' has no credit"),
-        (["credit.method=tree"], "credit.method='tree' trains branches that end for reasons of their own"),
-    ],
-)
-def test_truncated_attempts_train_where_leaving_them_out_has_no_meaning(changes: list[str], words: str) -> None:
-    with pytest.raises(ConfigError, match=f"rollout.train_truncated=false .*{words}"):
-        load_config([], ['model.path="somewhere"', "rollout.train_truncated=false", *changes])
+def test_truncated_attempts_train_where_leaving_them_out_has_no_meaning() -> None:
+    with pytest.raises(ConfigError, match=r"train_truncated=false .*train\.algorithm='rejection' has no credit"):
+        load_config([], ['model.path="somewhere"', "rollout.train_truncated=false", "train.algorithm=rejection"])

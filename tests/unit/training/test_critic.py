@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.table import build_loss
 from turnwise.core.errors import CheckpointError
 from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
@@ -158,15 +159,18 @@ def test_targets_by_hand() -> None:
     )
     full = {"gamma": 1.0, "gae_lambda": 1.0, "bootstrap": "zero", "whitening": "full", "epsilon": 1e-8}
     # gamma = lambda = 1: the return of every token is the outcome, whatever the critic said.
-    assert [t.tolist() for t in compute_returns("gae", {**full, "kl_coefficient": 0.0}, two)] == [[1.0, 1.0], [1.0]]
+    assert [t.tolist() for t in compute_returns(CREDIT_METHODS["gae"], {**full, "kl_coefficient": 0.0}, two)] == [
+        [1.0, 1.0],
+        [1.0],
+    ]
     # lambda = 0: the next value; the last token gets the reward.
-    got = compute_returns("gae", {**full, "gae_lambda": 0.0, "kl_coefficient": 0.0}, two)
+    got = compute_returns(CREDIT_METHODS["gae"], {**full, "gae_lambda": 0.0, "kl_coefficient": 0.0}, two)
     assert [t.tolist() for t in got] == [pytest.approx([0.25, 0.75]), [1.0]]
     # One target per turn, at its first token.
-    got = compute_returns("turn_gae", {**full, "gae_lambda": 0.0}, two)
+    got = compute_returns(CREDIT_METHODS["turn_gae"], {**full, "gae_lambda": 0.0}, two)
     assert [[None if np.isnan(x) else x for x in t.tolist()] for t in got] == [[0.75, None], [1.0]]
-    with pytest.raises(ValueError, match="'grpo' says nothing of a critic's targets"):
-        compute_returns("grpo", {}, two)
+    with pytest.raises(ValueError, match="'grpo' has no targets for a critic"):
+        compute_returns(CREDIT_METHODS["grpo"], {}, two)
 
 
 def test_explained_variance() -> None:

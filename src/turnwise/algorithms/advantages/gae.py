@@ -10,6 +10,7 @@ import numpy as np
 from turnwise.algorithms.advantages.whitening import Whitening, whiten_tokens
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -69,9 +70,8 @@ def select_final_value(trajectory: CreditTrajectory, bootstrap: Bootstrap) -> fl
         return 0.0
     if trajectory.final_value is None:
         raise ValueError(
-            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' "
-            "needs the critic's value "
-            "after the last turn: compute it, or set bootstrap='zero'"
+            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' needs "
+            "the critic's value after the last turn: compute it, or set bootstrap='zero'"
         )
     return trajectory.final_value
 
@@ -96,6 +96,16 @@ def compute_trajectory_gae(
         gae_lambda=gae_lambda,
         final_value=select_final_value(trajectory, bootstrap),
     )
+
+
+def compute_gae_returns(
+    trajectory: CreditTrajectory, *, gamma: float, gae_lambda: float, bootstrap: Bootstrap, kl_coefficient: float
+) -> list[FloatArray]:
+    """The critic's targets: the returns of `compute_trajectory_gae`, one array per turn, `[turn.num_tokens]`."""
+    _, returns = compute_trajectory_gae(
+        trajectory, gamma=gamma, gae_lambda=gae_lambda, bootstrap=bootstrap, kl_coefficient=kl_coefficient
+    )
+    return split_turns(trajectory, returns)
 
 
 def build_gae(
@@ -131,3 +141,26 @@ def build_gae(
         return whiten_tokens(advantages, whitening=whitening, epsilon=epsilon)
 
     return compute
+
+
+GAE = CreditMethod(
+    name="gae",
+    aliases=("PPO",),
+    summary="critic: return against value per token, across turns",
+    formula="A_t = d_t + gamma lambda A_{t+1}; d_t = r_t + gamma V_{t+1} - V_t; whitened",
+    paper="1506.02438",
+    defaults={
+        "gamma": 1.0,
+        "gae_lambda": 1.0,
+        "bootstrap": "zero",
+        "kl_coefficient": 0.0,
+        "whitening": "full",
+        "epsilon": 1e-8,
+    },
+    group_of_one="as any trajectory",
+    constant_group="as any trajectories",
+    needs=("values",),
+    compares="nothing",
+    returns=compute_gae_returns,
+    build=build_gae,
+)

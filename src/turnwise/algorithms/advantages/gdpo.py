@@ -11,6 +11,7 @@ from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantag
 from turnwise.algorithms.advantages.whitening import compute_whitened, whiten_tokens
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     TokenAdvantages,
     broadcast_outcome,
@@ -47,8 +48,8 @@ def compute_gdpo_advantages(
         for part in parts:
             if part is not None and name not in part:
                 raise ValueError(
-                    f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does "
-                    "not apply)"
+                    f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does not "
+                    "apply)"
                 )
         for index, value in enumerate(
             compute_grpo_advantages(
@@ -73,8 +74,7 @@ def build_gdpo(
         weights: part to weight; None takes every part that occurs in the batch with weight 1.
         deviation, epsilon: of the normalisation inside a group; epsilon also of the batch's.
         normalization: the sums are whitened over the batch, each trajectory counting once ("trajectories", the paper
-        and TRL) or
-            once per sampled token ("tokens", verl), or left alone ("none").
+            and TRL) or once per sampled token ("tokens", verl), or left alone ("none").
 
     A group where every part is constant is 0 before the batch step, which then moves it by the batch mean.
     """
@@ -109,3 +109,16 @@ def build_gdpo(
         return whiten_tokens(advantages, epsilon=epsilon) if normalization == "tokens" else advantages
 
     return compute
+
+
+GDPO = CreditMethod(
+    name="gdpo",
+    summary="several rewards, each normalised by itself, then added",
+    formula="A = whiten(sum_k w_k (r_k - mean_k) / (std_k + epsilon))",
+    paper="2601.05242",
+    defaults={"weights": None, "deviation": "sample", "epsilon": 1e-6, "normalization": "trajectories"},
+    group_of_one="0 before the batch step",
+    constant_group="0 before the batch step",
+    needs=("parts",),
+    build=build_gdpo,
+)

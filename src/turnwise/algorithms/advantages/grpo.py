@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
-from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outcome_credit
 from turnwise.algorithms.options import check_choice, check_range
 
 Deviation = Literal["sample", "population", "none"]
@@ -21,11 +21,10 @@ def compute_grpo_advantages(
 
     Args:
         rewards: one total per member, any length; None where it could not be scored. Such members are left out of mean
-        and
-            standard deviation.
+            and standard deviation.
         deviation: "sample" divides by the n-1 standard deviation (verl, TRL, OpenRLHF, SkyRL), "population" by the n
-        one (rLLM),
-            "none" not at all (Dr.GRPO, prime-rl). The paper does not say which; frameworks differ by sqrt((n-1)/n).
+            one (rLLM), "none" not at all (Dr.GRPO, prime-rl). The paper does not say which; frameworks differ by
+            sqrt((n-1)/n).
         epsilon: added to the standard deviation; unused with "none".
 
     Returns:
@@ -66,3 +65,26 @@ def build_grpo(*, deviation: Deviation = "sample", epsilon: float = 1e-6) -> Cre
 def build_dr_grpo() -> CreditFunction:
     """Dr.GRPO's advantage: the centred reward. Its constant length divisor belongs to the loss aggregation."""
     return build_grpo(deviation="none")
+
+
+GRPO = CreditMethod(
+    name="grpo",
+    summary="outcome against the group's mean, in deviations",
+    formula="A = (r - mean) / (std + epsilon)",
+    paper="2402.03300",
+    defaults={"deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0",
+    build=build_grpo,
+)
+
+DR_GRPO = CreditMethod(
+    name="dr_grpo",
+    aliases=("GRPO done right",),
+    summary="outcome against the group's mean",
+    formula="A = r - mean",
+    paper="2503.20783",
+    group_of_one="0",
+    constant_group="0",
+    build=build_dr_grpo,
+)

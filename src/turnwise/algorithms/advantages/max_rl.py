@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
-from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outcome_credit
 
 
 def compute_max_rl_advantages(rewards: Sequence[float | None]) -> list[float | None]:
@@ -36,3 +36,14 @@ def compute_max_rl_advantages(rewards: Sequence[float | None]) -> list[float | N
 def build_max_rl() -> CreditFunction:
     """MaxRL over the total rewards of each group."""
     return build_outcome_credit(lambda members: compute_max_rl_advantages(compute_totals(members)))
+
+
+MAX_RL = CreditMethod(
+    name="max_rl",
+    summary="gradient of the log success rate; rewards must not be negative",
+    formula="A = (r - mean) / mean",
+    paper="2602.02710",
+    group_of_one="0",
+    constant_group="0",
+    build=build_max_rl,
+)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, build_outcome_credit
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory, build_outcome_credit
 
 
 def compute_opo_advantages(rewards: Sequence[float | None], lengths: Sequence[int]) -> list[float | None]:
@@ -46,3 +46,14 @@ def build_opo() -> CreditFunction:
         return compute_opo_advantages(compute_totals(members), lengths)
 
     return build_outcome_credit(estimate)
+
+
+OPO = CreditMethod(
+    name="opo",
+    summary="outcome against the length-weighted mean of the group",
+    formula="A = r - sum(L r) / sum(L)",
+    paper="2505.23585",
+    group_of_one="0",
+    constant_group="0",
+    build=build_opo,
+)

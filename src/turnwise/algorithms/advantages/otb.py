@@ -1,4 +1,4 @@
-"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by how much gradient each path
+"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by the gradient that each path
 has gathered."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 from turnwise.algorithms.advantages.groups import has_signal
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -37,8 +38,8 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
     """
     if logprobs.shape != squared_mass.shape:
         raise ValueError(
-            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per "
-            "sampled token"
+            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled "
+            "token"
         )
     # Rounding may take a certain token a hair below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))
@@ -74,12 +75,12 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
         members = [i for i, row in enumerate(returns) if at < len(row)]
         if len(members) < 2:
             continue
-        found = [float(returns[i][at]) for i in members]
+        to_go = [float(returns[i][at]) for i in members]
         gathered = [float(energies[i][at]) for i in members]
         weights = gathered if any(gathered) else [1.0] * len(members)
-        baseline = math.fsum(w * g for w, g in zip(weights, found, strict=True)) / math.fsum(weights)
-        for i, value in zip(members, found, strict=True):
-            advantages[i][at] = value - baseline if has_signal(found) else 0.0
+        baseline = math.fsum(w * g for w, g in zip(weights, to_go, strict=True)) / math.fsum(weights)
+        for i, value in zip(members, to_go, strict=True):
+            advantages[i][at] = value - baseline if has_signal(to_go) else 0.0
     return advantages
 
 
@@ -103,3 +104,18 @@ def build_otb() -> CreditFunction:
         return credited
 
     return compute
+
+
+OTB = CreditMethod(
+    name="otb",
+    aliases=("optimal token baseline",),
+    summary=(
+        "return per token against the group's mean there, weighted by gradient gathered; none where one member is left"
+    ),
+    formula="A_t = G_t - sum(W_t G_t) / sum(W_t), W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)",
+    paper="2602.07078",
+    group_of_one="0",
+    constant_group="0",
+    needs=("logprobs", "squared_mass"),
+    build=build_otb,
+)

@@ -7,15 +7,15 @@ from typing import get_args
 
 from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
 from turnwise.algorithms.advantages.grpo import Deviation, compute_scale
-from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outcome_credit
 from turnwise.algorithms.options import check_choice, check_range
 
 
 def compute_pass_at_k_advantages(
     rewards: Sequence[float | None], *, deviation: Deviation = "sample", epsilon: float = 1e-6
 ) -> list[float | None]:
-    """`A_i = (max of all - max of the others) / (std + epsilon)`: non-zero for a strict best only, `(r_(1) - r_(2)) /
-    (std + epsilon)`.
+    """`A_i = (max of all - max of the others) / (std + epsilon)`: non-zero for a strict best only,
+    `(r_(1) - r_(2)) / (std + epsilon)`.
 
     `std` is that of the group's scored rewards ("sample": n-1, "population": n, "none": no division). None is left out.
     A tie for the best, a group of one and a constant group (range within 1e-6 of its scale) give exactly 0.0 for all;
@@ -35,3 +35,16 @@ def build_pass_at_k(*, deviation: Deviation = "sample", epsilon: float = 1e-6) -
     return build_outcome_credit(
         lambda members: compute_pass_at_k_advantages(compute_totals(members), deviation=deviation, epsilon=epsilon)
     )
+
+
+PASS_AT_K = CreditMethod(
+    name="pass_at_k",
+    aliases=("Pass@k training",),
+    summary="what the best of the group adds to its maximum",
+    formula="A = (max - max of the others) / (std + epsilon)",
+    paper="2503.19595",
+    defaults={"deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0",
+    build=build_pass_at_k,
+)

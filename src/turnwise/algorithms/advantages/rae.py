@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from turnwise.algorithms.advantages.groups import select_scored
 from turnwise.algorithms.credit import (
+    CreditMethod,
     CreditTrajectory,
     TokenAdvantages,
     broadcast_outcome,
@@ -30,8 +31,8 @@ def compute_rae_advantages(
 
     Returns:
         Advantages, and the baselines after this batch (a new dict; roles without a scored reward keep theirs). A
-        baseline never contains the reward it is subtracted from. Groups play no part: one trajectory alone gets `r -
-        b`, a constant group too.
+        baseline never contains the reward it is subtracted from. Groups play no part: one trajectory alone gets
+        `r - b`, a constant group too.
 
     Deviation: one update per batch with the role's mean, so that the order of trajectories does not matter; updating
     after every trajectory is this function called with one trajectory at a time.
@@ -83,3 +84,18 @@ class RoleBaselineCredit:
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"baseline of role {role!r} is {value!r}; it must be a finite number")
         self.baselines = {str(role): float(value) for role, value in baselines.items()}
+
+
+RAE = CreditMethod(
+    name="rae",
+    aliases=("SPIRAL",),
+    summary="outcome against a running baseline of its role, for self-play",
+    formula="A = r - b_role; then b <- decay b + (1 - decay) mean(r of the role)",
+    paper="2506.24119",
+    defaults={"decay": 0.95},
+    group_of_one="r - b",
+    constant_group="r - b",
+    needs=("role",),
+    compares="nothing",
+    build=RoleBaselineCredit,
+)

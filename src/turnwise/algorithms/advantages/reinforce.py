@@ -12,6 +12,7 @@ from turnwise.algorithms.advantages.grpo import build_dr_grpo
 from turnwise.algorithms.advantages.whitening import Whitening, whiten_tokens
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -90,3 +91,38 @@ def build_reinforce_plus_plus_baseline(*, whitening: Whitening = "full", epsilon
     check_range("epsilon", epsilon, 0)
     center = build_dr_grpo()
     return lambda trajectories: whiten_tokens(center(trajectories), whitening=whitening, epsilon=epsilon)
+
+
+REINFORCE = CreditMethod(
+    name="reinforce",
+    summary="the outcome itself, no baseline",
+    formula="A = r",
+    paper="Williams 1992",
+    group_of_one="r",
+    constant_group="r",
+    compares="nothing",
+    build=build_reinforce,
+)
+
+REINFORCE_PLUS_PLUS = CreditMethod(
+    name="reinforce_plus_plus",
+    summary="discounted return per token, whitened over the batch",
+    formula="A_t = whiten(sum_{k>=t} gamma^(k-t) (r_k - kl_coefficient * KL_k))",
+    paper="2501.03262",
+    defaults={"gamma": 1.0, "kl_coefficient": 0.0, "whitening": "full", "epsilon": 1e-8},
+    group_of_one="as any trajectory",
+    constant_group="as any trajectories; 0 if the whole batch is constant",
+    compares="nothing",
+    build=build_reinforce_plus_plus,
+)
+
+REINFORCE_PLUS_PLUS_BASELINE = CreditMethod(
+    name="reinforce_plus_plus_baseline",
+    summary="outcome against the group's mean, whitened over the batch",
+    formula="A = whiten(r - mean)",
+    paper="2501.03262",
+    defaults={"whitening": "full", "epsilon": 1e-8},
+    group_of_one="0 before whitening",
+    constant_group="0 before whitening",
+    build=build_reinforce_plus_plus_baseline,
+)

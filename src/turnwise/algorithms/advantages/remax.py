@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -43,8 +44,8 @@ def build_remax() -> CreditFunction:
                 continue
             if trajectory.greedy_reward is None:
                 raise ValueError(
-                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one "
-                    "greedy attempt per task"
+                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one greedy "
+                    "attempt per task"
                 )
             result.append(
                 split_turns(
@@ -54,3 +55,17 @@ def build_remax() -> CreditFunction:
         return result
 
     return compute
+
+
+REMAX = CreditMethod(
+    name="remax",
+    summary="return against the greedy attempt's reward",
+    formula="A_t = sum_{k>=t} r_k - r(greedy)",
+    paper="2310.10505",
+    group_of_one="r - r(greedy)",
+    constant_group="r - r(greedy)",
+    needs=("greedy_reward",),
+    compares="nothing",
+    annotators=("greedy_baseline",),
+    build=build_remax,
+)

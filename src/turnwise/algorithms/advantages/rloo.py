@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.groups import compute_totals, compute_zeros, has_signal, select_scored
-from turnwise.algorithms.credit import CreditFunction, build_outcome_credit
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outcome_credit
 
 
 def compute_rloo_advantages(rewards: Sequence[float | None]) -> list[float | None]:
@@ -14,8 +14,7 @@ def compute_rloo_advantages(rewards: Sequence[float | None]) -> list[float | Non
 
     None stays None and is left out. A group of one has no others and gives exactly 0.0 (verl's loop form gives the raw
     reward, its vectorised form 0); a constant group (range within 1e-6 of its scale) gives exactly 0.0. No deviation,
-    no epsilon.
-    Raises ValueError when a reward is not finite.
+    no epsilon. Raises ValueError when a reward is not finite.
     """
     scored = select_scored(rewards)
     if not has_signal(rewards):
@@ -28,3 +27,15 @@ def compute_rloo_advantages(rewards: Sequence[float | None]) -> list[float | Non
 def build_rloo() -> CreditFunction:
     """RLOO over the total rewards of each group."""
     return build_outcome_credit(lambda members: compute_rloo_advantages(compute_totals(members)))
+
+
+RLOO = CreditMethod(
+    name="rloo",
+    aliases=("REINFORCE leave-one-out",),
+    summary="outcome against the mean of the others",
+    formula="A = r - mean of the others = n / (n - 1) (r - mean)",
+    paper="2402.14740",
+    group_of_one="0",
+    constant_group="0",
+    build=build_rloo,
+)

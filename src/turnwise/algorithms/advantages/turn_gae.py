@@ -14,6 +14,7 @@ from turnwise.algorithms.advantages.gae import Bootstrap, compute_gae, select_fi
 from turnwise.algorithms.advantages.whitening import Whitening, compute_whitened
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -55,8 +56,8 @@ def compute_bilevel_gae(
     """Bi-level GAE: over turns first, then inside each turn.
 
     The upper level runs GAE (`turn_gamma`) over the turns' rewards and the values at their *last* tokens, giving `A_k`.
-    The lower level runs GAE (`token_gamma`) inside each turn by itself, with the single reward `A_k + V(last token of
-    k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
+    The lower level runs GAE (`token_gamma`) inside each turn by itself, with the single reward
+    `A_k + V(last token of k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
 
     Returns:
         Advantages and returns, `[L]` each over all sampled tokens joined, not whitened.
@@ -80,6 +81,27 @@ def compute_bilevel_gae(
             token_rewards, values[start : end + 1], gamma=token_gamma, gae_lambda=gae_lambda
         )
     return advantages, advantages + values
+
+
+def compute_turn_gae_returns(
+    trajectory: CreditTrajectory, *, gamma: float, gae_lambda: float, bootstrap: Bootstrap
+) -> list[FloatArray]:
+    """The critic's targets, one array per turn, `[turn.num_tokens]`: the return of `compute_turn_gae` at the first
+    token of each turn, NaN at the others."""
+    _, returns = compute_turn_gae(trajectory, gamma=gamma, gae_lambda=gae_lambda, bootstrap=bootstrap)
+    remaining = iter(returns.tolist())
+    lengths = [turn.num_tokens for turn in trajectory.turns]
+    return [np.array([next(remaining), *[np.nan] * (length - 1)]) if length else np.zeros(0) for length in lengths]
+
+
+def compute_bilevel_gae_returns(
+    trajectory: CreditTrajectory, *, turn_gamma: float, token_gamma: float, gae_lambda: float, bootstrap: Bootstrap
+) -> list[FloatArray]:
+    """The critic's targets: the returns of `compute_bilevel_gae`, one array per turn, `[turn.num_tokens]`."""
+    _, returns = compute_bilevel_gae(
+        trajectory, turn_gamma=turn_gamma, token_gamma=token_gamma, gae_lambda=gae_lambda, bootstrap=bootstrap
+    )
+    return split_turns(trajectory, returns)
 
 
 def build_turn_gae(
@@ -160,3 +182,40 @@ def _turn_steps(trajectory: CreditTrajectory) -> tuple[FloatArray, list[int], li
             position += turn.num_tokens
             ends.append(position - 1)
     return np.array(rewards, dtype=np.float64), starts, ends
+
+
+TURN_GAE = CreditMethod(
+    name="turn_gae",
+    aliases=("turn-PPO",),
+    summary="critic: one GAE step per turn",
+    formula="A_k = d_k + gamma lambda A_{k+1}; d_k = r_k + gamma V_{k+1} - V_k; whitened over turns",
+    paper="2512.17008",
+    defaults={"gamma": 0.99, "gae_lambda": 0.9, "bootstrap": "zero", "whitening": "full", "epsilon": 1e-8},
+    group_of_one="as any trajectory",
+    constant_group="as any trajectories",
+    needs=("values",),
+    compares="nothing",
+    returns=compute_turn_gae_returns,
+    build=build_turn_gae,
+)
+
+BILEVEL_GAE = CreditMethod(
+    name="bilevel_gae",
+    summary="critic: GAE over turns, then over the tokens inside each",
+    formula="A_k over turn ends with turn_gamma; inside turn k: token GAE with last reward A_k + V_end; whitened",
+    paper="2504.20073",
+    defaults={
+        "turn_gamma": 0.95,
+        "token_gamma": 1.0,
+        "gae_lambda": 1.0,
+        "bootstrap": "zero",
+        "whitening": "full",
+        "epsilon": 1e-8,
+    },
+    group_of_one="as any trajectory",
+    constant_group="as any trajectories",
+    needs=("values",),
+    compares="nothing",
+    returns=compute_bilevel_gae_returns,
+    build=build_bilevel_gae,
+)

@@ -1,7 +1,8 @@
 """Policy losses: per-token values to be minimised; weighting and summing is `aggregate`'s."""
 
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutput
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.losses.ppo_clip import compute_ppo_clip_loss
-from turnwise.algorithms.losses.table import LOSSES, LossMethod, build_loss
+from turnwise.algorithms.losses.table import LOSSES, build_loss
 
 __all__ = ["LOSSES", "LossFunction", "LossInputs", "LossMethod", "LossOutput", "build_loss", "compute_ppo_clip_loss"]

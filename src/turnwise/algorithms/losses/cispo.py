@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput, check_clip
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import compute_ratio
 
 
@@ -18,3 +19,17 @@ def compute_cispo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float)
     ratio = compute_ratio(inputs.policy_logprobs.detach() - inputs.old_logprobs)
     weights = ratio.clamp(1 - clip_low, 1 + clip_high)
     return LossOutput(losses=-weights * inputs.advantages * inputs.policy_logprobs, clipped=weights != ratio)
+
+
+CISPO = LossMethod(
+    name="cispo",
+    summary="Clips the weight, never the token: every token keeps a gradient.",
+    formula="-sg(clip(u, 1-clip_low, 1+clip_high)) A log policy",
+    paper="arXiv 2506.13585",
+    defaults={"clip_low": 1.0, "clip_high": 4.0},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="ratio",
+    function=compute_cispo_loss,
+)

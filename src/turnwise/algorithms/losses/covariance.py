@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
-from turnwise.algorithms.losses.ppo_clip import compute_ppo_loss
+from turnwise.algorithms.losses.method import LossMethod
+from turnwise.algorithms.losses.ppo_clip import PPO_FORMULA, compute_ppo_loss
 from turnwise.algorithms.ratios import compute_ratio
 
 
@@ -90,3 +91,32 @@ def _count(share: float, num_tokens: int) -> int:
     if not 0 < share <= 1:
         raise ValueError(f"share is {share}; it is the share of tokens to select and must lie in (0, 1]")
     return min(max(1, int(share * num_tokens)), num_tokens)
+
+
+CLIP_COV = LossMethod(
+    name="clip_cov",
+    summary="PPO without gradient on a few random tokens of high covariance: holds entropy up.",
+    formula=f"{PPO_FORMULA}, 0 on a random `share` of tokens with covariance in (low, high)",
+    paper="arXiv 2505.22617",
+    defaults={"clip_low": 1.0, "clip_high": 1.0, "share": 2e-4, "low": 1.0, "high": 5.0, "seed": 0},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_clip_cov_loss,
+    batch_rule=True,
+)
+
+KL_COV = LossMethod(
+    name="kl_cov",
+    summary="Penalises moving the tokens of highest covariance: holds entropy up.",
+    formula="-u A + coefficient |log u| on the top `share` of tokens by covariance",
+    paper="arXiv 2505.22617",
+    defaults={"share": 0.002, "coefficient": 1.0},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_kl_cov_loss,
+    batch_rule=True,
+)

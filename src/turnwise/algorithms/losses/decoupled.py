@@ -9,7 +9,8 @@ import torch
 
 from turnwise.algorithms.corrections import compute_correction
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
-from turnwise.algorithms.losses.ppo_clip import compute_ppo_loss
+from turnwise.algorithms.losses.method import LossMethod
+from turnwise.algorithms.losses.ppo_clip import PPO_FORMULA, compute_ppo_loss
 
 
 def compute_decoupled_ppo_loss(
@@ -55,3 +56,17 @@ def compute_loglinear_proximal(
         )
     alpha = ((age - 1) / age.clamp(min=1)).clamp(min=0).to(policy_logprobs.dtype)
     return torch.lerp(behavior_logprobs, policy_logprobs.detach(), alpha)
+
+
+DECOUPLED_PPO = LossMethod(
+    name="decoupled_ppo",
+    summary="Clips around a proximal policy, weighs by proximal / behavior: for stale samples.",
+    formula=f"sg(old/mu) {PPO_FORMULA}, dropped (mask) or capped (truncate) above max_weight",
+    paper="arXiv 2505.24298",
+    defaults={"clip_low": 0.2, "clip_high": 0.2, "max_weight": 5.0, "weight_mode": "mask"},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="both",
+    stale="proximal",
+    function=compute_decoupled_ppo_loss,
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput, check_clip
-from turnwise.algorithms.losses.ppo_clip import clip_surrogate
+from turnwise.algorithms.losses.method import LossMethod
+from turnwise.algorithms.losses.ppo_clip import PPO_FORMULA, clip_surrogate
 from turnwise.algorithms.ratios import compute_ratio
 
 
@@ -23,3 +24,18 @@ def compute_dual_clip_loss(inputs: LossInputs, *, clip_low: float, clip_high: fl
     losses, clipped = clip_surrogate(ratio, inputs.advantages, clip_low, clip_high)
     over = (inputs.advantages < 0) & (ratio > dual_clip)
     return LossOutput(losses=torch.where(over, -dual_clip * inputs.advantages, losses), clipped=clipped | over)
+
+
+DUAL_CLIP = LossMethod(
+    name="dual_clip",
+    aliases=("dual-clip PPO",),
+    summary="PPO whose loss is bounded for bad tokens with huge ratios.",
+    formula=f"A < 0: min({PPO_FORMULA}, -dual_clip A)",
+    paper="arXiv 1912.09729",
+    defaults={"clip_low": 0.2, "clip_high": 0.2, "dual_clip": 3.0},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_dual_clip_loss,
+)

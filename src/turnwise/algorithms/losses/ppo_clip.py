@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput, check_clip
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import compute_ratio
 
 
@@ -48,8 +49,77 @@ def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -
 def clip_surrogate(
     ratio: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's pessimistic surrogate `losses [K]` of any ratio `[K]`, and where it cut the gradient, `clipped [K]`
-    (bool)."""
+    """PPO's pessimistic surrogate of a ratio `[K]`: `losses [K]`, and `clipped [K]` bool, where it cut the gradient."""
     losses = torch.maximum(-ratio * advantages, -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
     clipped = ((advantages > 0) & (ratio > 1 + clip_high)) | ((advantages < 0) & (ratio < 1 - clip_low))
     return losses, clipped
+
+
+PPO_FORMULA = "max(-u A, -clip(u, 1-clip_low, 1+clip_high) A)"
+"""Of PPO's surrogate, in the notation of `LossMethod.formula`."""
+
+PPO = LossMethod(
+    name="ppo",
+    aliases=("PPO-clip",),
+    summary="Pessimistic clipped surrogate.",
+    formula=PPO_FORMULA,
+    paper="arXiv 1707.06347",
+    defaults={"clip_low": 0.2, "clip_high": 0.2},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_ppo_loss,
+)
+
+CLIP_HIGHER = LossMethod(
+    name="clip_higher",
+    summary="PPO with more room above: rare good tokens may grow.",
+    formula=PPO_FORMULA,
+    paper="arXiv 2503.14476",
+    defaults={"clip_low": 0.2, "clip_high": 0.28},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_ppo_loss,
+)
+
+GRPO = LossMethod(
+    name="grpo",
+    summary="PPO's surrogate, mean over sequences of token means (add a k3 term for the paper's KL).",
+    formula=PPO_FORMULA,
+    paper="arXiv 2402.03300",
+    defaults={"clip_low": 0.2, "clip_high": 0.2},
+    level="token",
+    default_aggregation="sequence_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_ppo_loss,
+)
+
+DR_GRPO = LossMethod(
+    name="dr_grpo",
+    summary="PPO's surrogate, token sums over a constant divisor: no length bias (advantages without deviation).",
+    formula=PPO_FORMULA,
+    paper="arXiv 2503.20783",
+    defaults={"clip_low": 0.2, "clip_high": 0.2},
+    level="token",
+    default_aggregation="constant",
+    anchor="old",
+    stale="decoupled",
+    function=compute_ppo_loss,
+)
+
+DAPO = LossMethod(
+    name="dapo",
+    summary="Clip-higher with a mean over all tokens and no KL.",
+    formula=PPO_FORMULA,
+    paper="arXiv 2503.14476",
+    defaults={"clip_low": 0.2, "clip_high": 0.28},
+    level="token",
+    default_aggregation="token_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_ppo_loss,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import compute_ratio
 
 
@@ -24,3 +25,17 @@ def compute_sapo_loss(inputs: LossInputs, *, temperature_positive: float, temper
     tau = torch.full_like(advantages, temperature_negative).masked_fill(advantages > 0, temperature_positive)
     losses = -advantages * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
     return LossOutput(losses=losses, clipped=torch.zeros_like(advantages, dtype=torch.bool))
+
+
+SAPO = LossMethod(
+    name="sapo",
+    summary="A sigmoid gate instead of a clip.",
+    formula="-A (4 / tau) sigmoid(tau (u - 1)), tau by the sign of A",
+    paper="arXiv 2511.20347",
+    defaults={"temperature_positive": 1.0, "temperature_negative": 1.05},
+    level="token",
+    default_aggregation="sequence_mean",
+    anchor="old",
+    stale="decoupled",
+    function=compute_sapo_loss,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
+from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import MAX_LOG_RATIO, sum_over_sequence
 
 
@@ -28,3 +29,19 @@ def compute_vespo_loss(
     phi = (power * log_weight - decay * torch.expm1(log_weight)).exp()
     losses = -phi * inputs.advantages * inputs.policy_logprobs
     return LossOutput(losses=losses, clipped=torch.zeros_like(good))
+
+
+VESPO = LossMethod(
+    name="vespo",
+    summary="Soft weight of the whole sequence's ratio to the behavior policy.",
+    formula=(
+        "-sg(W^power exp(decay (1 - W))) A log policy, W = product of policy/mu, powers and decays by the sign of A"
+    ),
+    paper="arXiv 2602.10693",
+    defaults={"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0},
+    level="sequence",
+    default_aggregation="token_mean",
+    anchor="behavior",
+    stale="ratio",
+    function=compute_vespo_loss,
+)

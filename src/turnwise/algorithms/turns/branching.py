@@ -1,8 +1,5 @@
 """Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its
-advantage.
-
-Pure arithmetic; who samples the branches and where the uniform number comes from it does not know.
-"""
+advantage. `rollout/branching.py` samples the branches."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction
+from turnwise.algorithms.credit import CreditFunction, CreditMethod
 from turnwise.algorithms.turns.tree import Sharing, build_tree
 
 
@@ -23,8 +20,7 @@ def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_siz
 
     Args:
         top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their
-        mass may be below 1
-            and is not renormalised; -inf counts as probability 0.
+            mass may be below 1 and is not renormalised; -inf counts as probability 0.
         vocab_size: at least 2.
 
     Returns:
@@ -93,3 +89,20 @@ def build_arpo(*, sharing: Sharing = "each", deviation: Deviation = "sample", ep
     "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged
     number), "once" is ours."""
     return build_tree(intra=0.0, inter=1.0, sharing=sharing, deviation=deviation, epsilon=epsilon)
+
+
+ARPO = CreditMethod(
+    name="arpo",
+    summary=(
+        "GRPO over all leaves of entropy-guided branching; turns above a fork get each leaf's advantage, or their mean"
+    ),
+    formula="A_i = norm_group(R)_i; shared turn by `sharing`: each, mean or once",
+    paper="2507.19849",
+    defaults={"sharing": "each", "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0",
+    needs=("tree", "logprobs"),
+    compares="leaves",
+    branches="entropy",
+    build=build_arpo,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import TurnAdvantages, build_group_credit, check_comparison, turn_rewards
 from turnwise.algorithms.turns.multi_turn_grpo import compute_multi_turn_advantages
 
@@ -22,8 +22,8 @@ def compute_discounted_advantages(
     afterwards.
 
     Comparing first is ours: discounting before comparing would give a group of equal outcomes and unequal lengths a
-    signal that nobody asked for. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this
-    is GRPO at any lengths. A group of one and a constant group give exactly 0.
+    signal. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this is GRPO at any
+    lengths. A group of one and a constant group give exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].
@@ -44,3 +44,15 @@ def build_turn_discount(
         return compute_discounted_advantages(outcomes, rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
 
     return build_group_credit(compute)
+
+
+TURN_DISCOUNT = CreditMethod(
+    name="turn_discount",
+    summary="GRPO whose advantage fades with the distance from the last turn, plus discounted turn rewards",
+    formula="A_ik = gamma^(T-1-k) norm(R)_i + sum_{j>=k} gamma^(j-k) norm(r)_ij",
+    paper="textbook discounting, after comparison (ours)",
+    defaults={"gamma": 0.95, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where turn rewards agree at every turn index",
+    build=build_turn_discount,
+)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -17,18 +17,14 @@ from turnwise.algorithms.turns.groups import (
     require_turn_values,
 )
 
-PRIOR_PART = "prior_answer_probability"
-"""Key in `CreditTrajectory.parts` for the probability of the gold answer before the first turn."""
-
 
 def compute_information_gains(probabilities: Sequence[float], outcome: float, *, prior: float = 0.0) -> list[float]:
     """`r_k = p_k - p_{k-1}` for all turns but the last, which gets the outcome instead; `p_{-1}` is `prior`.
 
     Args:
         probabilities: `[T]`, geometric mean probability of the gold answer after turn k's observations, in [0, 1]. The
-        last one is
-            not read: the last turn answers and is judged by the outcome.
-        prior: the same before the first turn. 0 where it was not measured, which gives turn 0 all of `p_0`.
+            last one is not read: the last turn answers and is judged by the outcome.
+        prior: the probability before the first turn; 0 where it was not measured, which gives turn 0 all of `p_0`.
 
     Returns:
         `[T]`; all but the last sum to `p_{T-2} - prior` (with turns from 0), the last is the outcome.
@@ -64,8 +60,9 @@ def compute_igpo_advantages(
 
 
 def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
-    """Information gains from `CreditTurn.answer_probability`, the prior from `parts[PRIOR_PART]`; turn rewards are not
-    read."""
+    """Information gains from `CreditTurn.answer_probability`, the prior from `CreditTrajectory.answer_prior`.
+
+    Turn rewards are not read."""
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
@@ -74,7 +71,21 @@ def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: 
             probabilities = require_turn_values(
                 (turn.answer_probability for turn in member.turns), "answer_probability"
             )
-            rewards.append(compute_information_gains(probabilities, outcome, prior=member.parts.get(PRIOR_PART, 0.0)))
+            rewards.append(compute_information_gains(probabilities, outcome, prior=member.answer_prior or 0.0))
         return compute_igpo_advantages(rewards, gamma=gamma, deviation=deviation, epsilon=epsilon)
 
     return build_group_credit(compute)
+
+
+IGPO = CreditMethod(
+    name="igpo",
+    summary="how much each turn raised the probability of the gold answer; the last turn gets the outcome",
+    formula="A_ik = sum_{l>=k} gamma^(l-k) norm_pool(r)_il, r_k = p_k - p_{k-1}, r_T = R",
+    paper="2510.14967",
+    defaults={"gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where all turn rewards agree; else what the gains tell apart",
+    needs=("answer_probability",),
+    annotators=("answer_probability",),
+    build=build_igpo,
+)

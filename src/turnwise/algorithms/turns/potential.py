@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.options import check_range
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
@@ -61,3 +61,17 @@ def build_potential(
         )
 
     return build_group_credit(compute)
+
+
+POTENTIAL = CreditMethod(
+    name="potential",
+    aliases=("potential-based reward shaping",),
+    summary="turn rewards shaped by a potential, which adds -Phi(s_0) in total whatever is done",
+    formula="A_ik = gamma^(T-1-k) norm(R)_i + coefficient * sum_{j>=k} gamma^(j-k) norm(r + gamma Phi' - Phi)_ij",
+    paper="Ng, Harada and Russell 1999",
+    defaults={"gamma": 1.0, "coefficient": 1.0, "deviation": "none", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where potentials and turn rewards agree at every turn index",
+    needs=("potential",),
+    build=build_potential,
+)

@@ -1,5 +1,5 @@
-"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). How the reward model is trained it
-does not know."""
+"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). `training/implicit_reward.py` trains
+the reward model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
 from turnwise.algorithms.advantages.whitening import Whitening, whiten_tokens
 from turnwise.algorithms.credit import (
     CreditFunction,
+    CreditMethod,
     CreditTrajectory,
     FloatArray,
     TokenAdvantages,
@@ -34,14 +35,14 @@ def compute_implicit_rewards(
     """
     if model_logprobs.shape != reference_logprobs.shape:
         raise ValueError(
-            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the "
-            "same tokens"
+            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the same "
+            "tokens"
         )
     return beta * (np.asarray(model_logprobs, dtype=np.float64) - np.asarray(reference_logprobs, dtype=np.float64))
 
 
 def leave_one_out_means(values: Sequence[float]) -> list[float]:
-    """For each value the mean of the others; a value alone is its own baseline, so that nothing is left of it."""
+    """For each value the mean of the others; a value alone is its own baseline, so that its advantage is 0."""
     total = math.fsum(values)
     return [(total - value) / (len(values) - 1) if len(values) > 1 else value for value in values]
 
@@ -59,7 +60,7 @@ def compute_prime_returns(
     Args:
         outcomes: n numbers.
         implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens lend no
-        implicit baseline.
+            implicit baseline.
         gamma: discount per token.
 
     Returns:
@@ -120,3 +121,24 @@ def build_prime(
         return whiten_tokens(credited, whitening=whitening, epsilon=epsilon)
 
     return credit
+
+
+PRIME = CreditMethod(
+    name="prime",
+    summary=(
+        "implicit per-token process rewards and the outcome, leave-one-out, as rewards-to-go, whitened over the batch"
+    ),
+    formula="A = whiten(sum_{l>=t} c_i (r_l - loo mean r) + c_o (R - loo mean R))",
+    paper="2502.01456",
+    defaults={
+        "implicit_coefficient": 1.0,
+        "outcome_coefficient": 1.0,
+        "gamma": 1.0,
+        "whitening": "full",
+        "epsilon": 1e-8,
+    },
+    group_of_one="0 before whitening",
+    constant_group="0 in the outcome part; the implicit part remains",
+    needs=("implicit_rewards",),
+    build=build_prime,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -29,10 +29,10 @@ def compute_process_advantages(
     """`A_ik = sum_{l >= k} gamma^(l-k) norm(s)_il + outcome_coefficient * norm(R)_i`, where norm(s) pools all turns of
     all members.
 
-    The paper's form is gamma 1 and outcome_coefficient 0; which deviation it uses it does not say. A group of one gives
-    exactly 0. A group whose scores are all equal gives exactly 0 in the process part; equal outcomes give exactly 0 in
-    the outcome part. Summing normalised scores favours long trajectories when their scores lie above the pool's mean:
-    the formula's own property, kept.
+    The paper's form is gamma 1 and outcome_coefficient 0; it does not name its deviation. A group of one gives exactly
+    0. A group whose scores are all equal gives exactly 0 in the process part; equal outcomes give exactly 0 in the
+    outcome part. Summing normalised scores favours long trajectories when their scores lie above the pool's mean: the
+    formula's own property, kept.
 
     Raises:
         ValueError: a number is not finite, or gamma lies outside [0, 1].
@@ -61,3 +61,17 @@ def build_process_scores(
         )
 
     return build_group_credit(compute)
+
+
+PROCESS_SCORES = CreditMethod(
+    name="process_scores",
+    aliases=("GRPO+PS",),
+    summary="a process reward model's scores, pooled over the group's turns, summed from each turn on",
+    formula="A_ik = sum_{l>=k} gamma^(l-k) norm_pool(s)_il + outcome_coefficient * norm(R)_i",
+    paper="2402.03300",
+    defaults={"outcome_coefficient": 0.0, "gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 in the outcome part; the process part remains where scores differ",
+    needs=("process_score",),
+    build=build_process_scores,
+)

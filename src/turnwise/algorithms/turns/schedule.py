@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory, TokenAdvantages
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory, TokenAdvantages
 from turnwise.algorithms.options import check_choice, check_range
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
@@ -61,8 +61,8 @@ class ScheduledMix:
     Every call is one training step. Step scores are `CreditTurn.reward`; a turn is a key milestone when it carries a
     `process_score` (our reading: the source does not say what makes a step a milestone). With "success", the stage of a
     call follows from the calls before it, by the exponential mean (from 0, factor `memory`) of the share of scored
-    trajectories whose outcome reaches `success_outcome`; once reached, a stage is not left again, so that a noisy batch
-    does not move the target back. `state_dict` is all the memory there is."""
+    trajectories whose outcome reaches `success_outcome`; a stage never goes back to an earlier one, so that a noisy
+    batch does not move the target. `state_dict` holds the whole memory."""
 
     def __init__(
         self,
@@ -120,8 +120,12 @@ class ScheduledMix:
             raise ValueError(
                 f"state of scheduled_mix is {dict(state)}; expected finite numbers under {sorted(self.state_dict())}"
             )
-        known = dict(zip(state, numbers, strict=True))
-        self._step, self._success, self._peak = int(known["step"]), float(known["success"]), float(known["peak"])
+        restored = dict(zip(state, numbers, strict=True))
+        self._step, self._success, self._peak = (
+            int(restored["step"]),
+            float(restored["success"]),
+            float(restored["peak"]),
+        )
 
 
 def build_scheduled_mix(
@@ -146,3 +150,22 @@ def build_scheduled_mix(
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
+
+
+SCHEDULED_MIX = CreditMethod(
+    name="scheduled_mix",
+    summary="GRPO on a reward that moves from step scores to milestones to the outcome, by step or by measured success",
+    formula="early 0.7 mean(steps) + 0.3 R; middle 0.3 mean(milestones) + 0.7 R; late R",
+    paper="an illustration beside 2512.07478, not the paper's method",
+    defaults={
+        "switch": "success",
+        "boundaries": (0.3, 0.7),
+        "success_outcome": 1.0,
+        "memory": 0.9,
+        "deviation": "sample",
+        "epsilon": 1e-6,
+    },
+    group_of_one="0",
+    constant_group="0 where the mixed rewards agree; always in the late stage",
+    build=build_scheduled_mix,
+)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from turnwise.algorithms.advantages.grpo import Deviation
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import (
     TurnAdvantages,
     build_group_credit,
@@ -34,12 +34,11 @@ def compute_progress_rewards(
         grounding: `g_k` per turn.
         outcome: read with `conserve` only.
         conserve: add `(outcome - sum c) / T` to every `c_k` first, so that a predictor that is off shifts credit
-        between turns but
-            never invents any. The paper relies on the predictor alone (False).
+            between turns but never adds any. The paper relies on the predictor alone (False).
 
     Raises:
         ValueError: a number is not finite, or the lists differ in length. alpha and beta of the paper are not
-        confirmed; 1 is ours.
+            confirmed; 1 is ours.
     """
     check_finite(progress, "progress")
     check_finite(grounding, "grounding")
@@ -76,3 +75,17 @@ def build_spa(
         )
 
     return build_group_credit(compute)
+
+
+SPA = CreditMethod(
+    name="spa",
+    aliases=("SPA-RL",),
+    summary="a learned split of the outcome over the turns, plus grounding, compared at the same turn index",
+    formula="A_ik = sum_{j>=k} gamma^(j-k) norm(alpha c + beta g)_ij",
+    paper="2505.20732",
+    defaults={"alpha": 1.0, "beta": 1.0, "conserve": False, "gamma": 1.0, "deviation": "sample", "epsilon": 1e-6},
+    group_of_one="0",
+    constant_group="0 where predicted contributions agree at every turn index",
+    needs=("progress",),
+    build=build_spa,
+)

@@ -1,11 +1,10 @@
-"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). How the environment is forked for them it does
-not know."""
+"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). `rollout/branching.py` samples them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnwise.algorithms.credit import CreditFunction, CreditTrajectory
+from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTrajectory
 from turnwise.algorithms.turns.groups import TurnAdvantages, add_outcome, build_group_credit, check_finite, turn_rewards
 
 
@@ -15,8 +14,7 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
     Args:
         rewards: `[T]` turn rewards, the outcome included at the last turn.
         state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None where none were made: such
-        a state takes
-            the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
+            a state takes the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
 
     Returns:
         `[T]`; the advantages sum to `sum r - V(s_0)`. No group is involved: a group of one is like any other, and a
@@ -51,3 +49,18 @@ def build_vine() -> CreditFunction:
         ]
 
     return build_group_credit(compute)
+
+
+VINE = CreditMethod(
+    name="vine",
+    aliases=("VinePPO",),
+    summary="change of the Monte-Carlo state value over each turn; needs an environment that can fork",
+    formula="A_k = r_k + V(s_{k+1}) - V(s_k), V = 0 after the last turn",
+    paper="2410.01679",
+    group_of_one="like any other: no group is involved",
+    constant_group="like any other: 0 only where a turn changes no value",
+    needs=("state_value",),
+    compares="nothing",
+    branches="values",
+    build=build_vine,
+)

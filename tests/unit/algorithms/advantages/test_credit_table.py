@@ -1,5 +1,4 @@
-"""The table of credit methods: it says what the code does, refuses what it does not know, and checks what goes in and
-out."""
+"""The table of credit methods: rows say what the code does, unknown names are refused, inputs and outputs checked."""
 
 from __future__ import annotations
 
@@ -14,10 +13,9 @@ import numpy as np
 import pytest
 from credit_batches import flatten, make_trajectory
 
-from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+from turnwise.algorithms.credit import ANNOTATED_FIELDS, CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_checks import FIELD_REMEDIES, CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, TRAJECTORY_METHODS, build_credit
-from turnwise.algorithms.turns.table import TURN_METHODS
 
 every_method = pytest.mark.parametrize("name", CREDIT_METHODS)
 
@@ -63,8 +61,17 @@ def test_defaults_are_those_of_the_code(name: str) -> None:
     assert set(method.needs) <= set(FIELD_REMEDIES)
 
 
-def test_no_name_is_used_twice() -> None:
-    assert len(CREDIT_METHODS) == len(TRAJECTORY_METHODS) + len(TURN_METHODS)
+@every_method
+def test_a_row_asks_for_what_supplies_its_needs(name: str) -> None:
+    method = CREDIT_METHODS[name]
+    assert {ANNOTATED_FIELDS[annotator] for annotator in method.annotators} == set(method.needs) & set(
+        ANNOTATED_FIELDS.values()
+    )
+    assert (method.branches == "values") == ("state_value" in method.needs)
+    assert (method.branches in ("random", "entropy")) == ("tree" in method.needs) == (method.compares == "leaves")
+    assert (method.returns is not None) == ("values" in method.needs)
+    # What is alone in its group gets 0 from a comparison within the group, and only from that.
+    assert (method.compares == "nothing") == (not method.group_of_one.startswith("0"))
 
 
 @every_method
@@ -101,9 +108,12 @@ def test_the_columns_on_degenerate_groups_are_true(name: str) -> None:
 def test_unknown_names_and_options_are_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown credit method 'rlo' \(did you mean 'rloo'\?\); known: .*grpo"):
         build_credit("rlo")
-    with pytest.raises(ValueError, match=r"'grpo': 'epsilom' \(did you mean 'epsilon'\?\); known: deviation, epsilon"):
+    with pytest.raises(
+        ValueError,
+        match=r"'grpo' has no option 'epsilom' \(did you mean 'epsilon'\?\); its options: deviation, epsilon",
+    ):
         build_credit("grpo", {"epsilom": 1.0})
-    with pytest.raises(ValueError, match="known: none"):
+    with pytest.raises(ValueError, match="its options: none"):
         build_credit("rloo", {"epsilon": 1.0})
 
 

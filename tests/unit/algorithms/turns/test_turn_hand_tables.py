@@ -11,7 +11,7 @@ from turnwise.algorithms.advantages import compute_grpo_advantages
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.algorithms.turns.discount import compute_discounted_advantages
 from turnwise.algorithms.turns.groups import compute_returns
-from turnwise.algorithms.turns.igpo import PRIOR_PART, build_igpo, compute_igpo_advantages, compute_information_gains
+from turnwise.algorithms.turns.igpo import build_igpo, compute_igpo_advantages, compute_information_gains
 from turnwise.algorithms.turns.multi_turn_grpo import build_multi_turn_grpo, compute_multi_turn_advantages
 from turnwise.algorithms.turns.potential import build_potential, compute_shaping
 from turnwise.algorithms.turns.process_scores import compute_process_advantages
@@ -98,10 +98,10 @@ def test_igpo_pools_gains_and_outcomes() -> None:
     assert compute_igpo_advantages([[1, 0], [3, 0]], deviation="none") == [[-1.0, -1.0], [1.0, -1.0]]
 
 
-def test_igpo_reads_the_prior_from_the_parts() -> None:
+def test_igpo_reads_the_prior_of_the_trajectory() -> None:
     def member(prior: float) -> CreditTrajectory:
         turns = (CreditTurn(num_tokens=1, answer_probability=0.5), CreditTurn(num_tokens=1, answer_probability=0.5))
-        return CreditTrajectory(group="a", reward=0.0, turns=turns, parts={PRIOR_PART: prior})
+        return CreditTrajectory(group="a", reward=0.0, turns=turns, answer_prior=prior)
 
     # Gains 0.5 - 0.1 = 0.4 and 0.5 - 0.5 = 0; outcomes 0. Pool 0.4 0 0 0: mean 0.1. First: 0.3 then -0.1, from turn 0
     # on 0.2.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from turnwise.algorithms.advantages import compute_grpo_advantages
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenAdvantages
 from turnwise.algorithms.credit_checks import CheckedCredit
-from turnwise.algorithms.turns.table import TURN_METHODS
+from turnwise.algorithms.credit_table import TURN_METHODS
 
 OPTIONS: dict[str, dict[str, object]] = {"prime": {"whitening": "none"}, "vspo": {"max_reward": 9.0}}
 """Whitening mixes all groups of a batch by design; the totals drawn here exceed 1."""

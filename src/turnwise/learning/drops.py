@@ -1,0 +1,61 @@
+"""Why scored trajectories and turns do not train."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from turnwise.config.run import RunConfig
+from turnwise.core.batch import Drop
+from turnwise.core.paths import split_paths
+from turnwise.core.types import DropReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId
+
+
+def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> set[TrajectoryId]:
+    """Trajectories that a limit ended, where the recipe trains on none of them (`rollout.train_truncated`); else
+    nothing."""
+    if config.rollout.train_truncated:
+        return set()
+    return {t.id for group in groups for t in group.trajectories if t.stop.is_truncated}
+
+
+def list_drops(
+    groups: Sequence[TrajectoryGroup],
+    chosen: Collection[TrajectoryId],
+    reason: DropReason,
+    *,
+    truncated: Collection[TrajectoryId] = (),
+) -> list[Drop]:
+    """A drop for every scored trajectory of `groups` that the learner does not train on: all but the `chosen`.
+
+    The reason is `reason`, or "truncated" for those in `truncated`. Turns that never train are dropped in any case, for
+    their own reason. A trajectory that was chosen and yet has no sample gets no reason, which the ledger refuses.
+    """
+    drops = []
+    for group in groups:
+        for trajectory in group.trajectories:
+            if not isinstance(trajectory.reward, Scored):
+                continue
+            idle = list_idle_turns(trajectory)
+            drops += [Drop(trajectory=trajectory.id, reason=why, turns=turns) for why, turns in idle.items() if turns]
+            if trajectory.id not in chosen:
+                others = set(range(len(trajectory.turns))).difference(*idle.values())
+                turns = tuple(sorted(others)) if any(idle.values()) else None
+                why = DropReason.TRUNCATED if trajectory.id in truncated else reason
+                drops.append(Drop(trajectory=trajectory.id, reason=why, turns=turns))
+    return drops
+
+
+def list_idle_turns(trajectory: Trajectory) -> dict[DropReason, tuple[int, ...]]:
+    """Turns of a scored trajectory that only an estimate of a value has, and those that only a failed branch has."""
+    trains: set[int] = set()
+    estimates: set[int] = set()
+    for path in split_paths(trajectory):
+        if path.kind == "first" or path.trains:
+            trains.update(path.turns)
+        elif isinstance(path.trajectory.reward, Scored):
+            estimates.update(path.turns)
+    idle = set(range(len(trajectory.turns))) - trains
+    return {
+        DropReason.VALUE_ESTIMATE: tuple(sorted(idle & estimates)),
+        DropReason.INVALID: tuple(sorted(idle - estimates)),
+    }
