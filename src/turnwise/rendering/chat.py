@@ -16,9 +16,9 @@ import numpy as np
 
 from turnwise.core.errors import ConfigError, RenderError, boundary
 from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
+from turnwise.rendering.hermes_calls import parse_tool_calls
 from turnwise.rendering.raw_json import find_object
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
-from turnwise.rendering.hermes_calls import parse_tool_calls
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,7 +1,7 @@
 """Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
 
-`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give up on it; what
-makes two answers equal is math-verify's business, or that of a reasoning-gym data set."""
+`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give
+up on it; what makes two answers equal is math-verify's business, or that of a reasoning-gym data set."""
 
 from __future__ import annotations
 
