@@ -421,7 +421,9 @@ def test_a_fork_and_its_origin_know_nothing_of_each_other(case: Case) -> None:
             before = await environment.fork()
             await environment.step(played.replies[0])
             after = await environment.fork()
-            assert state_of(after) == state_of(environment)
+            assert state_of(after) == state_of(environment) == played.states[1]
+            await environment.step(played.replies[0])
+            assert [state_of(before), state_of(after)] == played.states[:2]
             # The origin ends another way and closes; the forks go on as the episode did.
             await environment.step(text_message("assistant", "<answer> nothing </answer> \\boxed{nothing}"))
             await environment.close()

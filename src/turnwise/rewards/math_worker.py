@@ -2,7 +2,7 @@
 back.
 
 It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it
-when a request takes too long (an alarm nobody catches), whether or not its owner still lives. `math_verifier` starts
+when a request takes too long (an alarm without a handler), whether or not its owner still lives. `math_verifier` starts
 it; nothing imports it.
 
     {"limits": {"memory_bytes": 2147483648, "timeout_s": 10}}                      first line

@@ -17,18 +17,18 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
 
     Of a mixture, `changes` holds one table of arguments per label; families without one stay as they are. Raises
     ConfigError when a name cannot be imported, its arguments are refused, or `changes` names an unknown label."""
-    section, changes = config.environment, changes or {}
-    limits = {"tool_timeout_s": section.tool_timeout_s, "max_observation_chars": section.max_observation_chars}
-    if not section.mixture:
-        return load_family(section.name, {**limits, **section.args, **changes})
+    environment, changes = config.environment, changes or {}
+    limits = {"tool_timeout_s": environment.tool_timeout_s, "max_observation_chars": environment.max_observation_chars}
+    if not environment.mixture:
+        return load_family(environment.name, {**limits, **environment.args, **changes})
     members: dict[str, Member] = {}
     for label, change in changes.items():
-        if label not in section.mixture or not isinstance(change, Mapping):
+        if label not in environment.mixture or not isinstance(change, Mapping):
             raise ConfigError(
                 f"{label}={change!r} changes no family of environment.mixture; give a table of arguments for one of "
-                f"{', '.join(section.mixture)}"
+                f"{', '.join(environment.mixture)}"
             )
-    for label, member in section.mixture.items():
+    for label, member in environment.mixture.items():
         arguments = {**limits, **member.args, **changes.get(label, {})}
         family = load_family(member.name or label, arguments, key=f"environment.mixture.{label}")
         members[label] = Member(family=family, weight=member.weight)

@@ -13,10 +13,10 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.core.types import text_message, to_ids
 from turnwise.rendering.calls import format_calls, parse_calls
 from turnwise.rendering.chat import ChatRenderer
+from turnwise.rendering.hermes_calls import format_tool_call, parse_tool_calls
 from turnwise.rendering.raw_json import find_object, split_members
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import encode_text
-from turnwise.rendering.hermes_calls import format_tool_call, parse_tool_calls
 
 ODD = '{"z":1.50 ,\t"a" : [ 1E2,-0 ],  "caf\\u00e9":{ }}'
 """No JSON printer writes this."""
