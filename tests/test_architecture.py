@@ -21,7 +21,7 @@ FLOORS = {
     **dict.fromkeys(["config", "algorithms", "rendering", "store", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "batching"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training"], 3),
-    **dict.fromkeys(["synthesis", "evaluation", "reporting"], 4),
+    **dict.fromkeys(["synthesis", "evaluation", "reporting", "testing"], 4),
     "runs": 5,
     "cli": 6,
 }
