@@ -497,6 +497,38 @@ def test_the_branches_of_a_member_that_is_cut_stay_with_the_group(renderer: TagR
     check_every_token_is_in_one_trajectory(world, [group])
 
 
+@pytest.mark.parametrize("branching", [None, RandomTree(num_branches=2, num_rounds=2)])
+@pytest.mark.parametrize("end", ["cut", "close"])
+def test_whenever_a_group_is_cut_or_closed_nothing_is_lost_or_left_open(
+    renderer: TagRenderer, end: str, branching: RandomTree | None
+) -> None:
+    def script(draw: int, member: int, attempt: int) -> list[str]:
+        return [MORE, BREAK] if (member, attempt) == (1, 0) else [MORE, MORE, GOOD]
+
+    async def run(world: World, num_iterations: int) -> TrajectoryGroup | None:
+        worker = replace(make_worker(world, max_open=2), branching=branching)
+        stream = GroupStream(worker, group_size=3)
+        stream.start(make_draw(0), version=0)
+        for _ in range(num_iterations):
+            await asyncio.sleep(0)
+        if end == "close":
+            await asyncio.wait_for(stream.close(), 10)
+            return None
+        stream.cut(0)
+        return await asyncio.wait_for(stream.next(), 10)
+
+    num_kept = set()
+    for num_iterations in range(0, 160, 1 if branching is None else 3):
+        world = World(renderer, script, yields=lambda session: 2)
+        group = asyncio.run(run(world, num_iterations))
+        assert world.num_built == world.num_closed
+        if group is not None:
+            check_every_token_is_in_one_trajectory(world, [group])
+            num_kept.add(len(group.trajectories))
+    if end == "cut":
+        assert num_kept == {0, 1, 2, 3}  # from before the first member ended until after the last
+
+
 # ------------------------------------------------------------------------------------------------ closing
 
 
