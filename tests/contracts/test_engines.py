@@ -21,6 +21,7 @@ from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 
 SHAPE: dict[str, Any] = {"max_concurrency": 12, "max_context": 2000}
+SESSION = Session("g", "0")
 REFUSED, LATE = 13, 14
 """First tokens of prompts: one that the scripted engine refuses, one whose text cannot be decoded in time."""
 
@@ -73,7 +74,7 @@ class Subject:
     sessions: set[Session] = field(default_factory=set)
     """Asked in and not yet released."""
 
-    def ask(self, prompt: list[int], *, session: Session = Session("g", "0"), **params: Any) -> Any:
+    def ask(self, prompt: list[int], *, session: Session = SESSION, **params: Any) -> Any:
         """A coroutine of one reply."""
         settings = SamplingParams(**{"max_tokens": 8, **params})
         self.sessions.add(session)
