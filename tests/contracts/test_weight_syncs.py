@@ -100,14 +100,20 @@ class Published:
 def publish_during_a_reply(model: PreTrainedModel, kind: str, way: str, interrupt: Interrupt) -> Published:
     served = model if way == "shared" else copy_for_serving(model)
     engine = ENGINES[kind](served)
+    pause, begun = engine.pause, asyncio.Event()
 
     async def run() -> Published:
+        def note_pause(interrupt: Interrupt) -> Any:
+            begun.set()
+            return pause(interrupt)
+
+        engine.pause = note_pause
         reply = ask(engine, 0)
         await sampled(engine, 5)
         if way == "shared":
             shared = SharedParameters({"sampler": engine}, interrupt=interrupt, deadline_s=60)
             held = asyncio.create_task(shared.hold())
-            await asyncio.sleep(0.02)
+            await begun.wait()
             late = ask(engine, 1, max_tokens=5)
             await held
             train(model)
@@ -116,7 +122,7 @@ def publish_during_a_reply(model: PreTrainedModel, kind: str, way: str, interrup
             train(model)
             sync = CopiedParameters(model, served, {"sampler": engine}, interrupt=interrupt, deadline_s=60)
             published = asyncio.create_task(sync.publish(1))
-            await asyncio.sleep(0.02)
+            await begun.wait()
             late = ask(engine, 1, max_tokens=5)
             receipt = await published
         outcome = Published(
