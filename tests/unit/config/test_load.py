@@ -118,8 +118,6 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
         ),
         (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
-        (["engine.num_workers=2", "engine.kind=local"], "is for engine.kind='paged' and engine.num_threads=1"),
-        (["engine.num_workers=2", "engine.num_threads=0"], "is for engine.kind='paged' and engine.num_threads=1"),
         (["rollout.top_p=0.9"], "rollout.top_p=0.9 samples from a truncated distribution"),
         (["rollout.top_k=20"], "rollout.top_k=20 samples from a truncated distribution"),
         (["rollout.min_p=0.1"], "rollout.min_p=0.1 samples from a truncated distribution"),
