@@ -15,7 +15,7 @@ def audit(
         bool, typer.Option("--replay-tools", help="Also run every recorded tool call again and compare the answers.")
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="Score on auto, cpu or cuda; where the run was made when not given.")
+        str | None, typer.Option(help="Score on auto, cpu or cuda; by default where the run trained.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -23,8 +23,9 @@ def audit(
     from turnwise.audit.audit import run_audit
     from turnwise.reporting.audit_table import audit_lines, audit_table
     from turnwise.reporting.console import print_table
+    from turnwise.runs.audit import build_audit_materials
 
-    report = run_audit(run, replay_tools=replay_tools, device=device).to_json()
+    report = run_audit(run, build_audit_materials(run, device=device), replay_tools=replay_tools).to_json()
     if as_json:
         print(json.dumps(report, indent=1))
     else:
