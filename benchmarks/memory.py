@@ -111,7 +111,7 @@ def read_memory(name: str) -> int:
 
 def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
     """Full-length samples for two micro-batches."""
-    from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+    from turnwise.core.types import Origin, Sample, Session, to_floats, to_ids, to_mask
 
     length = min(config.rollout.max_tokens, config.train.micro_batch_tokens)
     num_sampled = min(length - 1, config.rollout.max_turns * config.rollout.max_turn_tokens)
@@ -169,7 +169,7 @@ def measure(case: str) -> dict[str, int]:
             prompts = draw.integers(0, config.tokenizer.vocab_size, (shape.max_concurrency, shape.max_context - 8))
             await asyncio.gather(
                 *(
-                    engine.generate(to_ids(p), SamplingParams(max_tokens=8, seed=i), session=str(i))
+                    engine.generate(to_ids(p), SamplingParams(max_tokens=8, seed=i), session=Session(str(i), "0"))
                     for i, p in enumerate(prompts)
                 )
             )

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-import turnwise
-from turnwise.core.errors import SandboxError
+import turnwise_sandbox
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.cgroups import Cgroup, CgroupPool
 from turnwise_sandbox.supervisor import LocalSandbox
 
@@ -77,13 +77,11 @@ def plain_python() -> Iterator[str]:
         folder = tempfile.mkdtemp(prefix="turnwise-plain-python-")
         os.chmod(folder, 0o755)
         subprocess.run([path, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True)
-        package = Path(turnwise.__file__).parent
-        for part in ("sandbox", "core"):
-            shutil.copytree(package / part, f"{folder}/turnwise/{part}", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(package / "__init__.py", f"{folder}/turnwise/__init__.py")
-        shutil.copytree(Path(__file__).parent, f"{folder}/tests", ignore=shutil.ignore_patterns("__pycache__"))
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(Path(turnwise_sandbox.__file__).parent, f"{folder}/turnwise_sandbox", ignore=ignored)
+        shutil.copytree(Path(__file__).parent, f"{folder}/tests", ignore=ignored)
         for site in Path(folder, "venv/lib").glob("python3*/site-packages"):
-            (site / "turnwise.pth").write_text(folder)
+            (site / "turnwise_sandbox.pth").write_text(folder)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
         yield f"{folder}/venv/bin/python"
         shutil.rmtree(folder)

@@ -331,12 +331,14 @@ if os.fork() == 0:
 time.sleep(0.02)
 """),
     Probe("left_files", "cross_exec", """
-for path in ("left", "folder", os.environ["TMPDIR"] + "/left", "/tmp/" + T["token"] + "-left", "/dev/shm/" + T["token"]
-+ "-left"):
+token = T["token"]
+for path in ("left", "folder", os.environ["TMPDIR"] + "/left", f"/tmp/{token}-left", f"/dev/shm/{token}-left"):
     if os.path.lexists(path): escaped(path)
 """, before="""
-import os, json T = json.loads(open("targets.json").read()) os.makedirs("folder/sub") for path in ("left",
-os.environ.get("TMPDIR", "/tmp") + "/left", "/tmp/" + T["token"] + "-left", "/dev/shm/" + T["token"] + "-left"):
+import os, json
+token = json.loads(open("targets.json").read())["token"]
+os.makedirs("folder/sub")
+for path in ("left", os.environ.get("TMPDIR", "/tmp") + "/left", f"/tmp/{token}-left", f"/dev/shm/{token}-left"):
     try: open(path, "w").close()
     except OSError: pass
 os.chmod("folder/sub", 0)

@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from escape_probes import BY_NAME, Probe
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import seccomp, syscalls
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from escape_probes import BY_NAME, PROBES
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 

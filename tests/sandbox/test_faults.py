@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from processes import by_role, descendants, describe, group_folders, open_descriptors, temp_folders, wait_until
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import handles
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import Zygote
 from turnwise_sandbox.kernel import syscalls
 from turnwise_sandbox.kernel.owner import own_tag
@@ -260,7 +260,7 @@ def test_a_deadline_that_passed_is_told_in_words(run, monkeypatch):
         async with LocalSandbox(num_slots=1) as sandbox:
             monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.0)
             with pytest.raises(
-                SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts it anew"
+                SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts a new one"
             ):
                 await sandbox.run(Program(code=""))
 
@@ -516,7 +516,7 @@ def test_a_profile_that_is_not_installed_says_what_is_missing(plain_python):
     """Named, it is an error of the sandbox; chosen by looking at the code, only of the program that imports it."""
     code = """
 import asyncio, sys
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Program
 async def main():

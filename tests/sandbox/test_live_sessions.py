@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from processes import descendants
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.session import LocalSession, used_since
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program

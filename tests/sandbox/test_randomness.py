@@ -56,8 +56,10 @@ def test_what_no_seed_should_change(sandbox, run, name):
 
 def test_two_draws_differ(sandbox, run):
     code = """
-import os, random, uuid import numpy as np for draw in (uuid.uuid4, lambda: os.urandom(8), random.random,
-np.random.rand, lambda: np.random.default_rng().random()):
+import os, random, uuid
+import numpy as np
+draw_new = lambda: np.random.default_rng().random()
+for draw in (uuid.uuid4, lambda: os.urandom(8), random.random, np.random.rand, draw_new):
     print(len({draw() for _ in range(9)}), end=" ")
 """
     assert outputs(sandbox, run, code, [0]) == [b"9 9 9 9 9 "]

@@ -1,4 +1,4 @@
-"""The whole recipe as one tree."""
+"""The recipe as one tree of sections."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from turnwise.config.learning import PreferenceSection, RejectionSection, SftSec
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
 from turnwise.config.rollout import RolloutSection
+from turnwise.config.schedule import ScheduleSection
 from turnwise.config.section import Section
 
 
@@ -19,11 +20,11 @@ class RunSection(Section):
     """The run itself."""
 
     name: str = "run"
-    """Start of the run folder's name."""
+    """First part of the run folder's name."""
     seed: int = Field(0, ge=0)
-    """Everything random derives from it."""
+    """Seed from which everything random derives."""
     output: str = "runs"
-    """Where run folders are made."""
+    """Folder in which run folders are made."""
 
 
 class RunConfig(Section):
@@ -36,6 +37,7 @@ class RunConfig(Section):
     environment: EnvironmentSection = EnvironmentSection()
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
+    schedule: ScheduleSection = ScheduleSection()
     credit: CreditSection = CreditSection()
     critic: CriticSection = CriticSection()
     loss: LossSection = LossSection()

@@ -112,9 +112,7 @@ def _to_turns(
     for index, turn in enumerate(path.trajectory.turns):
         unseen = turn.completion.finish_reason is FinishReason.LENGTH
         before = turns[turn.parent] if turn.parent is not None else None
-        numbers: dict[str, float | None] = {
-            name: getattr(turn.scores, name) for name in (*STATE_SCORES, *STEP_SCORES)
-        }
+        numbers: dict[str, float | None] = {name: getattr(turn.scores, name) for name in (*STATE_SCORES, *STEP_SCORES)}
         if values[index] is not None:
             numbers["state_value"] = values[index]
         for name, value in numbers.items():
@@ -195,8 +193,7 @@ def compute_advantages(
         for index, values in zip(path.turns, credited, strict=True):
             if index > len(turns):
                 raise TrainingError(
-                    f"trajectory {name}: turn {len(turns)} never trains and yet comes before turn "
-                    f"{index}, which does"
+                    f"trajectory {name}: turn {len(turns)} never trains and yet comes before turn {index}, which does"
                 )
             if index == len(turns):
                 turns.append(values)

@@ -94,9 +94,7 @@ class PolicyGradientLearner:
             raise TrainingError(
                 "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
             )
-        trained = columns.select(
-            [index for index, name in enumerate(_list_owners(attempts)) if name in advantages]
-        )
+        trained = columns.select([index for index, name in enumerate(_list_owners(attempts)) if name in advantages])
         kept: dict[str, Column] = {}
         if trained.old_logprobs is not None:
             kept["old_logprobs"] = trained.old_logprobs

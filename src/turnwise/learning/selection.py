@@ -113,9 +113,7 @@ class PreferenceLearner(_Memoryless):
         else:
             sides = [
                 ((attempts[p.chosen], None), (attempts[p.rejected], None))
-                for p in mine_outcome_pairs(
-                    group.rewards(), min_margin=section.min_margin, max_pairs=section.max_pairs
-                )
+                for p in mine_outcome_pairs(group.rewards(), min_margin=section.min_margin, max_pairs=section.max_pairs)
             ]
         return [
             Pair(

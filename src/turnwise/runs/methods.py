@@ -1,29 +1,31 @@
-"""Credit methods and policy losses of a recipe, by name or import path; every combination is checked before anything
-else is built."""
+"""Policy losses of a recipe by name or import path; every combination of methods is checked before anything is
+built."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from turnwise.algorithms.corrections import Correction, compute_correction, compute_second_moment_mask
-from turnwise.algorithms.credit import Branches, CreditMethod
-from turnwise.algorithms.credit_checks import CheckedCredit
-from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
+from turnwise.algorithms.credit import CreditMethod
+from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossFunction
+from turnwise.algorithms.losses.method import Stale
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.algorithms.names import find_row
+from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
+from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.protocols import ForkableEnvironment
-from turnwise.credit.gold_answers import GoldAnswers
-from turnwise.runs.build import build_family
+from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
+from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
 from turnwise.training.policy_step import PolicyLoss
+from turnwise.training.preference_step import PairFunction
 
 
 def check_methods(config: RunConfig) -> RunConfig:
@@ -74,8 +76,11 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
 def check_environment(config: RunConfig, method: CreditMethod) -> None:
     """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
     futures share a past."""
+    from turnwise.runs.families import build_family
+
     if find_branches(config) != "none":
-        environment = build_family(config).build_environment()
+        family = build_family(config)
+        environment = family.build_environment(family.task("train", 0))
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(
                 f"credit.method={method.name!r} samples several futures from one state, and "
@@ -95,19 +100,88 @@ def check_environment(config: RunConfig, method: CreditMethod) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCorrection:
+    """What a recipe does about tokens that other weights sampled."""
+
+    recompute_old: bool
+    """The trainer scores tokens before the step, and ratios are taken to that."""
+    mode: Literal["none", "truncate", "mask", "reject", "second_moment"]
+    level: Literal["token", "sequence", "geometric"]
+    text: str
+    """One line for people: what was chosen and why."""
+
+
+def resolve_correction(config: RunConfig) -> ResolvedCorrection:
+    """`loss.recompute_old` and `loss.correction.mode` with "auto" replaced.
+
+    Synchronous training corrects nothing. With `schedule.max_staleness` above 0 the loss's row says what it takes
+    (`LossMethod.stale`). Raises ConfigError where the loss cannot correct stale tokens, with the remedy."""
+    loss, staleness = config.loss, config.schedule.max_staleness
+    mode, level = loss.correction.mode, loss.correction.level
+    if staleness == 0 or config.train.algorithm != "policy_gradient":
+        recompute = loss.recompute_old is True
+        text = "synchronous" if staleness == 0 else f"train.algorithm={config.train.algorithm!r} takes no ratios"
+        resolved = "none" if mode == "auto" else mode
+        return ResolvedCorrection(recompute_old=recompute, mode=resolved, level=level, text=f"stale tokens: {text}")
+    stale = _find_stale(config)
+    corrects = stale in ("decoupled", "sequence")
+    if stale == "refuse" and "auto" in (loss.recompute_old, mode):
+        raise ConfigError(
+            f"loss.method={loss.method!r} does not say how it corrects stale tokens, and schedule.max_staleness is "
+            f"{staleness}; set loss.recompute_old and loss.correction.mode, or schedule.max_staleness=0"
+        )
+    if mode == "auto":
+        mode = "truncate" if corrects and loss.recompute_old is not False else "none"
+        level = "geometric" if stale == "sequence" else "token"
+    recompute = loss.recompute_old
+    if recompute == "auto":
+        recompute = stale == "proximal" or mode != "none"
+    if mode == "none" and _reads_no_ratio(config):
+        raise ConfigError(
+            f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "
+            f"present weights had sampled them, and schedule.max_staleness is {staleness}; leave loss.recompute_old "
+            "and loss.correction.mode at 'auto', or set schedule.max_staleness=0"
+        )
+    if recompute and not loss.mask_observations:
+        raise ConfigError(
+            "loss.mask_observations=false trains tokens that were not sampled, which have no ratio to correct; set "
+            "schedule.max_staleness=0"
+        )
+    weights = "no importance weights"
+    if mode != "none":
+        weights = f"importance weights old / behavior, {mode} per {'token' if level == 'token' else 'sequence'}"
+    ratio = "recomputed old log-probabilities" if recompute else "the sampler's log-probabilities"
+    text = f"stale tokens (schedule.max_staleness={staleness}): {loss.method} with ratios to {ratio}, {weights}"
+    return ResolvedCorrection(recompute_old=recompute, mode=mode, level=level, text=text)
+
+
+def _find_stale(config: RunConfig) -> Stale:
+    method = config.loss.method
+    if ":" in method:
+        return "refuse"
+    with boundary(ConfigError, "loss.method"):
+        return find_row("loss", method, LOSSES).stale
+
+
+def _reads_no_ratio(config: RunConfig) -> bool:
+    method = config.loss.method
+    return ":" not in method and find_row("loss", method, LOSSES).anchor == "none"
+
+
 def build_policy_loss(config: RunConfig) -> PolicyLoss:
     """The recipe's policy loss. Raises ConfigError when the name, an option, an import path or a combination is
     wrong."""
-    loss, correction = config.loss, config.loss.correction
-    corrected, old_is_behavior = correction.mode != "none", not loss.recompute_old
+    loss, resolved = config.loss, resolve_correction(config)
+    corrected, old_is_behavior = resolved.mode != "none", not resolved.recompute_old
     options: dict[str, Any] = dict(loss.options)
     if ":" in loss.method:
         function: LossFunction = partial(import_function("loss.method", loss.method), **options)
         aggregation, batch_rule = "token_mean", False
         if corrected and old_is_behavior:
             raise ConfigError(
-                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior "
-                "is 1)"
+                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior is "
+                "1)"
             )
     else:
         with boundary(ConfigError, "loss.method and loss.options"):
@@ -132,17 +206,45 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
 
 def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Correction] | None:
     """The recipe's importance correction, from old and behavior log-probabilities and sequences; None for none."""
-    correction = config.loss.correction
-    if correction.mode == "none":
+    correction, resolved = config.loss.correction, resolve_correction(config)
+    if resolved.mode == "none":
         return None
-    if correction.mode == "second_moment":
+    if resolved.mode == "second_moment":
         limit = correction.max_second_moment
         return lambda old, behavior, sequence: compute_second_moment_mask(old, behavior, max_second_moment=limit)
     return partial(
         compute_correction,
-        mode=correction.mode,
-        level=correction.level,
+        mode=resolved.mode,
+        level=resolved.level,
         low=correction.low,
         high=correction.high,
         veto=correction.veto or None,
     )
+
+
+def build_pair_loss(config: RunConfig) -> PairFunction:
+    """The loss of `train.algorithm` "dpo" or "step_dpo"."""
+    section = config.preference
+    if config.train.algorithm == "step_dpo":
+
+        def compute_by_step(
+            policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+        ) -> PairOutput:
+            return compute_step_dpo_loss(policy, reference, sequence, in_step, num_pairs=num_pairs, beta=section.beta)
+
+        return compute_by_step
+
+    def compute(
+        policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
+    ) -> PairOutput:
+        return compute_dpo_loss(
+            policy,
+            reference,
+            sequence,
+            num_pairs=num_pairs,
+            beta=section.beta,
+            kind=section.kind,
+            label_smoothing=section.label_smoothing,
+        )
+
+    return compute

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from turnwise.algorithms.credit import CreditMethod, CreditTrajectory
 from turnwise.algorithms.value_loss import compute_value_loss
-from turnwise.batching.collate import Column, Columns, MicroBatch, iterate_micro_batches
+from turnwise.batching.collate import MicroBatch, TokenColumn, TokenColumns, iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
@@ -100,21 +99,7 @@ def score_values(
     return [values[i] for i in range(len(samples))], [finals[i] for i in range(len(samples))]
 
 
-def compute_returns(
-    method: CreditMethod, options: Mapping[str, Any], trajectory: CreditTrajectory
-) -> list[NDArray[np.float64]]:
-    """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any
-    whitening; NaN at tokens without a target.
-
-    `options` are all of the method's options. Raises ValueError where the method has no targets or its recursion raises
-    it."""
-    if method.returns is None:
-        raise ValueError(f"credit method {method.name!r} has no targets for a critic; use gae, turn_gae or bilevel_gae")
-    discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}
-    return method.returns(trajectory, **discounts)
-
-
-def compute_value_columns(old_values: Column, returns: Column) -> dict[str, Column]:
+def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
     """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a
     return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
@@ -144,25 +129,10 @@ def compute_micro_batch_value_loss(
     }
 
 
-def compute_explained_variance(old_values: Column, returns: Column) -> float:
-    """`1 - var(returns - values) / var(returns)` over tokens with a return: 1 is a perfect critic, 0 one that knows
-    nothing.
-
-    Where the returns do not vary it is 0.
-    """
-    targets, values = (
-        np.concatenate(list(returns)).astype(np.float64),
-        np.concatenate(list(old_values)).astype(np.float64),
-    )
-    known = np.isfinite(targets)
-    spread = float(targets[known].var()) if known.any() else 0.0
-    return 1.0 - float((targets[known] - values[known]).var()) / spread if spread > 0 else 0.0
-
-
 def run_critic_step(
     critic: Critic,
     samples: Sequence[Sample],
-    columns: Columns,
+    columns: TokenColumns,
     *,
     max_grad_norm: float,
     micro_batch_tokens: int,

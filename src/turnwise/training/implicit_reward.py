@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from turnwise.algorithms.ratios import sum_over_sequence
 from turnwise.algorithms.turns.prime import compute_implicit_rewards
-from turnwise.batching.collate import Column, iterate_micro_batches
+from turnwise.batching.collate import TokenColumn, iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
@@ -48,7 +48,7 @@ def build_implicit_reward(
 def score_implicit_rewards(
     model: ImplicitReward,
     samples: Sequence[Sample],
-    reference_logprobs: Column,
+    reference_logprobs: TokenColumn,
     *,
     temperature: float,
     micro_batch_tokens: int,
@@ -68,7 +68,7 @@ def run_implicit_reward_step(
     model: ImplicitReward,
     samples: Sequence[Sample],
     outcomes: Sequence[float],
-    reference_logprobs: Column,
+    reference_logprobs: TokenColumn,
     *,
     temperature: float,
     max_grad_norm: float,
@@ -94,7 +94,7 @@ def run_implicit_reward_step(
     ):
         logprobs, _ = compute_logprobs(model.own, batch, temperature)
         sums = sum_over_sequence(model.beta * (logprobs - batch.columns["reference"]), batch.sequence)
-        # Every token knows its attempt's sum; the first of each attempt speaks for it.
+        # Every token has its attempt's sum; one of each attempt is enough.
         firsts = torch.cat([batch.sequence.new_ones(1, dtype=torch.bool), batch.sequence[1:] != batch.sequence[:-1]])
         logits, target = sums[firsts], torch.tensor([outcomes[i] for i in indices], device=device)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")

@@ -1,15 +1,47 @@
-"""AdamW, the learning-rate schedule and gradient clipping."""
+"""AdamW, the learning-rate schedule, gradient clipping, and updates of several models at once."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import torch
 
 from turnwise.core.errors import TrainingError
 
 Decay = Literal["none", "linear", "cosine"]
+
+
+class Trained(Protocol):
+    """Parameters and what trains them."""
+
+    @property
+    def own(self) -> torch.nn.Module:
+        """The parameters that `optimizer` trains."""
+        ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What trains them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Learning rates of optimizer steps counted from 0 (see `compute_lr`)."""
+
+    base: float
+    warmup_steps: int
+    total_steps: int
+    decay: Decay
+
+    def find_lr(self, step: int) -> float:
+        """The learning rate of one step."""
+        return compute_lr(
+            step, base=self.base, warmup_steps=self.warmup_steps, total_steps=self.total_steps, decay=self.decay
+        )
 
 
 def compute_lr(step: int, *, base: float, warmup_steps: int, total_steps: int, decay: Decay) -> float:
@@ -43,15 +75,28 @@ def apply_gradients(
 
     Raises TrainingError, leaving the weights as they were, when the norm is not finite.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
-    if not math.isfinite(norm):
-        optimizer.zero_grad(set_to_none=True)
+    return apply_together([(model, optimizer, lr)], max_grad_norm=max_grad_norm)[0]
+
+
+def apply_together(
+    parts: Sequence[tuple[torch.nn.Module, torch.optim.Optimizer, float]], *, max_grad_norm: float
+) -> list[float]:
+    """Clip the gradients of every `(model, optimizer, learning rate)`, each by its own norm, then step and clear all.
+
+    Returns the norms before clipping. Raises TrainingError, with all weights as they were and all gradients cleared,
+    when any norm is not finite."""
+    norms = [float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)) for model, _, _ in parts]
+    wrong = [norm for norm in norms if not math.isfinite(norm)]
+    if wrong:
+        for _, optimizer, _ in parts:
+            optimizer.zero_grad(set_to_none=True)
         raise TrainingError(
-            f"the gradient norm is {norm}; the weights were not changed. Lower the learning rate or resume from the "
-            "last checkpoint"
+            f"the gradient norm is {wrong[0]}; the weights were not changed. Lower the learning rate or resume from "
+            "the last checkpoint"
         )
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm
+    for _, optimizer, lr in parts:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return norms

@@ -1,7 +1,7 @@
 """One optimizer step of policy gradient over a global batch, in micro-batches that only sum.
 
 Everything that needs the whole batch (weights, importance corrections, tokens that a loss ranks against each other) is
-computed before the first micro-batch and travels with the tokens as columns, so that the split cannot matter."""
+computed before the first micro-batch and comes with the tokens as columns, so that the split cannot matter."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from turnwise.algorithms.kl import KLKind, compute_k3, compute_kl
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs
 from turnwise.algorithms.preference.distillation import compute_reverse_kl_loss
 from turnwise.algorithms.ratios import MAX_LOG_RATIO
-from turnwise.batching.collate import Column, Columns, MicroBatch, iterate_micro_batches, split_column
+from turnwise.batching.collate import MicroBatch, TokenColumn, TokenColumns, iterate_micro_batches, split_column
 from turnwise.batching.weights import compute_sample_weights
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
 from turnwise.training.critic import Critic, compute_micro_batch_value_loss
 from turnwise.training.forward import compute_distribution, score_logprobs, select_logprobs
-from turnwise.training.optimizer import apply_gradients
+from turnwise.training.optimizer import apply_together
 
 WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
 """Metrics that are sums over the step already, not sums over tokens to be divided."""
@@ -70,7 +70,7 @@ def run_policy_step(
     max_grad_norm: float,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
     reference: PreTrainedModel | None = None,
     teacher: PreTrainedModel | None = None,
     critic: Critic | None = None,
@@ -80,44 +80,41 @@ def run_policy_step(
 
     Args:
         shared_prefix: compute what several samples begin with once; the gradient is the same up to rounding.
-        columns: what is known per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic
-        that shares the
-            policy's layers what `compute_value_columns` gives.
+        columns: numbers per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that
+            shares the policy's layers those of `compute_value_columns`.
         reference: needed when `loss.kl_coefficient` is not 0.
         teacher: needed when `loss.teacher_coefficient` is not 0.
         critic: one that shares the policy's layers is trained in the same step; None trains none.
 
-    Raises TrainingError, with the weights unchanged, when the loss or the gradient is not finite or there is nothing to
-    train on."""
+    Raises TrainingError, with the weights of policy and critic unchanged, when the loss or a gradient is not finite or
+    there is nothing to train on."""
     started = time.perf_counter()
     num_trained = float(sum(int(s.loss_mask.sum()) for s in samples))
     if num_trained == 0:
         raise TrainingError(
             "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
         )
-    known, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens, shared_prefix)
+    prepared, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens, shared_prefix)
     totals: dict[str, float] = {}
     gap_max, num_computed = 0.0, 0
     for indices, batch in iterate_micro_batches(
-        samples, model.device, known, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples, model.device, prepared, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
     ):
         value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
         if not bool(torch.isfinite(value)):
             _forget(optimizer, critic)
-            origins = ", ".join(f"{samples[i].origin.task_id}/{samples[i].origin.member}" for i in indices[:3])
+            origins = ", ".join(str(samples[i].origin.trajectory) for i in indices[:3])
             raise TrainingError(
                 f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; "
-                "the weights were not "
-                "changed. Lower the learning rate or resume from the last checkpoint"
+                "the weights were not changed. Lower the learning rate or resume from the last checkpoint"
             )
         value.backward()
         gap_max = max(gap_max, gap)
         num_computed += len(batch.token_ids)
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
-    norm = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
-    if critic is not None:
-        apply_gradients(critic.own, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
+    parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.own, critic.optimizer, critic.lr)])
+    norm = apply_together(parts, max_grad_norm=max_grad_norm)[0]
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)
     # (sum w)^2 / sum w^2 of the whole step's ratios; as a mean over its tokens it is a share.
@@ -155,22 +152,24 @@ def _prepare(
     model: PreTrainedModel,
     samples: Sequence[Sample],
     loss: PolicyLoss,
-    columns: Columns,
+    columns: TokenColumns,
     micro_batch_tokens: int,
     shared_prefix: bool,
-) -> tuple[dict[str, Column], dict[str, Metric]]:
+) -> tuple[dict[str, TokenColumn], dict[str, Metric]]:
     """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction`
     and `selected`."""
-    known: dict[str, Column] = dict(columns)
+    columns = dict(columns)
     metrics: dict[str, Metric] = {}
     behavior = torch.from_numpy(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
     sequence = torch.from_numpy(np.repeat(np.arange(len(samples)), [int(s.loss_mask.sum()) for s in samples]))
-    old = torch.from_numpy(np.concatenate(list(known["old_logprobs"]))) if "old_logprobs" in known else behavior
+    old = behavior
+    if "old_logprobs" in columns:
+        old = torch.from_numpy(np.concatenate(list(columns["old_logprobs"])).astype(np.float64))
     kept = None
     if loss.correct is not None:
         correction = loss.correct(old, behavior, sequence)
         kept = correction.keep.numpy()
-        known["correction"] = split_column(correction.weights.numpy(), samples)
+        columns["correction"] = split_column(correction.weights.numpy(), samples)
         metrics["train/correction_kept"] = Mean(float(kept.sum()), float(len(kept)))
         metrics["train/correction_weight"] = Mean(float(correction.weights.sum()), float(len(kept)))
     if loss.batch_rule:
@@ -188,11 +187,11 @@ def _prepare(
         )
         # Where such a loss reports a token as clipped is exactly where its rule (or its clip, which has no gradient)
         # applies.
-        known["selected"] = split_column(loss.function(inputs).clipped.numpy(), samples)
-    known["weights"] = compute_sample_weights(
+        columns["selected"] = split_column(loss.function(inputs).clipped.numpy(), samples)
+    columns["weights"] = compute_sample_weights(
         samples, loss.aggregation, kept=kept, rejected=loss.rejected, constant=loss.constant
     )
-    return known, metrics
+    return columns, metrics
 
 
 def _compute_loss(
@@ -207,7 +206,7 @@ def _compute_loss(
     gap."""
     distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
     policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
-    # Nobody sampled an unmasked observation token: it is on policy by definition.
+    # An unmasked observation token was not sampled: it is on policy by definition.
     sampled = ~batch.behavior_logprobs.isnan()
     behavior = torch.where(sampled, batch.behavior_logprobs, policy.detach())
     old = torch.where(sampled, batch.columns.get("old_logprobs", batch.behavior_logprobs), policy.detach())

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.preference.dpo import PairOutput
 from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
+from turnwise.core.batch import Pair
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
@@ -25,34 +23,12 @@ PairFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor,
 and the number of pairs to the loss of every pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairSide:
-    """One side of a pair: the samples of an attempt, and which of their trained tokens belong to the step that is
-    judged."""
-
-    samples: tuple[Sample, ...]
-    in_step: tuple[NDArray[np.bool_], ...]
-    """`[K_i]` per sample."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SamplePair:
-    """Two attempts, the better one first."""
-
-    chosen: PairSide
-    rejected: PairSide
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of both sides, context included."""
-        return sum(len(s.token_ids) for side in (self.chosen, self.rejected) for s in side.samples)
-
-
 def run_pair_step(
     model: PreTrainedModel,
     reference: PreTrainedModel,
     optimizer: torch.optim.Optimizer,
-    pairs: Sequence[SamplePair],
+    samples: Sequence[Sample],
+    pairs: Sequence[Pair],
     *,
     loss: PairFunction,
     temperature: float,
@@ -61,7 +37,9 @@ def run_pair_step(
     micro_batch_tokens: int,
     shared_prefix: bool = False,
 ) -> dict[str, Metric]:
-    """One optimizer step of the mean loss over pairs. Both policies are scored at `temperature`, that of the rollouts.
+    """One optimizer step of the mean loss over pairs of `samples`.
+
+    Both policies are scored at `temperature`, that of the rollouts.
 
     Raises TrainingError, with the weights unchanged, when the loss is not finite or there is no pair.
     """
@@ -69,14 +47,13 @@ def run_pair_step(
     if not pairs:
         raise TrainingError("no pair to train on; lower preference.min_margin or sample larger groups")
     total, correct, margin, num_tokens, num_computed = 0.0, 0.0, 0.0, 0, 0
-    for indices in plan_micro_batches([pair.num_tokens for pair in pairs], micro_batch_tokens):
+    lengths = [sum(len(samples[i].token_ids) for i in (*pair.chosen, *pair.rejected)) for pair in pairs]
+    for indices in plan_micro_batches(lengths, micro_batch_tokens):
         sides = [side for i in indices for side in (pairs[i].chosen, pairs[i].rejected)]
-        samples = [sample for side in sides for sample in side.samples]
-        in_step = {"in_step": [mask for side in sides for mask in side.in_step]}
-        batch = collate(samples, model.device, in_step, shared_prefix=shared_prefix)
-        side_of_sample = torch.tensor(
-            [number for number, side in enumerate(sides) for _ in side.samples], device=model.device
-        )
+        masks = [mask for i in indices for mask in (*pairs[i].chosen_in_step, *pairs[i].rejected_in_step)]
+        both = [samples[i] for side in sides for i in side]
+        batch = collate(both, model.device, {"in_step": masks}, shared_prefix=shared_prefix)
+        side_of_sample = torch.tensor([number for number, side in enumerate(sides) for _ in side], device=model.device)
         policy, _ = compute_logprobs(model, batch, temperature)
         with torch.no_grad():
             reference_logprobs, _ = compute_logprobs(reference, batch, temperature)
@@ -93,7 +70,7 @@ def run_pair_step(
         total += float(output.losses.detach().sum())
         correct += float((output.chosen_rewards > output.rejected_rewards).sum())
         margin += float((output.chosen_rewards - output.rejected_rewards).sum())
-        num_tokens += sum(pairs[i].num_tokens for i in indices)
+        num_tokens += sum(lengths[i] for i in indices)
         num_computed += len(batch.token_ids)
     norm = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
     seconds = time.perf_counter() - started

@@ -1,16 +1,14 @@
 """Trainer state on disk: a loadable Hugging Face directory plus state files. No pickle anywhere.
 
-`state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters and what a credit method
-remembers as JSON. A model trained beside the policy (a critic, an implicit reward model) has a file of its own name,
-such as `critic.safetensors`, with its weights under "weight/" and moments under "moment/"."""
+`state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters as JSON. A
+model trained beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with its weights under "weight/" and moments under "moment/"."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,38 +16,9 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.errors import CheckpointError
+from turnwise.training.optimizer import Trained
 
 STATE_FILE = "state.safetensors"
-
-
-class Companion(Protocol):
-    """A model that is trained beside the policy."""
-
-    @property
-    def own(self) -> torch.nn.Module:
-        """The parameters that are its own."""
-        ...
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What trains them."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """Where a run is. Everything random derives from these and the run's seed."""
-
-    step: int
-    """RL steps finished."""
-    optimizer_steps: int
-    """Of the RL optimizer."""
-    version: int
-    """Weight version."""
-    tasks: int = 0
-    """Training tasks RL has drawn."""
-    credit: Mapping[str, Any] = field(default_factory=dict)
-    """What the credit method remembers between steps, as JSON values; empty for most."""
 
 
 def save_training_state(
@@ -57,13 +26,15 @@ def save_training_state(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     optimizer: torch.optim.Optimizer,
-    counters: Counters,
-    companions: Mapping[str, Companion] | None = None,
+    counters: Mapping[str, Any],
+    companions: Mapping[str, Trained] | None = None,
 ) -> None:
-    """Write model, tokenizer, companions and state into an existing folder."""
+    """Write model, tokenizer, moments and `counters` (JSON values) into an existing folder.
+
+    `companions` are models trained beside the policy, by the name of their file."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(asdict(counters))})
+    save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
     for file, companion in (companions or {}).items():
         tensors = {f"weight/{name}": p.detach().contiguous() for name, p in companion.own.named_parameters()}
         tensors |= {f"moment/{name}": moment for name, moment in _moments(companion.own, companion.optimizer).items()}
@@ -74,9 +45,9 @@ def load_training_state(
     folder: Path,
     model: PreTrainedModel,
     optimizer: torch.optim.Optimizer,
-    companions: Mapping[str, Companion] | None = None,
-) -> Counters:
-    """Restore weights and moments in place, bit for bit, on whatever device the models are.
+    companions: Mapping[str, Trained] | None = None,
+) -> dict[str, Any]:
+    """Restore weights and moments in place, bit for bit, on whatever device the models are. Returns the counters.
 
     Raises CheckpointError when a file is missing or broken, or a tensor's name or shape is not this model's.
     """
@@ -85,16 +56,27 @@ def load_training_state(
         moments = load_file(folder / STATE_FILE)
         of_companions = {name: load_file(folder / f"{name}.safetensors") for name in companions or {}}
         with safe_open(folder / STATE_FILE, framework="pt") as file:
-            counters = Counters(**json.loads(file.metadata()["counters"]))
+            counters: dict[str, Any] = dict(json.loads(file.metadata()["counters"]))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as cause:
         raise CheckpointError(
             f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
         ) from cause
     _restore(folder, model, optimizer, weights, moments)
     for name, companion in (companions or {}).items():
-        found = of_companions[name]
-        _restore(folder, companion.own, companion.optimizer, _below("weight/", found), _below("moment/", found))
+        tensors = of_companions[name]
+        _restore(folder, companion.own, companion.optimizer, _below("weight/", tensors), _below("moment/", tensors))
     return counters
+
+
+def load_weights(folder: Path, model: PreTrainedModel) -> None:
+    """Restore a checkpoint's weights alone. Raises CheckpointError as `load_training_state` does."""
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except (OSError, SafetensorError) as cause:
+        raise CheckpointError(
+            f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
+        ) from cause
+    _restore_weights(folder, model, weights)
 
 
 def _moments(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -118,6 +100,15 @@ def _restore(
     moments: Mapping[str, torch.Tensor],
 ) -> None:
     """Copy weights and moments into place; see `load_training_state`."""
+    _restore_weights(folder, module, weights)
+    optimizer.state.clear()
+    for name, parameter in module.named_parameters():
+        keys = [k for k in moments if k.rpartition("/")[0] == name]
+        if keys:
+            optimizer.state[parameter] = {k.rpartition("/")[2]: moments[k].to(parameter.device) for k in keys}
+
+
+def _restore_weights(folder: Path, module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
     parameters = dict(module.named_parameters())
     for name, tensor in weights.items():
         if name not in parameters or parameters[name].shape != tensor.shape:
@@ -134,7 +125,3 @@ def _restore(
     with torch.no_grad():
         for name, tensor in weights.items():
             parameters[name].copy_(tensor)
-    for name, parameter in parameters.items():
-        keys = [k for k in moments if k.rpartition("/")[0] == name]
-        if keys:
-            optimizer.state[parameter] = {k.rpartition("/")[2]: moments[k].to(parameter.device) for k in keys}

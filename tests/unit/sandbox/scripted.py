@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program
 
 Answer = Callable[[str], Awaitable[Execution] | Execution]

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox.bubblewrap import BubblewrapSandbox
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.types import Execution, Limits, Program
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import ScriptedSandbox, echo
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.http import HttpSandbox
 from turnwise_sandbox.remote.messages import ExecutionAnswer, FusionResponse, RunBody
 from turnwise_sandbox.serve import SandboxServer, new_token
@@ -274,7 +274,7 @@ def test_without_the_token_nothing_runs() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
 def test_it_listens_on_this_machine_only(host: str) -> None:
-    with pytest.raises(SandboxError, match="not this machine alone"):
+    with pytest.raises(SandboxError, match="can be reached by other machines"):
         asyncio.run(SandboxServer(ScriptedSandbox(), token=new_token()).start(host))
 
 

@@ -81,8 +81,8 @@ def double(x): return 0
     "eval_request": """
 import os, json
 def double(x):
-    for q, a in (("call", [["T", "type"], ["t", "X"], ["d"]]), ("getattr", [["m", 0], "__globals__"]), ("load_module",
-    ["os"])):
+    requests = ("call", [["T", "type"], ["t", "X"], ["d"]]), ("getattr", [["m", 0], "__globals__"]), ("load_module", ["os"])
+    for q, a in requests:
         b = json.dumps({"q": q, "a": a}).encode()
         os.write(4, len(b).to_bytes(4, "big") + b)
     return 0
@@ -318,8 +318,8 @@ def reach(o, *path):
         return o
     except (AttributeError, TypeError): return None
 def attack(o):
-    for path in (["__globals__"], ["__code__"], ["__closure__"], ["gi_frame", "f_globals"], ["__class__", "__init__",
-    "__globals__"],
+    for path in (["__globals__"], ["__code__"], ["__closure__"], ["gi_frame", "f_globals"],
+                 ["__class__", "__init__", "__globals__"],
                  ["__self__"], ["__dict__"], ["mro"], ["gi_frame"], ["__subclasses__"]):
         reach(o, *path)
     for name in ("assert_called_once_with", "check", "__class__", "side_effect"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import syscalls
 
 Attempt = Callable[[], Any]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import probe
 from turnwise_sandbox.kernel.probe import Capabilities, best_level
 
@@ -93,7 +93,7 @@ def plain_python() -> str:
 
 
 def run_probe(python, before, **options):
-    source = str(Path(probe.__file__).parents[3])
+    source = str(Path(probe.__file__).parents[2])
     code = f"import sys; sys.path.insert(0, {source!r})\n{before}\nfrom turnwise_sandbox.kernel import probe\n"
     code += (
         "c = probe.Capabilities(**probe._capabilities())\nsys.stdout.write(probe.best_level(c) + ' ' + str(c.failures))"

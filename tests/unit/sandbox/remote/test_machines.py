@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.daytona import build_daytona_sandbox
 from turnwise_sandbox.remote.e2b import build_e2b_sandbox
 from turnwise_sandbox.remote.machine import MachineSandbox

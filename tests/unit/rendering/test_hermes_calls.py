@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.types import ToolCall
-from turnwise.rendering.tool_calls import format_tool_call, parse_tool_calls
+from turnwise.rendering.hermes_calls import format_tool_call, parse_tool_calls
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text().filter(lambda s: "tool_call>" not in s),
@@ -62,7 +62,8 @@ def test_malformed_calls_are_typed(text: str, kinds: list[str]) -> None:
 
 
 def test_good_and_bad_calls_in_one_reply_keep_their_order_and_ids() -> None:
-    text = 'first <tool_call>{"name": "a"}</tool_call><tool_call>{</tool_call><tool_call>{"name": "b", "arguments": "raw"}</tool_call> last'
+    good, bad = '<tool_call>{"name": "a"}</tool_call>', "<tool_call>{</tool_call>"
+    text = f'first {good}{bad}<tool_call>{{"name": "b", "arguments": "raw"}}</tool_call> last'
     content, calls, errors = parse_tool_calls(text, first_id=7)
     assert content == "first  last"
     assert [(call.id, call.name, call.arguments) for call in calls] == [("call_7", "a", "{}"), ("call_8", "b", "raw")]

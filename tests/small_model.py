@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 
-from turnwise.core.types import Completion, SamplingParams
+from turnwise.core.types import Completion, SamplingParams, Session
 from turnwise.engines.paged import PagedEngine
 
 VOCAB = 97
@@ -32,7 +32,7 @@ def run_two_of_three(engine: PagedEngine, prompt: np.ndarray, *, max_tokens: int
     async def three() -> list[Completion]:
         jobs = [
             asyncio.create_task(
-                engine.generate(prompt, SamplingParams(max_tokens=max_tokens, seed=i), session=f"g/{i}/0")
+                engine.generate(prompt, SamplingParams(max_tokens=max_tokens, seed=i), session=Session("g", str(i)))
             )
             for i in range(3)
         ]

@@ -1,15 +1,16 @@
 """Tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: a total parser.
 
-Works on text alone; which tools exist and what their arguments must be is the environment's business.
+Works on text alone, and keeps the arguments of a call as they were written. Which tools exist and what
+their arguments must be is the environment's business.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
 
 from turnwise.core.types import ToolCall, ToolCallError
+from turnwise.rendering.raw_json import DECODER, split_members
 
 _CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|\Z)", re.DOTALL)
 
@@ -36,7 +37,7 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolC
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = DECODER.decode(raw)
     except (ValueError, RecursionError) as cause:
         return ToolCallError(kind="bad_json", raw=raw, message=f"a tool call is not valid JSON: {str(cause)[:100]}")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
@@ -44,20 +45,16 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolC
             kind="bad_call", raw=raw, message='a tool call must be an object with "name" and "arguments"'
         )
     arguments = value.get("arguments", {})
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    written = arguments if isinstance(arguments, str) else split_members(raw).get("arguments", "{}")
     return ToolCall(id=call_id, name=value["name"], arguments=written)
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def format_tool_call(call: ToolCall) -> str:
     """The text of a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    arguments = call.arguments
     try:
-        arguments = json.loads(call.arguments)
+        split_members(arguments)
     except (ValueError, RecursionError):
-        arguments = call.arguments
-    if not isinstance(arguments, dict):
-        arguments = call.arguments
-    return f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    name = json.dumps(call.name, ensure_ascii=False)
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'

@@ -1,0 +1,102 @@
+"""The recipe's trainer."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.batching.collate import Packing
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+from turnwise.credit.methods import build_credit_method
+from turnwise.models.build import load_model
+from turnwise.runs.methods import build_pair_loss, build_policy_loss
+from turnwise.training.critic import build_critic
+from turnwise.training.implicit_reward import build_implicit_reward
+from turnwise.training.local import LocalTrainer, TrainerSettings
+from turnwise.training.optimizer import Schedule
+
+
+def build_trainer(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalTrainer:
+    """The recipe's trainer of `model`, which it changes in place.
+
+    Raises ConfigError when a method, a combination or the teacher does not fit."""
+    train = config.train
+    by_gradient = train.algorithm == "policy_gradient"
+    learns_rewards = by_gradient and "implicit_rewards" in build_credit_method(config).method.needs
+    betas = (train.beta1, train.beta2)
+    settings = TrainerSettings(
+        schedule=build_schedule(config),
+        warmup=Schedule(
+            base=config.sft.lr, warmup_steps=config.sft.warmup_steps, total_steps=config.sft.steps, decay="cosine"
+        ),
+        betas=betas,
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        packing=build_packing(config),
+        temperature=config.rollout.temperature,
+        critic_epochs=config.critic.epochs,
+        needs_reference=(not by_gradient and train.algorithm != "rejection")
+        or (by_gradient and (config.loss.kl.coefficient > 0 or learns_rewards)),
+    )
+    critic, implicit = config.critic, config.credit.implicit
+    has_critic = by_gradient and critic.kind != "none"
+    return LocalTrainer(
+        model,
+        tokenizer,
+        settings,
+        loss=build_policy_loss(config) if by_gradient else None,
+        pair_loss=build_pair_loss(config) if train.algorithm in ("dpo", "step_dpo") else None,
+        build_critic=partial(
+            build_critic,
+            kind=critic.kind,  # type: ignore[arg-type]
+            lr=critic.lr,
+            clip=critic.clip or None,
+            coefficient=critic.coefficient,
+            betas=betas,
+            weight_decay=train.weight_decay,
+        )
+        if has_critic
+        else None,
+        build_implicit=partial(
+            build_implicit_reward, lr=implicit.lr, beta=implicit.beta, betas=betas, weight_decay=train.weight_decay
+        )
+        if learns_rewards
+        else None,
+        teacher=load_teacher(config, model) if by_gradient else None,
+    )
+
+
+def build_packing(config: RunConfig) -> Packing:
+    """How the recipe's steps are cut into micro-batches."""
+    return Packing(micro_batch_tokens=config.train.micro_batch_tokens, shared_prefix=config.train.shared_prefix)
+
+
+def build_schedule(config: RunConfig) -> Schedule:
+    """Learning rates of the RL optimizer's steps."""
+    train = config.train
+    per_step = {"policy_gradient": config.loss.updates_per_step, "rejection": config.rejection.passes}
+    return Schedule(
+        base=train.lr,
+        warmup_steps=train.warmup_steps,
+        total_steps=train.steps * per_step.get(train.algorithm, 1),
+        decay=train.decay,
+    )
+
+
+def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel | None:
+    """The teacher of `loss.teacher`, frozen; None where there is none. Raises ConfigError when its vocabulary has
+    another size."""
+    if not config.loss.teacher.path:
+        return None
+    teacher = load_model(Path(config.loss.teacher.path), dtype=config.model.dtype, device=student.device)
+    sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
+    if sizes[0] != sizes[1]:
+        raise ConfigError(
+            f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one "
+            f"of {sizes[0]}; a teacher must share the student's tokenizer"
+        )
+    frozen: PreTrainedModel = teacher.requires_grad_(False)
+    return frozen

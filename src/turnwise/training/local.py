@@ -1,0 +1,423 @@
+"""The trainer in this process: policy, critic, reference, teacher and implicit reward model behind one seam.
+
+A step changes every model or none. Where a step holds one update, all gradients are computed and checked before any is
+applied. Where it holds several (updates per step, passes, epochs of the critic, an implicit reward model that learned in
+`score`), a copy of weights and moments is put back when anything goes wrong."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.batching.collate import Packing, TokenColumn
+from turnwise.core.batch import Column, Columns, StepReport, TrainingBatch, Wanted
+from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Max, Metric, Sum, merge
+from turnwise.core.types import Sample
+from turnwise.models.checksums import compute_checksums, count_changed
+from turnwise.store.checkpoint_folder import verify_checkpoint
+from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
+from turnwise.training.forward import score_logprobs
+from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
+from turnwise.training.optimizer import Schedule, Trained, build_optimizer
+from turnwise.training.policy_step import PolicyLoss, run_policy_step
+from turnwise.training.preference_step import PairFunction, run_pair_step
+from turnwise.training.sft import run_sft_step
+from turnwise.training.snapshot import Snapshot
+from turnwise.training.squared_mass import score_squared_mass
+from turnwise.training.state import load_training_state, load_weights, save_training_state
+
+Model = TypeVar("Model")
+START_FOLDER = "step_000000"
+"""Checkpoint of the policy RL starts from, beside the others of a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSettings:
+    """Numbers of a recipe that every step reads."""
+
+    schedule: Schedule
+    """Of the RL optimizer."""
+    warmup: Schedule
+    """Of the supervised warm-up's own optimizer."""
+    betas: tuple[float, float]
+    weight_decay: float
+    max_grad_norm: float
+    packing: Packing
+    temperature: float
+    """Of the rollouts."""
+    critic_epochs: int = 1
+    """Optimizer steps of a separate critic per batch."""
+    needs_reference: bool = False
+    """Whether a frozen copy of the policy RL starts from is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Policy:
+    own: PreTrainedModel
+    optimizer: Any
+
+
+class LocalTrainer:
+    """Trains in this process. Implements `core.protocols.Trainer`.
+
+    The critic and the implicit reward model are built, and the reference is copied, when RL is first asked for
+    something: by then the warm-up is over."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: TrainerSettings,
+        *,
+        loss: PolicyLoss | None = None,
+        pair_loss: PairFunction | None = None,
+        build_critic: Callable[[PreTrainedModel], Critic] | None = None,
+        build_implicit: Callable[[PreTrainedModel], ImplicitReward] | None = None,
+        teacher: PreTrainedModel | None = None,
+    ) -> None:
+        """`model` is the policy and is trained in place. `loss` is for policy gradient, `pair_loss` for preferences,
+        `teacher` a frozen model with the policy's vocabulary."""
+        self.model = model
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.optimizer_steps = 0
+        self._policy = _Policy(own=model, optimizer=self._build_optimizer(settings.schedule.base))
+        self._loss, self._pair_loss, self._teacher = loss, pair_loss, teacher
+        self._build_critic, self._build_implicit = build_critic, build_implicit
+        self._critic: Critic | None = None
+        self._implicit: ImplicitReward | None = None
+        self._has_companions = False
+        self._reference: PreTrainedModel | None = None
+        self._warmup: _Policy | None = None
+        self._warmup_steps = 0
+        self._unstepped: Snapshot | None = None
+        self._scoring: dict[str, Metric] = {}
+
+    # ------------------------------------------------------------------------------------------------ the seam
+
+    def score(
+        self, samples: Sequence[Sample], wanted: frozenset[Wanted], *, outcomes: Sequence[float] | None = None
+    ) -> Columns:
+        """See `Trainer.score`. A second call before a step starts from the weights of the first.
+
+        Raises TrainingError when a model that is asked for is not part of this trainer, or the implicit reward model
+        cannot learn from the outcomes."""
+        self._begin()
+        self._take_back()
+        started = time.perf_counter()
+        try:
+            columns, metrics = self._score(samples, wanted, outcomes)
+        except BaseException:
+            self._take_back()
+            raise
+        self._scoring = metrics | ({"train/scoring_seconds": Sum(time.perf_counter() - started)} if wanted else {})
+        return columns
+
+    def step(self, batch: TrainingBatch) -> StepReport:
+        """See `Trainer.step`. Without updates nothing changes but an implicit reward model that learned in `score`.
+
+        Raises TrainingError where a loss or a gradient is not finite, or an update has no token to train."""
+        warms_up = batch.objective == "warmup"
+        if not warms_up:
+            self._begin()
+        counts = self.optimizer_steps, self._warmup_steps
+        before = {} if warms_up else compute_checksums(self.model)
+        policy = self._open_warmup() if warms_up else self._policy
+        copied = self._copy_if_several(batch, policy)
+        try:
+            metrics = self._train(batch, policy)
+        except BaseException:
+            if copied is not None:
+                copied.restore()
+            self._take_back()
+            self._forget_gradients()
+            self.optimizer_steps, self._warmup_steps = counts
+            raise
+        self._unstepped = None
+        sums = compute_checksums(self.model)
+        if not warms_up:
+            metrics = {**self._scoring, **metrics, "train/changed_tensors": Sum(count_changed(before, sums))}
+            self._scoring = {}
+        return StepReport(metrics=metrics, optimizer_steps=self.optimizer_steps, sums=sums)
+
+    def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
+        """See `Trainer.save`; `optimizer_steps` is added to the counters. What `score` learned since the last step is
+        taken back."""
+        self._begin()
+        self._take_back()
+        counters = {**counters, "optimizer_steps": self.optimizer_steps}
+        save_training_state(
+            folder, self.model, self.tokenizer, self._policy.optimizer, counters, self._list_companions()
+        )
+
+    def load(self, folder: Path) -> Mapping[str, Any]:
+        """See `Trainer.load`. The counters hold `optimizer_steps` besides what `save` was given.
+
+        For a checkpoint with `step` above 0 the reference is read from the folder step_000000 beside it."""
+        self._build_companions()
+        counters = load_training_state(folder, self.model, self._policy.optimizer, self._list_companions())
+        self._unstepped, self._scoring, self._reference = None, {}, None
+        self.optimizer_steps = int(counters.get("optimizer_steps", 0))
+        if self.settings.needs_reference and counters.get("step", 0):
+            start = folder.parent / START_FOLDER
+            verify_checkpoint(start)
+            self._reference = self._copy_policy()
+            load_weights(start, self._reference)
+        return counters
+
+    # ------------------------------------------------------------------------------------------------ models
+
+    def _build_optimizer(self, lr: float) -> Any:
+        settings = self.settings
+        return build_optimizer(self.model, lr=lr, betas=settings.betas, weight_decay=settings.weight_decay)
+
+    def _begin(self) -> None:
+        """The warm-up is over: make what starts as a copy of the policy."""
+        self._warmup = None
+        self._build_companions()
+        if self.settings.needs_reference and self._reference is None:
+            self._reference = self._copy_policy()
+
+    def _build_companions(self) -> None:
+        if not self._has_companions:
+            self._critic = self._build_critic(self.model) if self._build_critic is not None else None
+            self._implicit = self._build_implicit(self.model) if self._build_implicit is not None else None
+            self._has_companions = True
+
+    def _copy_policy(self) -> PreTrainedModel:
+        reference: PreTrainedModel = copy.deepcopy(self.model)
+        return reference.requires_grad_(False)
+
+    def _list_companions(self) -> dict[str, Trained]:
+        """Models trained beside the policy, by the name of their checkpoint file."""
+        companions: dict[str, Trained | None] = {"critic": self._critic, "implicit": self._implicit}
+        return {name: model for name, model in companions.items() if model is not None}
+
+    def _copy_if_several(self, batch: TrainingBatch, policy: _Policy) -> Snapshot | None:
+        """A copy of what the step will train, or None where it holds one update: that one is checked before it is
+        applied."""
+        num_updates = sum(1 for update in batch.updates if update)
+        trained: list[Trained] = [policy]
+        if batch.objective == "policy_gradient" and self._critic is not None:
+            trained.append(self._critic)
+            if not self._critic.is_shared and num_updates:
+                num_updates += self.settings.critic_epochs
+        return Snapshot(trained) if num_updates > 1 else None
+
+    def _take_back(self) -> None:
+        """Undo what the implicit reward model learned since the last step."""
+        if self._unstepped is not None:
+            self._unstepped.restore()
+        self._unstepped, self._scoring = None, {}
+
+    def _forget_gradients(self) -> None:
+        for trained in (self._policy, *self._list_companions().values()):
+            trained.own.zero_grad(set_to_none=True)
+
+    # ------------------------------------------------------------------------------------------------ scores
+
+    def _score(
+        self, samples: Sequence[Sample], wanted: frozenset[Wanted], outcomes: Sequence[float] | None
+    ) -> tuple[Columns, dict[str, Metric]]:
+        packing, temperature = self.settings.packing, self.settings.temperature
+        columns: dict[str, Any] = {}
+        metrics: dict[str, Metric] = {}
+
+        def score(model: PreTrainedModel) -> Column:
+            return tuple(score_logprobs(model, samples, temperature, **packing))
+
+        if "values" in wanted:
+            critic = _require(self._critic, "values", "critic.kind")
+            values, finals = score_values(critic, samples, **packing)
+            columns |= {"values": tuple(values), "final_values": tuple(finals)}
+        if wanted & {"policy_logprobs", "old_logprobs"}:
+            present = score(self.model)
+            columns |= {name: present for name in ("policy_logprobs", "old_logprobs") if name in wanted}
+        if wanted & {"reference_logprobs", "implicit_rewards"}:
+            columns["reference_logprobs"] = score(_require(self._reference, "reference_logprobs", "loss.kl"))
+        if "teacher_logprobs" in wanted:
+            columns["teacher_logprobs"] = score(_require(self._teacher, "teacher_logprobs", "loss.teacher.path"))
+        if "squared_mass" in wanted:
+            columns["squared_mass"] = tuple(score_squared_mass(self.model, samples, temperature, **packing))
+        if "implicit_rewards" in wanted:
+            rewards, metrics = self._learn_rewards(samples, outcomes, columns["reference_logprobs"])
+            columns["implicit_rewards"] = rewards
+        if "reference_logprobs" not in wanted:
+            columns.pop("reference_logprobs", None)
+        return Columns(**columns), metrics
+
+    def _learn_rewards(
+        self, samples: Sequence[Sample], outcomes: Sequence[float] | None, reference: Column
+    ) -> tuple[Column, dict[str, Metric]]:
+        implicit = _require(self._implicit, "implicit_rewards", "credit.method='prime'")
+        if outcomes is None or len(outcomes) != len(samples):
+            raise TrainingError(
+                f"an implicit reward model learns from one outcome per sample; got "
+                f"{'none' if outcomes is None else len(outcomes)} for {len(samples)} samples"
+            )
+        settings = self.settings
+        self._unstepped = Snapshot([implicit])
+        metrics = run_implicit_reward_step(
+            implicit,
+            samples,
+            outcomes,
+            reference,
+            temperature=settings.temperature,
+            max_grad_norm=settings.max_grad_norm,
+            **settings.packing,
+        )
+        rewards = score_implicit_rewards(
+            implicit, samples, reference, temperature=settings.temperature, **settings.packing
+        )
+        return tuple(rewards), metrics
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _train(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:
+        if batch.objective == "policy_gradient":
+            return self._train_policy(batch)
+        if batch.objective == "preference":
+            return self._train_pairs(batch)
+        return self._warm_up(batch, policy) if batch.objective == "warmup" else self._train_supervised(batch)
+
+    def _next_lr(self) -> float:
+        """The learning rate of the next step of the RL optimizer, which is counted as taken."""
+        self.optimizer_steps += 1
+        return self.settings.schedule.find_lr(self.optimizer_steps - 1)
+
+    def _train_policy(self, batch: TrainingBatch) -> dict[str, Metric]:
+        """Every update of the policy, with a critic that shares its layers; then the epochs of a separate critic."""
+        settings, loss, critic = self.settings, self._adapt_loss(batch), self._critic
+        shared = critic if critic is not None and critic.is_shared else None
+        metrics: dict[str, Metric] = {}
+        for number, update in enumerate(batch.updates):
+            lr = self._next_lr()
+            if not update:
+                metrics = merge(metrics, {"train/lr": Max(lr)})
+                continue
+            columns = batch.columns.select(update)
+            by_name: dict[str, TokenColumn] = {}
+            if columns.old_logprobs is not None:
+                by_name["old_logprobs"] = columns.old_logprobs
+            if shared is not None:
+                by_name |= compute_value_columns(*_read_targets(columns))
+            measured = run_policy_step(
+                self.model,
+                self._policy.optimizer,
+                [batch.samples[i] for i in update],
+                loss=loss,
+                lr=lr,
+                max_grad_norm=settings.max_grad_norm,
+                **settings.packing,
+                columns=by_name,
+                reference=self._reference if loss.kl_coefficient else None,
+                teacher=self._teacher,
+                critic=shared,
+            )
+            if number:
+                # Only the first update trains the weights that sampled; later gaps are learning, not mismatch.
+                measured = {
+                    name: metric
+                    for name, metric in measured.items()
+                    if not name.startswith(("train/logprob_", "train/effective_share"))
+                }
+            metrics = merge(metrics, measured)
+        if critic is not None and shared is None and any(batch.updates):
+            for _ in range(settings.critic_epochs):
+                columns = compute_value_columns(*_read_targets(batch.columns))
+                measured = run_critic_step(
+                    critic, batch.samples, columns, max_grad_norm=settings.max_grad_norm, **settings.packing
+                )
+                metrics = merge(metrics, measured)
+        return metrics
+
+    def _adapt_loss(self, batch: TrainingBatch) -> PolicyLoss:
+        if self._loss is None:
+            raise TrainingError("this trainer has no policy loss; build it with train.algorithm='policy_gradient'")
+        loss = self._loss
+        if batch.kl_coefficient is not None:
+            loss = replace(loss, kl_coefficient=batch.kl_coefficient)
+        if batch.entropy_coefficient is not None:
+            loss = replace(loss, entropy_coefficient=batch.entropy_coefficient)
+        return loss
+
+    def _train_supervised(self, batch: TrainingBatch) -> dict[str, Metric]:
+        metrics: dict[str, Metric] = {}
+        for update in batch.updates:
+            lr = self._next_lr()
+            metrics = merge(metrics, {"train/lr": Max(lr)})
+            if update:
+                measured = self._run_supervised(self._policy, batch, update, lr)
+                metrics = merge(metrics, {"train/loss": measured["sft/loss"], "train/seconds": measured["sft/seconds"]})
+        return metrics
+
+    def _open_warmup(self) -> _Policy:
+        """The policy with the optimizer of the warm-up."""
+        if self._has_companions:
+            raise TrainingError("the supervised warm-up comes before reinforcement learning, which has begun")
+        if self._warmup is None:
+            self._warmup = _Policy(own=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
+        return self._warmup
+
+    def _warm_up(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:
+        metrics: dict[str, Metric] = {}
+        for update in batch.updates:
+            lr = self.settings.warmup.find_lr(self._warmup_steps)
+            self._warmup_steps += 1
+            if update:
+                metrics = merge(metrics, self._run_supervised(policy, batch, update, lr))
+        return metrics
+
+    def _run_supervised(
+        self, policy: _Policy, batch: TrainingBatch, update: Sequence[int], lr: float
+    ) -> dict[str, Metric]:
+        return run_sft_step(
+            self.model,
+            policy.optimizer,
+            [batch.samples[i] for i in update],
+            lr=lr,
+            max_grad_norm=self.settings.max_grad_norm,
+            **self.settings.packing,
+        )
+
+    def _train_pairs(self, batch: TrainingBatch) -> dict[str, Metric]:
+        """One optimizer step on all pairs; without a pair the schedule moves on and nothing changes."""
+        lr = self._next_lr()
+        if not batch.pairs:
+            return {"train/pairs": Sum(0), "train/lr": Max(lr)}
+        if self._pair_loss is None:
+            raise TrainingError("this trainer has no pair loss; build it with train.algorithm='dpo' or 'step_dpo'")
+        return run_pair_step(
+            self.model,
+            _require(self._reference, "preference pairs", "train.algorithm='dpo'"),
+            self._policy.optimizer,
+            batch.samples,
+            batch.pairs,
+            loss=self._pair_loss,
+            temperature=self.settings.temperature,
+            lr=lr,
+            max_grad_norm=self.settings.max_grad_norm,
+            **self.settings.packing,
+        )
+
+
+def _require(model: Model | None, what: str, option: str) -> Model:
+    if model is None:
+        raise TrainingError(f"this trainer has no model for {what}; set {option}")
+    return model
+
+
+def _read_targets(columns: Columns) -> tuple[Sequence[NDArray[np.generic]], Sequence[NDArray[np.generic]]]:
+    """Old values and returns. Raises TrainingError where the batch lacks either."""
+    if columns.values is None or columns.returns is None:
+        raise TrainingError("the batch has no values or returns, which the critic learns from; score `values` first")
+    return columns.values, columns.returns
