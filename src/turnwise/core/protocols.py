@@ -206,6 +206,7 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
 class PausableEngine(Engine, Protocol):
     """An engine whose weights can change while replies are under way; what a `WeightSync` needs of it."""
 

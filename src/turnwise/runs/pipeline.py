@@ -220,6 +220,7 @@ class Pipeline:
         else:
             self._gate = Gate(self._gate.rule, version)  # nothing was outstanding
         metrics |= compute_rollout_metrics(taken, seconds=began - clock.collecting) | clock.metrics
+        busy_s = self._engine.busy_s - clock.engine_busy_s
         metrics |= {
             "schedule/trainer_idle_seconds": Sum(began - clock.since),
             "schedule/engine_idle_seconds": Sum(
