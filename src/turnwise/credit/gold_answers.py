@@ -13,7 +13,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from transformers import PreTrainedModel
 
-from turnwise.algorithms.turns.igpo import PRIOR_PART
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import (
@@ -21,7 +20,6 @@ from turnwise.core.types import (
     Message,
     Origin,
     Sample,
-    Signal,
     Task,
     Trajectory,
     TrajectoryGroup,
@@ -30,10 +28,6 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.training.forward import score_logprobs
-
-ANSWER_PROBABILITY = "answer_probability"
-"""Name of the signal: after the observations of this turn. That of the state before the first turn is called
-`PRIOR_PART`."""
 
 
 @runtime_checkable
@@ -58,7 +52,7 @@ def add_answer_probabilities(
     temperature: float,
     micro_batch_tokens: int,
 ) -> list[TrajectoryGroup]:
-    """The groups with signals `answer_probability` on every turn, and that of the start on the first.
+    """The groups with the score `answer_probability` on every turn, and `answer_prior` on the first.
 
     The probability of the answer's tokens, in place of the next reply, as a geometric mean per token, at `temperature`.
     Only the tokens in which the reply differs from one with an empty place count: not the tags around the answer. After
@@ -67,24 +61,26 @@ def add_answer_probabilities(
 
     Raises ConfigError when an answer has no tokens of its own.
     """
-    answers = {group.group_id: encode_answer(family, renderer, group.task) for group in groups}
+    answers = {group.draw.index: encode_answer(family, renderer, group.task) for group in groups}
     samples = [
-        sample for group in groups for t in group.trajectories for sample in _to_samples(t, *answers[group.group_id])
+        sample for group in groups for t in group.trajectories for sample in _to_samples(t, *answers[group.draw.index])
     ]
     scores = iter(score_logprobs(model, samples, temperature, micro_batch_tokens=micro_batch_tokens))
 
     def mark(trajectory: Trajectory) -> Trajectory:
         before = [float(np.exp(next(scores).astype(np.float64).mean())) for _ in trajectory.turns]
-        turns = [
+        turns = tuple(
             replace(
                 turn,
-                signals=(*turn.signals, Signal(name=ANSWER_PROBABILITY, value=before[min(index + 1, len(before) - 1)])),
+                scores=replace(
+                    turn.scores,
+                    answer_probability=before[min(index + 1, len(before) - 1)],
+                    answer_prior=None if index else before[0],
+                ),
             )
             for index, turn in enumerate(trajectory.turns)
-        ]
-        if turns:
-            turns[0] = replace(turns[0], signals=(*turns[0].signals, Signal(name=PRIOR_PART, value=before[0])))
-        return replace(trajectory, turns=tuple(turns))
+        )
+        return replace(trajectory, turns=turns)
 
     return [replace(group, trajectories=tuple(mark(t) for t in group.trajectories)) for group in groups]
 
@@ -124,7 +120,7 @@ def _to_samples(trajectory: Trajectory, reply: IntArray, own: slice) -> list[Sam
                 advantages=nothing,
                 version_first=turn.completion.version_first,
                 version_last=turn.completion.version_last,
-                origin=Origin(task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member),
+                origin=Origin(trajectory=trajectory.id, task_id=trajectory.task_id),
             )
         )
         so_far.append(turn.completion.token_ids)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from turnwise.runs.policy import TrainedPolicy
 
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossInputs
@@ -20,7 +21,6 @@ from turnwise.learning.adaptive import adapt_coefficients, read_coefficients, se
 from turnwise.learning.policy_gradient import PolicyGradient
 from turnwise.runs.build import build_system
 from turnwise.runs.methods import build_correction, build_policy_loss
-from turnwise.runs.policy import TrainedPolicy
 from turnwise.runs.train import run_train
 from turnwise.training.state import STATE_FILE
 
