@@ -10,9 +10,8 @@ from pathlib import Path
 
 from turnwise.config.run import RunConfig
 from turnwise.core.metrics import Mean, Metric
-from turnwise.core.paths import split_paths
-from turnwise.core.types import Sample, Scored, Trajectory, TrajectoryGroup
-from turnwise.store.ledger import Drop, DropReason, Key, append_ledger, reconcile
+from turnwise.core.types import Sample, Scored, TrajectoryGroup
+from turnwise.store.ledger import Drop, DropReason, append_ledger, reconcile
 
 Account = Callable[[Sequence[Sequence[Sample]], Sequence[Drop]], None]
 """Takes the samples of every optimizer step of one RL step, as they will train, and why scored trajectories are not
@@ -69,57 +68,6 @@ def open_account(
     return account
 
 
-def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> set[Key]:
-    """Trajectories that a limit ended, where the recipe trains on none of them (`rollout.train_truncated`); else
-    nothing."""
-    if config.rollout.train_truncated:
-        return set()
-    return {(group.group_id, t.member) for group in groups for t in group.trajectories if t.stop.is_truncated}
-
-
-def list_drops(
-    kept: Sequence[TrajectoryGroup], chosen: Collection[Key], reason: DropReason, *, truncated: Collection[Key] = ()
-) -> list[Drop]:
-    """A drop for every scored trajectory of `kept` that the learner decided not to train on: all but the `chosen`.
-
-    The reason is `reason`, or for those in `truncated` that a limit ended them. Branches that never train are dropped
-    in any case, for their own reason. What was chosen and yet has no sample stays without a reason, and is a breach.
-    """
-    drops = []
-    for group in kept:
-        for trajectory in group.trajectories:
-            if not isinstance(trajectory.reward, Scored):
-                continue
-            idle = list_idle_turns(trajectory)
-            drops += [
-                Drop(group_id=group.group_id, member=trajectory.member, reason=why, turns=turns)
-                for why, turns in idle.items()
-                if turns
-            ]
-            if (group.group_id, trajectory.member) not in chosen:
-                others = set(range(len(trajectory.turns))).difference(*idle.values())
-                turns = tuple(sorted(others)) if any(idle.values()) else None
-                why = DropReason.TRUNCATED if (group.group_id, trajectory.member) in truncated else reason
-                drops.append(Drop(group_id=group.group_id, member=trajectory.member, reason=why, turns=turns))
-    return drops
-
-
-def list_idle_turns(trajectory: Trajectory) -> dict[DropReason, tuple[int, ...]]:
-    """Turns of a scored trajectory that only an estimate of a value has, and those that only a failed branch has."""
-    trains: set[int] = set()
-    estimates: set[int] = set()
-    for path in split_paths(trajectory):
-        if path.kind == "first" or path.trains:
-            trains.update(path.turns)
-        elif isinstance(path.trajectory.reward, Scored):
-            estimates.update(path.turns)
-    rest = set(range(len(trajectory.turns))) - trains
-    return {
-        DropReason.VALUE_ESTIMATE: tuple(sorted(rest & estimates)),
-        DropReason.INVALID: tuple(sorted(rest - estimates)),
-    }
-
-
 def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
     """`rollout/identical_groups`: share of groups of two or more whose members all sampled the same tokens; absent
     without such groups.
@@ -140,8 +88,7 @@ def describe_alarms(values: Mapping[str, float | None], config: RunConfig) -> li
     if values.get("rollout/identical_groups") == 1 and config.rollout.temperature > 0:
         alarms.append(
             "alarm: in every group all members sampled the same tokens although rollout.temperature is above 0; the "
-            "engine ignores the "
-            "request's seed or the temperature, or the policy has collapsed"
+            "engine ignores the request's seed or the temperature, or the policy has collapsed"
         )
     if values.get("credit/no_signal_groups") == 1:
         alarms.append(
@@ -152,7 +99,6 @@ def describe_alarms(values: Mapping[str, float | None], config: RunConfig) -> li
     if values.get("train/changed_tensors") == 0 and stepped:
         alarms.append(
             "alarm: the optimizer stepped and no weight changed; the learning rate is below the precision of the "
-            "weights' dtype, or the "
-            "optimizer holds other tensors than the model"
+            "weights' dtype, or the optimizer holds other tensors than the model"
         )
     return alarms
