@@ -93,10 +93,9 @@ class PagedEngine:
             max_concurrency: requests sampled at once; more wait.
             max_context: most tokens of a prompt and its completion together.
             max_batch_tokens: most tokens of one step; longer prompts are computed in chunks.
-            cache_tokens: tokens the cache holds; None is room for `max_concurrency` requests of `max_context`.
-            page_size: tokens per page; 16, 32 or 64.
-            fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own
-                modules, whose log-probabilities equal the trainer's in every bit.
+            cache_tokens: tokens the cache holds, in pages of `page_size` (16, 32 or 64); None is room for
+                `max_concurrency` requests of `max_context`.
+            fused: None runs the packed decoder where the family has one, False the model's modules, exact in every bit.
             attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch
                 compiles for a GPU, eagerly and slowly elsewhere. Both agree up to rounding; only the former is exact.
             cuda_graphs: record steps that only decode and repeat them; with "flex", packed weights and a GPU only.
@@ -106,8 +105,8 @@ class PagedEngine:
                 step is small; 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
             num_threads: torch threads, 0 for one per core. With 1, no bit of what is sampled depends on timing.
             executor: computes the steps in one thread, shut down by the caller; None builds one with `num_threads`.
-            grammars: compiles grammars; a request with one is refused without it.
-            decode: token ids to text; needed only for stop strings, a request with any is refused without it.
+            grammars: compiles grammars; None refuses requests that have one.
+            decode: token ids to text; None refuses requests that have stop strings.
         """
         if page_size not in (16, 32, 64):
             raise EngineError(
