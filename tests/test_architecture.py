@@ -16,7 +16,7 @@ FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "rendering", "sandbox", "store"], 1),
     **dict.fromkeys(["models", "tools", "rewards", "batching"], 2),
-    **dict.fromkeys(["environments", "engines", "rollout", "sync", "training"], 3),
+    **dict.fromkeys(["environments", "engines", "rollout", "training"], 3),
     **dict.fromkeys(["synthesis", "evaluation", "reporting"], 4),
     "runs": 5,
     "cli": 6,
@@ -28,6 +28,8 @@ EXTRAS = {"ray", "vllm", "wandb", "tensorboard"}
 VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
 CATCH_ALL = {
     "turnwise/core/errors.py",  # boundary() itself
+    "turnwise/engines/local/engine.py",  # a failed batch fails its requests, never the engine
+    "turnwise/engines/paged/engine.py",  # the same
     "turnwise/tools/threads.py",  # carries whatever a job raises from its thread to the waiting task
 }
 """Files that may catch everything; each says why at the place."""
