@@ -136,8 +136,8 @@ class PrefixCache:
         return True
 
     def register(self, lease: Lease, tokens: Sequence[int], num_computed: int) -> None:
-        """Make the first `num_computed` tokens known to the tree. Pages that another lease registered meanwhile replace the
-        lease's own."""
+        """Make the first `num_computed` tokens known to the tree. Pages that another lease registered meanwhile replace
+        the lease's own."""
         size = self.page_size
         while (lease.num_registered + 1) * size <= num_computed:
             index = lease.num_registered
