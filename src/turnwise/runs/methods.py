@@ -135,9 +135,8 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
     if mode == "auto":
         mode = "truncate" if corrects and loss.recompute_old is not False else "none"
         level = "geometric" if stale == "sequence" else "token"
-    recompute = loss.recompute_old
-    if recompute == "auto":
-        recompute = stale == "proximal" or mode != "none"
+    chosen = loss.recompute_old
+    recompute = (stale == "proximal" or mode != "none") if chosen == "auto" else chosen
     if mode == "none" and _reads_no_ratio(config):
         raise ConfigError(
             f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "
@@ -225,13 +224,15 @@ def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor,
 
 def build_pair_loss(config: RunConfig) -> PairFunction:
     """The loss of `train.algorithm` "dpo" or "step_dpo"."""
-    section = config.preference
+    preference = config.preference
     if config.train.algorithm == "step_dpo":
 
         def compute_by_step(
             policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
         ) -> PairOutput:
-            return compute_step_dpo_loss(policy, reference, sequence, in_step, num_pairs=num_pairs, beta=section.beta)
+            return compute_step_dpo_loss(
+                policy, reference, sequence, in_step, num_pairs=num_pairs, beta=preference.beta
+            )
 
         return compute_by_step
 
@@ -243,9 +244,9 @@ def build_pair_loss(config: RunConfig) -> PairFunction:
             reference,
             sequence,
             num_pairs=num_pairs,
-            beta=section.beta,
-            kind=section.kind,
-            label_smoothing=section.label_smoothing,
+            beta=preference.beta,
+            kind=preference.kind,
+            label_smoothing=preference.label_smoothing,
         )
 
     return compute
