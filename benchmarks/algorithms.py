@@ -1,7 +1,8 @@
 """What algorithms cost, and that the well-known ones learn.
 
-    python benchmarks/algorithms.py speed [--tokens 100000] python benchmarks/algorithms.py learn [--arms grpo gspo ppo
-    dapo] [--seeds 0] [--output runs/algorithms] [a.b=value ...]
+    python benchmarks/algorithms.py speed [--tokens 100000]
+    python benchmarks/algorithms.py learn [--arms grpo gspo ppo dapo] [--seeds 0] [--output runs/algorithms]
+                                          [a.b=value ...]
 
 `speed`: seconds of credit, of everything a loss needs from the whole batch, and of the losses with their gradient,
 beside one training step of the laptop recipe's model on the same tokens. A larger model only makes the shares smaller.
@@ -81,7 +82,7 @@ COMMON = ["loss.updates_per_step=2"]
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the command and print its result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     speed = commands.add_parser("speed")

@@ -78,9 +78,9 @@ def measure(settings: Settings, worlds: list[str], methods: list[str], num_worke
 def _run_job(job: tuple[str, str, Settings]) -> dict[str, Any]:
     world, method, settings = job
     started = time.perf_counter()
-    found = run_arm(WORLDS[world](), ARMS[method], settings)
+    result = run_arm(WORLDS[world](), ARMS[method], settings)
     print(f"{world}: {method} ({time.perf_counter() - started:.1f} s)", file=sys.stderr)
-    return found
+    return result
 
 
 def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
@@ -97,9 +97,8 @@ def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
         f"![{world['name']}](credit_{world['name']}.png)",
         "",
         f"{world['num_states']} states, {world['num_actions']} actions, at most {world['max_turns']} turns; the "
-        "uniform policy succeeds "
-        f"with probability {world['success_at_start']:.3f}, the best with {world['best_success']:.3f}; budget "
-        f"{world['token_budget'] / 1000:,.0f}k tokens.",
+        f"uniform policy succeeds with probability {world['success_at_start']:.3f}, the best with "
+        f"{world['best_success']:.3f}; budget {world['token_budget'] / 1000:,.0f}k tokens.",
         "",
         f"| method | {' | '.join(heads)} | cosine | cosine, large batch | variance | tokens to 90%, step {small:g} | "
         "tokens to 90%, tuned | step |",
@@ -128,9 +127,9 @@ def rank(learning: dict[str, Any]) -> tuple[int, float]:
     return len(finals) - learning["num_reached"], 1 - sum(finals) / len(finals)
 
 
-def interval(found: list[float] | None) -> str:
+def interval(bounds: list[float] | None) -> str:
     """`0.27 ± 0.02`."""
-    return "-" if found is None else f"{found[0]:.2f} ± {found[2] - found[0]:.2f}"
+    return "-" if bounds is None else f"{bounds[0]:.2f} ± {bounds[2] - bounds[0]:.2f}"
 
 
 def cost(learning: dict[str, Any]) -> str:

@@ -1,5 +1,4 @@
-"""One picture per world of the credit laboratory. matplotlib is imported when something is drawn: measuring does
-without."""
+"""One picture per world of the credit laboratory. Only drawing imports matplotlib."""
 
 from __future__ import annotations
 
@@ -47,13 +46,13 @@ def draw_world(results: dict[str, Any], world: dict[str, Any], path: Path) -> No
             (0.15, COLORS[1], "o", "small_step"),
             (-0.15, "#b4581c", "s", "tuned_step"),
         ):
-            found = arm[name]
-            if found["tokens_mean"]:
-                mean, low, high = found["tokens_mean"]
+            learning = arm[name]
+            if learning["tokens_mean"]:
+                mean, low, high = learning["tokens_mean"]
                 middle.plot([low, high], [row + offset] * 2, color=color, linewidth=1)
                 middle.plot([mean], [row + offset], marker, color=color, markersize=4.5, linestyle="none")
             else:
-                share = f"{found['num_reached']}/{len(found['tokens'])}"
+                share = f"{learning['num_reached']}/{len(learning['tokens'])}"
                 middle.plot(
                     [world["token_budget"]], [row + offset], marker, color=color, markersize=4.5, fillstyle="none"
                 )
@@ -116,8 +115,8 @@ def _rate(results: dict[str, Any]) -> str:
 
 
 def _order(arm: dict[str, Any], world: dict[str, Any]) -> float:
-    found = arm["small_step"]
-    if found["tokens_mean"]:
-        return float(found["tokens_mean"][0])
-    finals = found["final_success"]
-    return float(world["token_budget"] * (2 + len(finals) - found["num_reached"] - sum(finals) / len(finals)))
+    learning = arm["small_step"]
+    if learning["tokens_mean"]:
+        return float(learning["tokens_mean"][0])
+    finals = learning["final_success"]
+    return float(world["token_budget"] * (2 + len(finals) - learning["num_reached"] - sum(finals) / len(finals)))

@@ -49,7 +49,7 @@ from turnwise.algorithms.losses.table import build_loss
 from turnwise.config.memory import BYTES, ModelShape, plan_memory, read_model_shape
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import Completion, Origin, Sample, SamplingParams, to_floats, to_ids, to_mask
+from turnwise.core.types import Completion, Origin, Sample, SamplingParams, Session, to_floats, to_ids, to_mask
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import DTYPES, build_model, choose_device, describe_device, num_parameters
 from turnwise.training.optimizer import build_optimizer
@@ -192,7 +192,7 @@ def measure_parity(model: PreTrainedModel, vocab_size: int, way: dict[str, Any])
 
     async def sample() -> list[Completion]:
         requests = (
-            engine.generate(to_ids(p.tolist()), SamplingParams(max_tokens=16, seed=i), session=str(i))
+            engine.generate(to_ids(p.tolist()), SamplingParams(max_tokens=16, seed=i), session=Session(str(i), "0"))
             for i, p in enumerate(prompts)
         )
         return list(await asyncio.gather(*requests))

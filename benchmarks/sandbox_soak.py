@@ -1,10 +1,10 @@
-"""Many mixed executions in one sandbox, and what they leave: `python benchmarks/sandbox_soak.py [--executions 100000]`
+"""Runs many mixed executions and reports what they leave: `python benchmarks/sandbox_soak.py [--executions 100000]`
 prints JSON.
 
-Counted before and after: processes, descriptors and control groups of this process, mounts of this machine, temporary
-files, and the resident memory of supervisor, zygotes and idle cells (the mean of each kind; of the supervisor the
-highest of five readings, each after the C library has given back what is free). Counts may differ by idle cells only,
-memory by 5 %. The exit status is 1 when they differ by more."""
+It counts, before and after, the processes, descriptors and control groups of this process, the mounts of this machine,
+temporary files, and the resident memory of supervisor, zygotes and idle cells: the mean of each kind, and of the
+supervisor the highest of five readings, each after the C library has returned free memory. Counts may grow by idle
+cells only, memory by 5%. The exit status is 1 if they grow by more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 
@@ -80,28 +80,28 @@ PROGRAMS: list[tuple[str, str, Limits, int]] = [
 
 
 async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, num_slots: int = 2) -> dict[str, Any]:
-    """Run them in a random order and compare before with after. `warm_up` executions come first: then every pool has
-    its size."""
+    """Run the programs in a random order and compare the counts before and after. `warm_up` executions come first,
+    after which every pool has its final size."""
     async with LocalSandbox(num_slots=num_slots) as sandbox:
         level = (await sandbox.level()).name
         for kind in PROGRAMS:
             await _execute(sandbox, *kind[:3])
-        warmed = []
+        rss_before = []
         for fifth in range(5):
             await _run_mix(sandbox, warm_up // 5, seed - 1 - fifth, num_slots)
-            warmed.append(_held_bytes())
-        before, started = _look(), time.monotonic()
+            rss_before.append(_trimmed_bytes())
+        before, started = _count(), time.monotonic()
         done: Counter[str] = Counter()
-        on_the_way, with_stock = [], []
+        rss_during, rss_untrimmed = [], []
         for tenth in range(10):
             count = num_executions * (tenth + 1) // 10 - num_executions * tenth // 10
             done += await _run_mix(sandbox, count, seed + 2 + tenth, num_slots)
-            with_stock.append(_resident_bytes(os.getpid()))
-            on_the_way.append(_held_bytes())
-        elapsed_s, after = time.monotonic() - started, _look()
-    closed = _look()
-    # Other cells may be idle than before, at most two per slot: a process, up to two groups (one per hierarchy) and ten
-    # descriptors each.
+            rss_untrimmed.append(_resident_bytes(os.getpid()))
+            rss_during.append(_trimmed_bytes())
+        elapsed_s, after = time.monotonic() - started, _count()
+    closed = _count()
+    # More cells may be idle than before, at most two per slot; each has a process, up to two groups (one per hierarchy)
+    # and ten descriptors.
     room = {
         "mounts": 0,
         "temporary_files": 0,
@@ -116,17 +116,17 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
         for role in before["rss_bytes"]
         if before["rss_bytes"][role] and role in after["rss_bytes"]
     }
-    # Several readings, since a single one depends on what is under way: the highest of five before, and the highest of
-    # the last five.
-    growth["supervisor"] = round(max(on_the_way[5:]) / max(warmed) - 1, 4)
+    # A single reading depends on what is running, so compare the highest of five before with the highest of the last
+    # five.
+    growth["supervisor"] = round(max(rss_during[5:]) / max(rss_before) - 1, 4)
     return {
         "level": level,
         "executions": sum(done.values()),
         "by_kind": dict(sorted(done.items())),
         "executions_per_s": round(sum(done.values()) / elapsed_s, 1),
-        "supervisor_rss_bytes_before": warmed,
-        "supervisor_rss_bytes_after_each_tenth": on_the_way,
-        "supervisor_rss_bytes_before_trimming": with_stock,
+        "supervisor_rss_bytes_before": rss_before,
+        "supervisor_rss_bytes_after_each_tenth": rss_during,
+        "supervisor_rss_bytes_before_trimming": rss_untrimmed,
         "before": before,
         "after": after,
         "leaks": leaks,
@@ -137,7 +137,7 @@ async def run_soak(num_executions: int, *, warm_up: int = 2000, seed: int = 0, n
 
 async def _run_mix(sandbox: LocalSandbox, num_executions: int, seed: int, num_workers: int) -> Counter[str]:
     draw, weights = random.Random(seed), [weight for *_, weight in PROGRAMS]
-    # Drawn as they are needed: a list of them all would be memory of the soak's own.
+    # Drawn one by one: a list of all programs would add to the memory that is measured.
     waiting = (draw.choices(PROGRAMS, weights)[0] for _ in range(num_executions))
     done: Counter[str] = Counter()
 
@@ -176,7 +176,7 @@ async def _execute(sandbox: LocalSandbox, name: str, code: str, limits: Limits) 
         raise SandboxError(f"{name} failed: {execution}")
 
 
-def _look() -> dict[str, Any]:
+def _count() -> dict[str, Any]:
     processes: dict[int, tuple[int, str]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -190,7 +190,7 @@ def _look() -> dict[str, Any]:
             pid: below[parent] + 1 for pid, (parent, _) in processes.items() if parent in below and pid not in below
         }
     roles = {2: "zygote", 3: "cells"}
-    memory: dict[str, list[int]] = {"supervisor": [_held_bytes()]}
+    memory: dict[str, list[int]] = {"supervisor": [_trimmed_bytes()]}
     for pid, depth in below.items():
         if depth in roles:
             profile = next((name for name in ("std", "numpy") if f'"profile": "{name}"' in processes[pid][1]), "other")
@@ -210,9 +210,9 @@ def _look() -> dict[str, Any]:
     }
 
 
-def _held_bytes() -> int:
-    """Resident memory of this process without what its allocator has in stock: after a large output that may be two
-    megabytes or none."""
+def _trimmed_bytes() -> int:
+    """Resident memory of this process after its allocator returned free memory, of which it may otherwise keep two
+    megabytes after a large output."""
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
@@ -234,11 +234,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slots", type=int, default=2)
     arguments = parser.parse_args()
-    found = asyncio.run(
+    report = asyncio.run(
         run_soak(arguments.executions, warm_up=arguments.warm_up, seed=arguments.seed, num_slots=arguments.slots)
     )
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(0 if found["ok"] else 1)
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    raise SystemExit(0 if report["ok"] else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Versions of the sandbox in turns: `python benchmarks/sandbox_versions.py numpy old=/path/to/clone/src new=src [--mode
-strict]`.
+"""Compares versions of the sandbox: `python benchmarks/sandbox_versions.py numpy old=/path/to/clone/src new=src`.
 
-Each version runs in a process of its own, all on one processor; in every round each executes the same work. Prints
+Each version has a process of its own; all run on one processor and execute the same work in every round. Prints the
 processor milliseconds per execution and the median ratio to the first version."""
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 
 async def serve(work: str, mode: str, count: int) -> None:
-    """One version: for each line read, run `count` executions and print processor milliseconds of one."""
+    """Run one version: for each line of standard input, run `count` executions and print the milliseconds of one."""
     from turnwise_sandbox.benchmark import run_sandbox
     from turnwise_sandbox.supervisor import LocalSandbox
 
@@ -31,22 +30,13 @@ async def serve(work: str, mode: str, count: int) -> None:
 
 
 def compare(versions: dict[str, Path], work: str, mode: str, count: int, rounds: int) -> dict[str, list[float]]:
-    """Processor milliseconds per execution, version by version, round by round."""
-    found: dict[str, list[float]] = {name: [] for name in versions}
+    """Processor milliseconds per execution, of each version in each round."""
+    cpu_ms: dict[str, list[float]] = {name: [] for name in versions}
     with contextlib.ExitStack() as stack:
         processes = {}
         for name, source in versions.items():
-            command = [
-                sys.executable,
-                __file__,
-                work,
-                f"{name}={source}",
-                "--mode",
-                mode,
-                "--count",
-                str(count),
-                "--serve",
-            ]
+            options = ["--mode", mode, "--count", str(count), "--serve"]
+            command = [sys.executable, __file__, work, f"{name}={source}", *options]
             environment = {**os.environ, "PYTHONPATH": str(source.resolve())}
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -58,8 +48,8 @@ def compare(versions: dict[str, Path], work: str, mode: str, count: int, rounds:
                 assert process.stdin is not None
                 process.stdin.write("go\n")
                 process.stdin.flush()
-                found[name].append(float(_answer(process)))
-    return found
+                cpu_ms[name].append(float(_answer(process)))
+    return cpu_ms
 
 
 def _answer(process: subprocess.Popen[str]) -> str:
@@ -73,7 +63,9 @@ def _answer(process: subprocess.Popen[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=["trivial", "typical", "numpy", "sympy"])
-    parser.add_argument("versions", nargs="+", metavar="NAME=SRC", help="the folder that holds `turnwise`")
+    parser.add_argument(
+        "versions", nargs="+", metavar="NAME=SRC", help="a version's name and the folder of its `turnwise_sandbox`"
+    )
     parser.add_argument("--mode", choices=["slot", "strict"], default="slot")
     parser.add_argument("--count", type=int, default=40, help="executions per round")
     parser.add_argument("--rounds", type=int, default=20)
@@ -83,9 +75,9 @@ def main() -> None:
         asyncio.run(serve(arguments.work, arguments.mode, arguments.count))
         return
     versions = {name: Path(source) for name, _, source in (item.partition("=") for item in arguments.versions)}
-    found = compare(versions, arguments.work, arguments.mode, arguments.count, arguments.rounds)
-    first = next(iter(found.values()))
-    for name, values in found.items():
+    cpu_ms = compare(versions, arguments.work, arguments.mode, arguments.count, arguments.rounds)
+    first = next(iter(cpu_ms.values()))
+    for name, values in cpu_ms.items():
         ratio = statistics.median(value / base for value, base in zip(values, first, strict=True))
         print(f"{name:<12} {statistics.median(values):8.3f} ms   least {min(values):8.3f}   {ratio:.3f} of the first")
 

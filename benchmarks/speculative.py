@@ -31,7 +31,7 @@ import torch
 from engine import SIZES
 from transformers import PreTrainedModel
 
-from turnwise.core.types import Completion, SamplingParams, to_ids
+from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model
 
@@ -70,7 +70,7 @@ def sample(engine: PagedEngine, kind: str, groups: int, new_tokens: int, number:
                 engine.generate(
                     to_ids(prompts[g]),
                     SamplingParams(max_tokens=new_tokens, seed=100 * g + m),
-                    session=f"{number}.{g}/{m}/0",
+                    session=Session(f"{number}.{g}", str(m)),
                 )
                 for g in range(groups)
                 for m in members
@@ -95,7 +95,7 @@ def compare(size: str, kind: str, groups: int, drafts: list[int], rounds: int, n
         replies = {}
         for n, engine in engines.items():
             replies[n], elapsed = sample(engine, kind, groups, new_tokens, number)
-            engine.adopt(number + 1)
+            asyncio.run(engine.adopt(number + 1))
             seconds[n] += [elapsed] if number else []
         for n in drafts:
             same = zip(replies[0], replies[n], strict=True)

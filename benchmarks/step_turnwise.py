@@ -81,14 +81,15 @@ def build(settings: Mapping[str, Any]) -> System:
             "sft.steps=0",
             f"train.steps={settings['steps']}",
             f"run.seed={settings['seed']}",
-            f"environment.args={{ seed = {1000 + settings['seed']} }}",
+            f"environment.args.seed={1000 + settings['seed']}",
             *settings["overrides"],
         ],
     )
     system = build_system(config)
-    budget = config.rollout.max_tokens - max(len(ids) for ids in open_prompts(system))
-    rollout = config.rollout.model_copy(update={"max_turn_tokens": budget})
-    return replace(system, config=config.model_copy(update={"rollout": rollout}))
+    rollout = system.config.rollout
+    budget = rollout.max_tokens - max(len(ids) for ids in open_prompts(system))
+    rollout = rollout.model_copy(update={"max_turn_tokens": budget})
+    return replace(system, config=system.config.model_copy(update={"rollout": rollout}))
 
 
 def open_prompts(system: System) -> list[list[int]]:

@@ -23,9 +23,9 @@ from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
-from turnwise.models.build import num_parameters
-from turnwise.runs.build import build_system, set_threads
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
+from turnwise.models.build import num_parameters
+from turnwise.runs.build import build_system, fit_to_machine, set_threads
 from turnwise.runs.methods import build_credit_method, build_policy_loss
 from turnwise.runs.sft import run_warmup
 from turnwise.training.forward import compute_logprobs
@@ -41,7 +41,7 @@ WARMUP = ["sft.steps=60", "sft.num_demonstrations=1024"]
 def main() -> None:
     """Run and print."""
     files = [Path(a) for a in sys.argv[1:] if "=" not in a] or [DEFAULT_RECIPE]
-    config = load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a])
+    config = fit_to_machine(load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a]))
     system = build_system(config)
     run_warmup(system, lambda step, metrics: None)
     optimizer = build_optimizer(system.model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)

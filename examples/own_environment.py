@@ -57,7 +57,7 @@ class VaultFamily:
             payload={"secret": secret},
         )
 
-    def build_environment(self):
+    def build_environment(self, task):
         return Vault(**self.limits)
 
     def policy(self, name):

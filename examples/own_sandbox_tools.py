@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, ToolCall, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.tools.sandboxed import SandboxTools
-from turnwise_sandbox.supervisor import LocalSandbox
-from turnwise_sandbox.types import Limits, Sandbox
+from turnwise_sandbox import Limits, LocalSandbox, Sandbox
 
 
 class Coding(ToolEnvironment):
     def __init__(self, sandbox: Sandbox) -> None:
-        super().__init__(tool_timeout_s=30.0)  # more than `wall_s`: a call may have to wait for a free place
+        super().__init__(tool_timeout_s=30.0)  # above `wall_s`, since a call may wait for a free slot
         self.tools = SandboxTools(sandbox, limits=Limits(wall_s=1.0), files_in="python")
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
@@ -33,7 +32,7 @@ async def main() -> None:
     task = Task(environment="coding", prompt=(text_message("user", "What is the sum of 0..99?"),), payload={})
     calls = [
         ("python", {"code": "numbers = range(100)\nsum(number)"}),  # a mistake: the model reads the traceback
-        ("python", {"code": "open('sum.txt', 'w').write(str(sum(numbers)))"}),  # variables are still there
+        ("python", {"code": "open('sum.txt', 'w').write(str(sum(numbers)))"}),  # variables are kept
         ("python", {"code": "while True: pass"}),
         ("read_file", {"path": "sum.txt"}),
     ]

@@ -1,5 +1,4 @@
-"""Every credit method of the table as it enters the laboratory: with which options, which signal, and which way of
-sampling."""
+"""Every credit method of the table as the laboratory runs it: its options, its signal and its sampling."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ def compute_occupancy(world: World, probabilities: FloatArray) -> FloatArray:
 
 
 def compute_gradient(world: World, probabilities: FloatArray, values: Values) -> FloatArray:
-    """`dJ / d logit(s, a) = sum_t d_t(s) pi(a|s) A_t(s, a)` for a table of logits, `[S, A]` (policy gradient
-    theorem)."""
+    """`dJ / d logit(s, a) = sum_t d_t(s) pi(a|s) A_t(s, a)` for a table of logits, `[S, A]` (the policy gradient)."""
     weighted: FloatArray = np.einsum("ts,tsa->sa", compute_occupancy(world, probabilities), values.advantages)
     return probabilities * weighted
 

@@ -1,4 +1,4 @@
-"""The experiment of the laboratory: one arm in one world, over seeds, as plain data. Knows no file and no plot."""
+"""The experiment of the laboratory: one arm in one world, over seeds, as plain data."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def summarise_quality(measured: Sequence[CreditQuality]) -> dict[str, Any]:
     is None."""
     summary: dict[str, Any] = {"tokens_per_batch": statistics.mean(one.tokens_per_batch for one in measured)}
     for name in ("correlation", "cosine", "bias_cosine"):
-        found = [value for one in measured if (value := getattr(one, name)) is not None]
-        summary[name] = list(compute_mean_interval(found)) if found else None
+        defined = [value for one in measured if (value := getattr(one, name)) is not None]
+        summary[name] = list(compute_mean_interval(defined)) if defined else None
     for name in ("noise", "variance"):
         numbers = [getattr(one, name) for one in measured]
         median = statistics.median(math.inf if value is None else value for value in numbers)
@@ -133,7 +133,7 @@ def summarise_learning(runs: Sequence[Learning], token_budget: int) -> dict[str,
     and the mean curve.
 
     The geometric mean and its 95% interval (Student's t over logarithms) exist only where every seed reached the
-    target. After a run has ended its last success stands."""
+    target. After a run has ended, its curve keeps the last success."""
     tokens = [run.tokens_to_target for run in runs]
     logs = [math.log(value) for value in tokens if value]
     points = np.geomspace(token_budget / 1000, token_budget, NUM_CURVE_POINTS)

@@ -32,10 +32,10 @@ class CreditQuality:
     correlation: float | None
     """Pearson correlation over turns between the deciding token's advantage and the true advantage of the turn."""
     cosine: float | None
-    """Mean over batches of the cosine between the batch's gradient and the true one; a batch without gradient counts
-    0."""
+    """Mean over batches of the cosine between the batch's gradient and the true one; a batch without gradient counts 0.
+    """
     bias_cosine: float | None
-    """Cosine between the mean gradient over all batches and the true one: what is left to bias as batches grow."""
+    """Cosine between the mean gradient over all batches and the true one: below 1 through bias as batches grow."""
     noise: float | None
     """Trace of the covariance of the batch gradient, over the square of its mean's component along the true gradient,
     times sampled tokens per batch over 1000: the variance at equal tokens, whatever the method's scale. None where that

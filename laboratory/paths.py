@@ -54,8 +54,8 @@ class Paths:
 def sample_paths(
     world: World, tokens: FloatArray, starts: IntArray, turns: IntArray, rng: np.random.Generator
 ) -> Paths:
-    """Continue from state `starts[i]` at turn `turns[i]` until the end or the turn limit; `[N]` each, `tokens` is `[S,
-    3, A]`.
+    """Continue from state `starts[i]` at turn `turns[i]` until the end or the turn limit; `[N]` each, `tokens` is
+    `[S, 3, A]`.
 
     Every trajectory is a group and a tree of its own.
     """
@@ -78,8 +78,16 @@ def sample_paths(
         states[rows, turn], after[rows, turn], sampled[rows, turn] = here, reached, drawn
         now[rows] = reached
     ids = np.where(states >= 0, np.arange(states.size).reshape(shape), -1)
-    own = np.arange(count)
-    return Paths(world=world, states=states, next_states=after, tokens=sampled, turn_ids=ids, groups=own, trees=own)
+    numbers = np.arange(count)
+    return Paths(
+        world=world,
+        states=states,
+        next_states=after,
+        tokens=sampled,
+        turn_ids=ids,
+        groups=numbers,
+        trees=numbers,
+    )
 
 
 def draw_starts(world: World, num_groups: int, group_size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

@@ -1,7 +1,7 @@
 """What a credit method needs beyond outcomes, made for a world: critics, forks, models of process, hand-written scores.
 
-A signal measures a batch before credit and may learn from it afterwards. What it has to sample it pays for, in turns.
-Nothing here reads the true advantage, except `ExactValues`, which is there as a limit and not as a method."""
+A signal measures a batch before credit and may learn from it afterwards. It pays, in turns, for what it samples. None
+reads the true advantage, except `ExactValues`, which is a limit and not a method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from laboratory.world import FloatArray, IntArray, World
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What a signal found out about N trajectories."""
+    """What a signal measured on N trajectories."""
 
     fields: dict[str, FloatArray] = field(default_factory=dict)
     """Fields of `CreditTurn` by name: `[N, T]`, or `[N, T, 3]` where there is one number per token. NaN stands for
@@ -39,7 +39,7 @@ class Signal(Protocol):
         """Look at a batch sampled with `tokens`, `[S, 3, A]`."""
 
     def learn(self, paths: Paths) -> None:
-        """After the batch was credited."""
+        """Learn from a batch that was credited."""
 
 
 class NoSignal:
@@ -270,8 +270,8 @@ class TokenLogprobs(NoSignal):
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`logprobs`."""
-        found = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
-        return Measured(fields={"logprobs": found - 1e-12 * paths.turn_ids[..., None]})
+        logprobs = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
+        return Measured(fields={"logprobs": logprobs - 1e-12 * paths.turn_ids[..., None]})
 
 
 class TokenMass(NoSignal):
@@ -279,5 +279,5 @@ class TokenMass(NoSignal):
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
         """`logprobs` and `squared_mass`."""
-        found = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
-        return Measured(fields={"logprobs": found, "squared_mass": np.square(tokens).sum(axis=-1)[paths.states]})
+        logprobs = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
+        return Measured(fields={"logprobs": logprobs, "squared_mass": np.square(tokens).sum(axis=-1)[paths.states]})

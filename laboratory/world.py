@@ -1,7 +1,7 @@
-"""A world small enough to enumerate: states, actions, a turn limit, success or failure at the end. Knows no policy.
+"""A world small enough to enumerate: states, actions, a turn limit, success or failure at the end.
 
-A turn is one action. Every action leads to one of at most two states. Turns cost nothing and earn nothing; a trajectory
-that ends in success is worth 1, every other 0, also one that the turn limit ended."""
+A turn is one action. Every action leads to one of at most two states. Turns have no cost and no reward; a trajectory
+that ends in success is worth 1, any other 0, also one that the turn limit ended."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def build_world(
     queue = list(numbers)
     for state in queue:
         branches = [step(state, action) for action in range(num_actions)]
-        for action, found in enumerate(branches):
-            if len(found) not in (1, 2) or abs(sum(p for p, _ in found) - 1) > 1e-9:
+        for action, ways in enumerate(branches):
+            if len(ways) not in (1, 2) or abs(sum(p for p, _ in ways) - 1) > 1e-9:
                 raise ValueError(
-                    f"world {name!r}, state {state}, action {action}: branches {found}; give one or two that sum to 1"
+                    f"world {name!r}, state {state}, action {action}: branches {ways}; give one or two that sum to 1"
                 )
-            for _, target in found:
+            for _, target in ways:
                 if not isinstance(target, bool) and target not in numbers:
                     numbers[target] = len(numbers)
                     queue.append(target)
@@ -107,8 +107,8 @@ def build_world(
         starts=tuple(numbers[start] for start in starts),
         max_turns=max_turns,
         next_states=np.array(
-            [[[number(found[0][1]), number(found[-1][1])] for found in row] for row in rows], dtype=np.int64
+            [[[number(ways[0][1]), number(ways[-1][1])] for ways in row] for row in rows], dtype=np.int64
         ),
-        first_probability=np.array([[found[0][0] for found in row] for row in rows], dtype=np.float64),
+        first_probability=np.array([[ways[0][0] for ways in row] for row in rows], dtype=np.float64),
         progress=np.array([*(progress(state) for state in numbers), 0.0, 1.0], dtype=np.float64),
     )

@@ -1,4 +1,4 @@
-"""The worlds of the laboratory. What each is there to tell apart stands in its summary."""
+"""The worlds of the laboratory. A world's summary says which methods it tells apart."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_key_door(*, length: int = 6, max_turns: int = 16) -> World:
 
 
 def build_long_key_door(*, length: int = 30, keys: tuple[int, ...] = (4, 12, 20), max_turns: int = 48) -> World:
-    """The same idea at more than 30 turns, one way only: `length` cells, the door opens to who took every key on the
+    """The same idea at more than 30 turns, one way only: `length` cells, the door opens if every key was taken on the
     way.
 
     State (position, keys held). Actions: two that walk on, one that picks up (and only waits where no key lies). A key

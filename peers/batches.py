@@ -2,10 +2,10 @@
 
 A batch is padded `[B, T]` as the peers want it, with spans as Turnwise wants it. Rows are responses: a sampled turn,
 then an observation, then the next turn, ... A masked turn was sampled but must not train, so its tokens count as
-context. What lies at masked positions (values, log-probabilities) is random too: whoever reads it gets a different
-answer.
+context. Numbers at masked positions (values, log-probabilities) are random too: an implementation that reads them gets
+another result.
 
-Knows numpy only; neither Turnwise nor a peer.
+Imports numpy only, neither Turnwise nor a peer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Batch:
     values: Array
     """`[B, T]`: critic's values when sampled."""
     new_values: Array
-    """`[B, T]`: critic's values now."""
+    """`[B, T]`: critic's values under training."""
     returns: Array
     """`[B, T]`: value targets (random)."""
     policy_logprobs: Array
@@ -69,20 +69,19 @@ class Batch:
 
 def squared_mass(batch: Batch) -> Array:
     """`[B, T]`: a sum of squared probabilities that fits the old log-probabilities: the sampled token's square, and at
-    most the rest's."""
+    most that of all other tokens."""
     probability = np.exp(batch.old_logprobs)
     return probability**2 + (1 - probability) ** 2 * batch.entropy / 2
 
 
 def token_rewards(batch: Batch, *, turn_rewards: bool) -> Array:
-    """`[B, T]`: the outcome at the last token that trains, and each turn's reward at its last token if
-    `turn_rewards`."""
-    found = np.zeros_like(batch.mask)
+    """`[B, T]`: the outcome at the last token that trains; with `turn_rewards` each turn's at its last token."""
+    rewards = np.zeros_like(batch.mask)
     for row in range(len(batch.group)):
-        found[row, np.flatnonzero(batch.mask[row])[-1]] += batch.reward[row]
+        rewards[row, np.flatnonzero(batch.mask[row])[-1]] += batch.reward[row]
         for turn in np.flatnonzero(batch.trains[row]) if turn_rewards else ():
-            found[row, batch.spans[row, turn, 1] - 1] += batch.turn_reward[row, turn]
-    return found
+            rewards[row, batch.spans[row, turn, 1] - 1] += batch.turn_reward[row, turn]
+    return rewards
 
 
 def make_batch(seed: int, group_sizes: tuple[int, ...], *, max_turns: int = 4, num_parts: int = 2) -> Batch:
@@ -141,8 +140,7 @@ def make_batch(seed: int, group_sizes: tuple[int, ...], *, max_turns: int = 4, n
 
 
 def make_extreme(batch: Batch) -> Batch:
-    """The batch with every fifth position 60 nats less likely under the policy, and the next one under the old
-    policy."""
+    """The batch with every fifth position 60 nats less likely under the policy, the next one under the old policy."""
     position = np.arange(batch.mask.size).reshape(batch.mask.shape) % 5
     return replace(
         batch,

@@ -60,21 +60,21 @@ def compare(arrays: dict[str, NDArray[np.generic]], manifest: dict[str, object],
     """What differs from the files in `folder`; rounding of the last digits does not count."""
     with np.load(folder / "golden.npz", allow_pickle=False) as file:
         committed = {key: file[key] for key in file.files}
-    known = json.loads((folder / "golden.json").read_text())
-    found = [
+    committed_manifest = json.loads((folder / "golden.json").read_text())
+    differences = [
         f"{key}: only {'recomputed' if key in arrays else 'committed'}" for key in arrays.keys() ^ committed.keys()
     ]
-    if known["cases"] != json.loads(json.dumps(manifest["cases"])):
-        found.append("golden.json: cases differ")
+    if committed_manifest["cases"] != json.loads(json.dumps(manifest["cases"])):
+        differences.append("golden.json: cases differ")
     for peer in PEERS:
-        if known["versions"][peer] != manifest["versions"][peer]:  # type: ignore[index]
-            found.append(f"{peer}: committed numbers are of {known['versions'][peer]}")
+        if committed_manifest["versions"][peer] != manifest["versions"][peer]:  # type: ignore[index]
+            differences.append(f"{peer}: committed numbers are of {committed_manifest['versions'][peer]}")
     for key in arrays.keys() & committed.keys():
         if arrays[key].shape != committed[key].shape or not np.allclose(
             arrays[key], committed[key], rtol=1e-9, atol=1e-12
         ):
-            found.append(f"{key}: numbers differ")
-    return sorted(found)
+            differences.append(f"{key}: numbers differ")
+    return sorted(differences)
 
 
 def main() -> int:

@@ -104,8 +104,7 @@ def _arguments(**options: object) -> SimpleNamespace:
 def _generated(
     batch: Batch, rows: np.ndarray, kind: type, rewards: torch.Tensor, **attributes: object
 ) -> Mapping[str, torch.Tensor]:
-    """The method that scores completions and computes advantages, on completions of the batch (`rows` in this
-    order)."""
+    """The method that scores completions and computes advantages, on the batch's completions (`rows` in this order)."""
     lengths = [int(length) for length in batch.length[rows]]
     completions = [[5] * length for length in lengths]
     masks = [batch.mask[row, :length].tolist() for row, length in zip(rows, lengths, strict=True)]
@@ -153,8 +152,8 @@ def _generated(
         ),
     }
     trainer = _trainer(kind, **{**defaults, **attributes})
-    found: Mapping[str, torch.Tensor] = trainer._generate_and_score_completions([{"prompt": "p"} for _ in rows])  # type: ignore[attr-defined]
-    return found
+    scored: Mapping[str, torch.Tensor] = trainer._generate_and_score_completions([{"prompt": "p"} for _ in rows])  # type: ignore[attr-defined]
+    return scored
 
 
 def _advantages(batch: Batch) -> Iterator[Case]:
@@ -177,7 +176,7 @@ def _advantages(batch: Batch) -> Iterator[Case]:
         ("rloo_unscored_row", RLOOTrainer, unscored, {}),
     ]
     for name, kind, rewards, options in plan:
-        found = _generated(batch, rows, kind, rewards, **options)["advantages"]
+        column = _generated(batch, rows, kind, rewards, **options)["advantages"]
         yield Case(
             name=f"trl/advantage/{name}",
             function=f"{kind.__module__}.{kind.__name__}._generate_and_score_completions",
@@ -186,7 +185,7 @@ def _advantages(batch: Batch) -> Iterator[Case]:
                 key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in options.items()
             },
             inputs={"unscored_row": int(rows[1])} if rewards is unscored else {},
-            outputs={"advantages": to_numpy(found)[back]},
+            outputs={"advantages": to_numpy(column)[back]},
         )
 
 
@@ -258,7 +257,7 @@ def _mismatch_ratios(batch: Batch) -> Iterator[Case]:
     rows = np.arange(len(batch.group))
     for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
         lower = 0.5 if mode.endswith("mask") else None
-        found = _generated(
+        column = _generated(
             batch,
             rows,
             GRPOTrainer,
@@ -273,7 +272,7 @@ def _mismatch_ratios(batch: Batch) -> Iterator[Case]:
         )["importance_sampling_ratio"]
         width = int(batch.length.max())
         ratios = np.zeros_like(batch.mask)
-        ratios[:, :width] = np.broadcast_to(to_numpy(found), (len(rows), width)) * batch.mask[:, :width]
+        ratios[:, :width] = np.broadcast_to(to_numpy(column), (len(rows), width)) * batch.mask[:, :width]
         yield Case(
             name=f"trl/correction/{mode}",
             function=f"{GRPO}._generate_and_score_completions",

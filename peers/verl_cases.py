@@ -182,10 +182,10 @@ POLICY_LOSSES: tuple[tuple[str, str, str, dict[str, object]], ...] = (
 
 
 def _actor_config(options: Mapping[str, object]) -> ActorConfig:
-    own = {key: value for key, value in options.items() if key.startswith(("clip_ratio", "tau"))}
-    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **own)
+    actor_options = {key: value for key, value in options.items() if key.startswith(("clip_ratio", "tau"))}
+    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **actor_options)
     for key, value in options.items():
-        if key not in own:
+        if key not in actor_options:
             object.__setattr__(config.policy_loss, key, value)
     return config
 

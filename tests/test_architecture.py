@@ -4,38 +4,57 @@
 """
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
+SIBLING = "turnwise_sandbox"
+"""The package beside `turnwise` in the same distribution. People use it alone, so it imports nothing of `turnwise`."""
 
 FLOORS = {
     "core": 0,
-    **dict.fromkeys(["config", "algorithms", "rendering", "sandbox", "store"], 1),
+    **dict.fromkeys(["config", "algorithms", "rendering", "store", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "batching"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training"], 3),
     **dict.fromkeys(["synthesis", "evaluation", "reporting"], 4),
     "runs": 5,
     "cli": 6,
 }
-LIGHT = {"core", "config", "cli", ""}
+LIGHT = {"core", "config", "cli", "sandbox", ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""
 HEAVY = {"torch", "transformers", "tokenizers", "renderers", "bm25s"}
-EXTRAS = {"ray", "vllm", "wandb", "tensorboard"}
 VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
 CATCH_ALL = {
     "turnwise/core/errors.py",  # boundary() itself
     "turnwise/engines/local/engine.py",  # a failed batch fails its requests, never the engine
     "turnwise/engines/paged/engine.py",  # the same
+    "turnwise_sandbox/errors.py",  # its own boundary()
     "turnwise/tools/threads.py",  # carries whatever a job raises from its thread to the waiting task
 }
 """Files that may catch everything; each says why at the place."""
 GUEST = "/guest/"
 """Files in such folders run inside the sandbox only, as or beside the code that is not trusted: they may execute and
 catch anything."""
+PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def import_names(requirements: list[str]) -> set[str]:
+    """`bm25s` of `bm25s>=0.3`, `math_verify` of `math-verify>=0.8`."""
+    return {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements}
+
+
+REQUIRED = import_names(PROJECT["dependencies"])
+OPTIONAL = {
+    name
+    for extra, requirements in PROJECT["optional-dependencies"].items()
+    if extra != "dev"
+    for name in import_names(requirements)
+} - REQUIRED
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 
@@ -46,7 +65,7 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
     for path, text in sources.items():
         tree = ast.parse(text)
         folder = folder_of(path)
-        graph[module_name(path)] = {name for name in at_import_time(tree) if name.startswith("turnwise.")}
+        graph[module_name(path)] = {name for name in at_import_time(tree) if package_of(name) in ("turnwise", SIBLING)}
         rules = [
             import_rules(tree, folder),
             size_rules(text, tree),
@@ -60,9 +79,17 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
 
 
 def folder_of(path: str) -> str:
-    """`core` of `turnwise/core/types.py`; "" for a module directly in the package."""
+    """`core` of `turnwise/core/types.py`, `sandbox` for all of `turnwise_sandbox`; "" for a module directly in the
+    package."""
     parts = path.split("/")
+    if parts[0] == "turnwise_sandbox":
+        return "sandbox"
     return parts[1] if len(parts) > 2 else ""
+
+
+def package_of(module: str) -> str:
+    """`turnwise` of `turnwise.core.types`."""
+    return module.split(".")[0]
 
 
 def module_name(path: str) -> str:
@@ -101,14 +128,20 @@ def import_rules(tree: ast.AST, folder: str) -> Iterator[str]:
     at_start = at_import_time(tree)
     if any(name.startswith(".") for name in everywhere):
         yield "relative import; name the module in full"
-    if folder:
-        for target in sorted({name.split(".")[1] for name in everywhere if name.startswith("turnwise.")}):
+    if folder == SIBLING:
+        for name in sorted(name for name in everywhere if package_of(name) == "turnwise"):
+            yield f"imports {name}; {SIBLING} is used without turnwise"
+    elif folder:
+        targets = {name.split(".")[1] for name in everywhere if name.startswith("turnwise.")}
+        for target in sorted(targets | {SIBLING} & set(map(package_of, everywhere))):
             yield from floor_rule(folder, target)
     for root in sorted({name.split(".")[0] for name in everywhere} - {""}):
         if root in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}:
             yield f"imports {root}: nothing is ever unpickled"
-        if root in EXTRAS:
-            yield f"imports {root}, an optional extra"
+        if root not in {*sys.stdlib_module_names, *REQUIRED, *OPTIONAL, "turnwise", "turnwise_sandbox"}:
+            yield f"imports {root}, which pyproject.toml does not declare"
+        if root in OPTIONAL and root in {name.split(".")[0] for name in at_start}:
+            yield f"imports {root}, of an optional extra, when it is imported; import it where it is used"
         if folder == "core" and root not in {*sys.stdlib_module_names, "numpy", "turnwise"}:
             yield f"core imports {root}; it knows the standard library and numpy only"
     if folder in LIGHT:
@@ -159,7 +192,7 @@ def catch_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
                 # Cleaning up and raising again hides nothing.
                 if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
                     continue
-                yield f"line {node.lineno} catches everything; use core.errors.boundary()"
+                yield f"line {node.lineno} catches everything; use boundary() of the package's errors"
 
 
 def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -190,9 +223,20 @@ def test_the_source_keeps_the_rules() -> None:
 def test_every_folder_has_a_floor_and_a_line_in_the_architecture_document() -> None:
     document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     folders = [path.name for path in (SOURCE / "turnwise").iterdir() if path.is_dir() and path.name != "__pycache__"]
-    for folder in folders:
+    for folder in [*folders, SIBLING]:
         assert folder in FLOORS
         assert f"| `{folder}/` | {FLOORS[folder]} |" in document
+
+
+def test_everything_pyproject_declares_is_imported() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    # `import_module("name...")` counts too, and a program given to the sandbox.
+    unused = [
+        name
+        for name in sorted(REQUIRED | OPTIONAL)
+        if not re.search(rf"\b(import|from) {name}\b|import_module\(\"{name}\b", text)
+    ]
+    assert unused == []
 
 
 @pytest.mark.parametrize(
@@ -210,12 +254,14 @@ def test_every_folder_has_a_floor_and_a_line_in_the_architecture_document() -> N
         ("cli/a.py", "class A:\n    from transformers import AutoModel", "imports transformers"),
         ("__init__.py", "import torch.nn", "imports torch"),
         ("store/a.py", "import pickle", "unpickled"),
-        ("runs/a.py", "def f():\n    import ray", "optional extra"),
+        ("runs/a.py", "def f():\n    import requests", "pyproject.toml does not declare"),
+        ("runs/a.py", "import sympy", "of an optional extra"),
         ("tools/utils.py", "", "says nothing"),
         ("tools/a.py", "x = 1\n" * 801, "801 lines"),
         ("tools/a.py", "def f():\n" + "    x = 1\n" * 80, "81 lines"),
         ("tools/a.py", "eval('1')", "calls eval"),
-        ("sandbox/a.py", "exec('1')", "calls exec"),
+        ("rollout/a.py", "exec('1')", "calls exec"),
+        ("config/a.py", "import turnwise_sandbox", "same floor"),
         ("runs/a.py", "print(1)", "prints"),
         ("tools/a.py", "try:\n    f()\nexcept Exception:\n    pass", "catches everything"),
         ("tools/a.py", "try:\n    f()\nexcept (ValueError, BaseException) as e:\n    pass", "catches everything"),
@@ -228,6 +274,27 @@ def test_a_planted_violation_is_found(path: str, text: str, expected: str) -> No
     assert expected in problem
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("a.py", "from turnwise.core.errors import ConfigError", "imports turnwise.core.errors"),
+        ("kernel/a.py", "def f():\n    import turnwise", "imports turnwise;"),
+        ("grading/guest/a.py", "from turnwise.core import types", "without turnwise"),
+        ("a.py", "import torch", "imports torch"),
+        ("a.py", "exec('1')", "calls exec"),
+        ("kernel/a.py", "print(1)", "prints"),
+        ("serve.py", "try:\n    f()\nexcept Exception:\n    pass", "catches everything"),
+        ("remote/a.py", "x = 1\n" * 801, "801 lines"),
+    ],
+)
+def test_a_violation_planted_in_the_sibling_is_found(path: str, text: str, expected: str) -> None:
+    problems = find_violations({f"{SIBLING}/{path}": text})
+    assert problems
+    for problem in problems:
+        assert problem.startswith(f"{SIBLING}/{path}: ")
+    assert expected in problems[0]
+
+
 def test_a_cycle_is_found() -> None:
     sources = {
         "turnwise/tools/a.py": "from turnwise.tools.b import x",
@@ -236,6 +303,9 @@ def test_a_cycle_is_found() -> None:
     }
     assert find_violations(sources) == [
         "import cycle turnwise.tools.a -> turnwise.tools.b -> turnwise.tools.c -> turnwise.tools.a"
+    ]
+    assert find_violations({f"{SIBLING}/a.py": f"import {SIBLING}.b", f"{SIBLING}/b.py": f"import {SIBLING}.a"}) == [
+        f"import cycle {SIBLING}.a -> {SIBLING}.b -> {SIBLING}.a"
     ]
 
 
@@ -249,8 +319,20 @@ def test_a_cycle_is_found() -> None:
         ("cli/a.py", "print(1)"),
         ("core/errors.py", "try:\n    f()\nexcept Exception as e:\n    raise ValueError from e"),
         ("store/a.py", "try:\n    f()\nexcept BaseException:\n    clean()\n    raise"),
-        ("sandbox/guest/a.py", "try:\n    exec('1')\nexcept BaseException:\n    pass"),
+        ("tools/a.py", "from turnwise_sandbox.types import Limits"),
     ],
 )
 def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
     assert find_violations({f"turnwise/{path}": text}) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a.py", "import os\nfrom turnwise_sandbox.kernel import limits"),
+        ("guest/a.py", "try:\n    exec('1')\nexcept BaseException:\n    pass"),
+        ("errors.py", "try:\n    f()\nexcept Exception as e:\n    raise ValueError from e"),
+    ],
+)
+def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) -> None:
+    assert find_violations({f"{SIBLING}/{path}": text}) == []

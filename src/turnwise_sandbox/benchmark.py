@@ -1,8 +1,8 @@
-"""The sandbox's goals as ratios, measured in interleaved rounds: against `subprocess`, bubblewrap and a bare fork.
+"""Compares the sandbox with `subprocess`, bubblewrap and a bare fork, in interleaved rounds, and with its goals.
 
-The unit is processor time per execution: of the caller, the cells and the programs together. It depends far less than
-elapsed time on what else the machine does; elapsed times are reported beside it. All but scaling is measured on one
-processor: waking an idle second one costs a virtual machine more than a fork."""
+The unit is processor time per execution, of the caller, the cells and the programs together. Other load on the machine
+changes it far less than elapsed time, which is reported beside it. Everything but scaling is measured on one processor:
+waking an idle second processor costs a virtual machine more than a fork."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox.benchmark_ends import measure_ends
+from turnwise_sandbox.errors import SandboxError
+from turnwise_sandbox.requests import is_installed
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 
@@ -40,23 +41,27 @@ WORKLOADS = {
     ),
     "sympy": "import sympy as s\nx = s.symbols('x')\nprint(s.integrate(x**2, x))",
 }
-"""Code per workload; the first of a kind loads what it needs."""
+"""Code per workload."""
+
+OPTIONAL = ("pytest", "sympy")
+"""Libraries that a plain installation may lack; without one its measurements are skipped."""
+OPTIONAL_REMEDY = "not installed; pip install 'turnwise[math]'"
 
 GOALS = {
     "slot_vs_subprocess": {"trivial": 5.0, "typical": 5.0, "numpy": 20.0, "sympy": 40.0},
     "strict_vs_subprocess": {"trivial": 3.5, "typical": 3.5, "numpy": 12.0, "sympy": 35.0},
 }
-"""How many times less processor time than `subprocess`, at least."""
+"""The least ratio of `subprocess`'s processor time to the sandbox's."""
 
 TRIVIAL_GOALS = {"slot_vs_bubblewrap": ("bubblewrap", "slot", 6.0), "isolation_overhead": ("slot", "not_isolated", 1.1)}
-"""Name to dividend, divisor and goal: at least 6 times less than bubblewrap; at most a tenth more than without
-isolation."""
+"""Name to dividend, divisor and goal of trivial work: bubblewrap takes at least 6 times the sandbox's processor time,
+the sandbox at most 1.1 times that of no isolation."""
 
 FILES_PER_SESSION = 12
-"""Descriptors that a session takes of its supervisor's, at most."""
+"""The most descriptors of the supervisor that one session takes."""
 
 REPETITIONS = {"trivial": 40, "typical": 30, "numpy": 20, "sympy": 10}
-"""Executions per round; subprocess runs a quarter of them."""
+"""Executions per round; `subprocess` and bubblewrap run a quarter of them."""
 
 
 @dataclass(slots=True)
@@ -64,12 +69,12 @@ class Samples:
     """Executions of one runner."""
 
     cpu_s: list[float]
-    """Per round: processor seconds per execution."""
+    """Processor seconds per execution, one value per round."""
     wall_s: list[float]
-    """Per execution."""
+    """Elapsed seconds, one value per execution."""
 
     def to_json(self) -> dict[str, float]:
-        """Medians over rounds, and percentiles over executions, in milliseconds."""
+        """Medians over rounds and percentiles over executions, in milliseconds."""
         ordered = sorted(self.wall_s)
         return {
             "cpu_ms": round(1e3 * statistics.median(self.cpu_s), 4),
@@ -79,30 +84,34 @@ class Samples:
 
 
 Runner = Callable[[str, int], Awaitable[tuple[float, list[float]]]]
-"""Workload and number of executions to processor seconds in all and elapsed seconds each."""
+"""Runs a workload so many times; returns the processor seconds of all executions and the elapsed seconds of each."""
 
 
 async def run_benchmark(*, rounds: int, quick: bool) -> dict[str, Any]:
-    """Every measurement as one JSON object. Keeps this process, and all it starts, on one processor for most of it."""
+    """All measurements as one JSON object. Keeps this process and its children on one processor for most of them.
+
+    `skipped` names what needs a library that is not installed, and how to install it."""
     scale = 0.25 if quick else 1.0
     load_before = round(os.getloadavg()[0], 2)
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})
     try:
-        found = await _measure_on_one(rounds, quick, scale)
+        measured = await _measure_on_one(rounds, quick, scale)
     finally:
         os.sched_setaffinity(0, processors)
     return {
         "machine": {"cpus": len(processors), "kernel": platform.release(), "python": platform.python_version()},
         "load_before": load_before,
         "rounds": rounds,
-        **found,
+        **measured,
         "ends": await measure_ends(2 if quick else 4 * rounds),
         "scaling": await _measure_scaling(100 if quick else 400, rounds),
     }
 
 
 async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, Any]:
+    skipped = {library: OPTIONAL_REMEDY for library in OPTIONAL if not is_installed(library)}
+    works = [work for work in WORKLOADS if work not in skipped]
     async with (
         LocalSandbox(num_slots=1) as slot,
         LocalSandbox(num_slots=1, mode="strict") as strict,
@@ -117,10 +126,11 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
         }
         if bubblewrap := shutil.which("bwrap"):
             runners["bubblewrap"] = lambda work, count: run_bubblewrap(bubblewrap, work, count)
-        execution = await _measure(runners, rounds, scale)
+        execution = await _measure(runners, works, rounds, scale)
         tail = await _measure_tail(slot, 100 if quick else 1000)
         sessions = await _measure_sessions(slot, rounds, 20 if quick else 200, 50 if quick else 1000)
-        tests = await _measure_tests(slot, rounds, scale)
+        frameworks = [name for name in ("unittest", "pytest") if name not in skipped]
+        tests = await _measure_tests(slot, frameworks, rounds, scale)
         level = await slot.level()
     return {
         "level": level.name,
@@ -132,29 +142,32 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
         "sessions": sessions,
         "tests": tests,
         "unprivileged": _measure_unprivileged(rounds, quick),
-        "bubblewrap": "measured" if "bubblewrap" in execution["trivial"] else "not installed here",
+        "skipped": skipped if bubblewrap else {**skipped, "bubblewrap": "no bwrap on PATH"},
     }
 
 
-async def _measure(runners: dict[str, Runner], rounds: int, scale: float) -> dict[str, dict[str, Samples]]:
-    found: dict[str, dict[str, Samples]] = {work: {name: Samples([], []) for name in runners} for work in WORKLOADS}
-    for work in WORKLOADS:
+async def _measure(
+    runners: dict[str, Runner], works: Sequence[str], rounds: int, scale: float
+) -> dict[str, dict[str, Samples]]:
+    """Workload to runner to its executions."""
+    samples: dict[str, dict[str, Samples]] = {work: {name: Samples([], []) for name in runners} for work in works}
+    for work in works:
         for runner in runners.values():
-            await runner(work, 1)  # what is loaded once is not an execution
+            await runner(work, 1)  # loads what is loaded once
     for _ in range(rounds):
-        for work in WORKLOADS:
+        for work in works:
             for name, runner in runners.items():
                 share = 4 if name in ("subprocess", "bubblewrap") else 1
                 count = max(2, int(REPETITIONS[work] * scale / share))
                 cpu_s, wall_s = await runner(work, count)
-                found[work][name].cpu_s.append(cpu_s / count)
-                found[work][name].wall_s += wall_s
-    return found
+                samples[work][name].cpu_s.append(cpu_s / count)
+                samples[work][name].wall_s += wall_s
+    return samples
 
 
 async def _measure_tail(sandbox: LocalSandbox, count: int) -> dict[str, Any]:
-    """Elapsed time of one program after the other. In turns with other runners the first of each turn would be most of
-    the last percent."""
+    """Elapsed times of programs run one after the other. In turns with other runners, the first program of each turn
+    would make up most of the last percent."""
     await run_sandbox(sandbox, "trivial", 5)
     _, walls = await run_sandbox(sandbox, "trivial", count)
     walls.sort()
@@ -163,7 +176,7 @@ async def _measure_tail(sandbox: LocalSandbox, count: int) -> dict[str, Any]:
 
 
 def _ratios(execution: dict[str, dict[str, Samples]]) -> dict[str, Any]:
-    """Medians over rounds of each round's ratio: what disturbs a round disturbs both sides of it."""
+    """Medians over rounds of each round's ratio: a disturbed round disturbs both sides of its ratio."""
 
     def ratio(work: str, dividend: str, divisor: str) -> float:
         pairs = zip(execution[work][dividend].cpu_s, execution[work][divisor].cpu_s, strict=True)
@@ -179,6 +192,7 @@ def _ratios(execution: dict[str, dict[str, Samples]]) -> dict[str, Any]:
                 "goal": goal,
             }
             for work, goal in goals.items()
+            if work in execution
         }
     for name, (runner, base, goal) in TRIVIAL_GOALS.items():
         if {runner, base} <= set(execution["trivial"]):
@@ -190,14 +204,14 @@ def _ratios(execution: dict[str, dict[str, Samples]]) -> dict[str, Any]:
 
 
 async def run_subprocess(work: str, count: int) -> tuple[float, list[float]]:
-    """`python -c CODE`, the output captured."""
+    """Run `python -c CODE` and capture its output."""
     return _run_commands([sys.executable, "-c", WORKLOADS[work]], count)
 
 
 async def run_bubblewrap(bubblewrap: str, work: str, count: int) -> tuple[float, list[float]]:
-    """`bwrap --unshare-all python -c CODE` over the host's read-only root."""
+    """Run `bwrap --unshare-all python -c CODE` over the host's read-only root."""
     flags = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent"]
-    flags.append("--as-pid-1")  # else bubblewrap does not wait for its child, whose processor time would be missed
+    flags.append("--as-pid-1")  # otherwise bubblewrap does not wait for its child, and the child's time is not counted
     return _run_commands([bubblewrap, *flags, sys.executable, "-c", WORKLOADS[work]], count)
 
 
@@ -213,16 +227,15 @@ def _run_commands(command: list[str], count: int) -> tuple[float, list[float]]:
 
 
 def _processor_seconds() -> float:
-    """Of this process and its children that ended."""
+    """Processor seconds of this process and of its children that have ended."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(used.ru_utime + used.ru_stime for used in usage)
 
 
 async def run_sandbox(sandbox: LocalSandbox, work: str, count: int) -> tuple[float, list[float]]:
-    """The same code as a `Program`."""
+    """Run the same code as a `Program`."""
     limits = Limits(wall_s=30.0)
-    own = time.process_time()
-    outside = sandbox.processor_seconds()
+    before_s = time.process_time() + sandbox.processor_seconds()
     walls = []
     for _ in range(count):
         started = time.perf_counter()
@@ -230,23 +243,20 @@ async def run_sandbox(sandbox: LocalSandbox, work: str, count: int) -> tuple[flo
         walls.append(time.perf_counter() - started)
         if not execution.ok:
             raise SandboxError(f"workload {work} failed: {execution.text()[-300:]}")
-    return time.process_time() - own + sandbox.processor_seconds() - outside, walls
+    return time.process_time() + sandbox.processor_seconds() - before_s, walls
 
 
 async def run_bare_fork(work: str, count: int) -> tuple[float, list[float]]:
-    """The limit: fork, run the code, exit, in an interpreter with the same libraries loaded and nothing isolated."""
+    """Fork, run the code and exit, in an interpreter with the same libraries and without isolation: the lower bound."""
     profile = work if work in ("numpy", "sympy") else "std"
     command = [sys.executable, "-I", "-m", "turnwise_sandbox.guest.bare_fork", profile, str(count), WORKLOADS[work]]
-    found = json.loads(
-        subprocess.run(
-            command, capture_output=True, check=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        ).stdout
-    )
-    return found["cpu_s"], found["wall_s"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, check=True, timeout=120, env=environment)
+    times = json.loads(done.stdout)
+    return times["cpu_s"], times["wall_s"]
 
 
-# ------------------------------------------------------------------------------------------------ sessions, tests,
-# scaling
+# ------------------------------------------------------------------------------------------------ sessions, tests
 
 
 async def _measure_sessions(sandbox: LocalSandbox, rounds: int, count: int, num_live: int) -> dict[str, Any]:
@@ -287,19 +297,19 @@ async def _measure_sessions(sandbox: LocalSandbox, rounds: int, count: int, num_
 
 
 async def _measure_memory(sandbox: LocalSandbox, num_live: int) -> dict[str, Any]:
-    """Of sessions that are alive at the same time and have used numpy: what their control groups are charged, the
-    median, and what the machine has less of for each, which nothing else may use meanwhile."""
+    """Memory of sessions that are alive at the same time and have used numpy: the median charged to their control
+    groups, and the machine's loss of available memory per session, which is only right on an idle machine."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files[1] != resource.RLIM_INFINITY:
         num_live = min(num_live, files[1] // FILES_PER_SESSION)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     before = _available_bytes()
-    held = [await sandbox.open(profile="numpy") for _ in range(num_live)]
-    for session in held:
+    sessions = [await sandbox.open(profile="numpy") for _ in range(num_live)]
+    for session in sessions:
         await session.run("import numpy as np\na = np.ones(1000)\na.sum()")
-    charged = [bytes_held for session in held if (bytes_held := session.memory_bytes()) is not None]
+    charged = [num_bytes for session in sessions if (num_bytes := session.memory_bytes()) is not None]
     taken = before - _available_bytes()
-    for session in held:
+    for session in sessions:
         await session.close()
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
     return {
@@ -322,8 +332,9 @@ _PYTEST = "def test_a():\n    assert 1 + 1 == 2\n"
 _RUN_PYTEST = "import pytest, sys\nsys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'test_a.py']))"
 
 
-async def _measure_tests(sandbox: LocalSandbox, rounds: int, scale: float) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+async def _measure_tests(sandbox: LocalSandbox, frameworks: Sequence[str], rounds: int, scale: float) -> dict[str, Any]:
+    """One small test run by each framework, in a slot and by `subprocess`."""
+    measured: dict[str, Any] = {}
     count = max(2, int(8 * scale))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "test_a.py")
@@ -333,33 +344,33 @@ async def _measure_tests(sandbox: LocalSandbox, rounds: int, scale: float) -> di
             "pytest": [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)],
         }
         programs = {
-            "unittest": Program(code=_UNITTEST, profile="pytest"),
-            "pytest": Program(code=_RUN_PYTEST, files={"test_a.py": _PYTEST.encode()}, profile="pytest"),
+            "unittest": Program(code=_UNITTEST),
+            "pytest": Program(code=_RUN_PYTEST, files={"test_a.py": _PYTEST.encode()}),
         }
-        for name, command in commands.items():
+        for name in frameworks:
             theirs, ours = [], []
-            await sandbox.run(programs[name], Limits(wall_s=30))  # what is loaded once is not an execution
+            await sandbox.run(programs[name], Limits(wall_s=30))  # loads what is loaded once
             for _ in range(rounds):
-                theirs.append(_run_commands(command, max(1, count // 4))[0] / max(1, count // 4))
-                own, outside = time.process_time(), sandbox.processor_seconds()
+                theirs.append(_run_commands(commands[name], max(1, count // 4))[0] / max(1, count // 4))
+                before_s = time.process_time() + sandbox.processor_seconds()
                 for _ in range(count):
                     execution = await sandbox.run(programs[name], Limits(wall_s=30))
                     if not execution.ok:
                         raise SandboxError(f"{name} failed: {execution.text()[-300:]}")
-                ours.append((time.process_time() - own + sandbox.processor_seconds() - outside) / count)
-            found[name] = {
+                ours.append((time.process_time() + sandbox.processor_seconds() - before_s) / count)
+            measured[name] = {
                 "subprocess_cpu_ms": round(1e3 * statistics.median(theirs), 3),
                 "slot_cpu_ms": round(1e3 * statistics.median(ours), 3),
                 "ratio": round(statistics.median(theirs) / statistics.median(ours), 2),
                 "goal": 4.0,
             }
-    return found
+    return measured
 
 
 async def _measure_scaling(count: int, rounds: int) -> dict[str, Any]:
-    """Programs per second with one and with two slots, in turns."""
+    """Programs per second with one slot and with two, in turns."""
     if len(os.sched_getaffinity(0)) < 2:
-        return {"skipped": "one processor"}
+        return {"skipped": "this process may use one processor only"}
     rates: dict[int, list[float]] = {1: [], 2: []}
     async with LocalSandbox(num_slots=1) as one, LocalSandbox(num_slots=2) as two:
         for _ in range(rounds):
@@ -378,12 +389,12 @@ async def _measure_scaling(count: int, rounds: int) -> dict[str, Any]:
 
 
 def _measure_unprivileged(rounds: int, quick: bool) -> dict[str, Any]:
-    """The same slot programs with every capability dropped, in turns with this process's own."""
+    """Slot programs of a process without capabilities, in turns with those of this user."""
     command = [sys.executable, "-m", "turnwise_sandbox.unprivileged", str(rounds), str(20 if quick else 100)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         return {
             "skipped": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
         }
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured

@@ -1,6 +1,6 @@
-"""How soon things end: programs at their limits, and every process of a sandbox when one of them is killed.
+"""Measures how soon programs end at their limits, and how soon all processes of a sandbox end when one is killed.
 
-Elapsed times, so they are only good on an idle machine.
+The measurements are elapsed times, which need an idle machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 
@@ -38,13 +38,13 @@ AT_THE_LIMIT = {
     "stops itself": ("import os\nos.kill(os.getpid(), 19)", "wall"),
     "leaves a daemon": ("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(60)", "wall"),
 }
-"""What a program does until its time is up, and the limit that is then named."""
+"""What a program does until its time is up: its code, and the limit that its execution must name."""
 
 GIGABYTE = "import os\nx = b'x' * (1 << 20)\nfor _ in range(1024): os.write(1, x)"
 
 
 async def measure_ends(rounds: int) -> dict[str, Any]:
-    """Milliseconds, the worst of `rounds` each, with their goals."""
+    """The longest times of `rounds` measurements, in milliseconds, with their goals."""
     async with LocalSandbox(num_slots=1) as sandbox:
         late = dict.fromkeys(AT_THE_LIMIT, 0.0)
         output_ms = 0.0
@@ -82,7 +82,7 @@ async def _run(sandbox: LocalSandbox, code: str, limit: str, limits: Limits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """Living processes below a supervisor, by their depth."""
+    """Pids of the living processes below a supervisor, by their depth."""
 
     launchers: list[int]
     zygotes: list[int]
@@ -95,20 +95,20 @@ class _Tree:
 
 
 def measure_kills(rounds: int) -> dict[str, float]:
-    """Milliseconds from a SIGKILL until nothing that depends on the killed process lives, the worst per role.
+    """The longest time in milliseconds, per role, from killing a process to the end of all that depend on it.
 
-    A supervisor holds ten sessions, one of them with a fork, each with a child of its own, and a running program.
+    The supervisor has ten sessions with a child process each, one of them with a fork, and a running program.
     """
     worst = dict.fromkeys(("supervisor", "launcher", "zygote", "cell"), 0.0)
     draw = random.Random(0)
     for _ in range(rounds):
         for role in worst:
             command = [sys.executable, "-m", "turnwise_sandbox.benchmark_ends"]
-            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
             with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as holder:
                 assert holder.stdout is not None
                 if holder.stdout.readline() != b"ready\n":
-                    raise SandboxError("a sandbox to be killed did not come up")
+                    raise SandboxError("a sandbox that was to be killed did not start")
                 tree = _read_tree(holder.pid)
                 killed, dependent = _pick(role, holder.pid, tree, draw)
                 started = time.perf_counter()
@@ -125,7 +125,7 @@ def measure_kills(rounds: int) -> dict[str, float]:
 
 
 def _pick(role: str, supervisor: int, tree: _Tree, draw: random.Random) -> tuple[int, list[int]]:
-    """Whom to kill, and who must go with it."""
+    """A process to kill, and the processes that must end with it."""
     if role == "supervisor":
         return supervisor, tree.all
     if role == "launcher":
@@ -137,22 +137,23 @@ def _pick(role: str, supervisor: int, tree: _Tree, draw: random.Random) -> tuple
 
 
 def _read_parents() -> dict[int, int]:
-    """Pid to parent, of living processes."""
-    found = {}
+    """Pid to parent's pid of all living processes."""
+    parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
             if fields[0] not in (b"Z", b"X"):
-                found[int(name)] = int(fields[1])
-    return found
+                parents[int(name)] = int(fields[1])
+    return parents
 
 
 def _below(roots: set[int], parents: dict[int, int], *, generations: int = 1) -> list[int]:
-    found: list[int] = []
+    """Pids of the descendants of `roots`, over so many generations."""
+    descendants: list[int] = []
     for _ in range(generations):
         roots = {pid for pid, parent in parents.items() if parent in roots}
-        found += roots
-    return found
+        descendants += roots
+    return descendants
 
 
 def _read_tree(supervisor: int) -> _Tree:
@@ -171,7 +172,7 @@ def _lives(pid: int) -> bool:
 
 
 async def _hold() -> None:
-    """Be the supervisor that `measure_kills` kills."""
+    """Run the supervisor that `measure_kills` kills."""
     async with LocalSandbox(num_slots=1) as sandbox:
         sessions = [await sandbox.open() for _ in range(10)]
         for session in sessions:

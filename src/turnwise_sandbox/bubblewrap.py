@@ -1,9 +1,9 @@
-"""One-shot programs in bubblewrap: the fallback for foreign binaries and root file systems.
+"""One-shot programs in bubblewrap, for foreign binaries and root file systems.
 
-Slower than the preloaded interpreters and without sessions; what it adds is `root_folder`. Namespaces of all kinds, no
-capabilities, a read-only root, a tmpfs of limited size for the program's files, and limits by rlimit. Not enforced:
-`Limits.num_files`; memory is per process; both network profiles have a loopback interface of their own and nothing
-else. It knows nothing about HTTP, tools or rewards."""
+Slower than the preloaded interpreters and without sessions, but programs can run in another root folder. A program has
+namespaces of all kinds, no capabilities, a read-only root, a tmpfs of limited size for its files, and rlimits.
+`Limits.num_files` is not enforced, memory is limited per process, and with either network profile the program has a
+loopback interface of its own and no other."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from turnwise.core.errors import SandboxError, boundary
 from turnwise_sandbox.capture import Capture
+from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.foreign import (
     INTERPRETERS,
     SOURCE_NAMES,
@@ -36,25 +36,26 @@ from turnwise_sandbox.foreign import (
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 LEVEL = "bubblewrap"
+"""The `level` of its executions."""
 _FOLDER = "/work"
 _PROGRAM_FOLDER = "/run/program"
 _START_S = 10.0
 """How long bubblewrap may take to build the namespaces."""
 _END_S = 10.0
-"""How long the kernel may take to end what was killed."""
+"""How long the kernel may take to end killed processes."""
 _CHUNK_BYTES = 1 << 16
 _MAX_FILES = 500
-"""Each is handed over as an open descriptor."""
+"""Most files of a program; each needs an open descriptor."""
 _NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-"""Who starts bubblewrap. The kernel never limits the number of root's processes, not even in a user namespace of their
-own."""
+"""The user that runs bubblewrap if this process is root's: the kernel never limits the number of root's processes, not
+even in a user namespace."""
 _SCRIPT = 'echo; read -r _; {limits}; exec "$@"'
-"""Runs in the sandbox before the program: says on stdout that it is there, then waits for a line on stdin, so that the
-host can take hold of the program's folder in between."""
+"""Runs in the sandbox before the program: writes a line to stdout, then waits for one on stdin, so that the host can
+open the program's folder in between."""
 
 
 class BubblewrapSandbox:
-    """Implements `Sandbox.run`; `open` refuses."""
+    """Implements `Sandbox`, but `open` always raises SandboxError."""
 
     def __init__(
         self,
@@ -64,26 +65,26 @@ class BubblewrapSandbox:
         max_concurrent: int | None = None,
         bwrap: str = "bwrap",
     ) -> None:
-        """`root_folder`: the host folder that becomes `/`, read-only (it needs `sh` and the interpreter); None shows
-        the host's `/usr` and nothing else. `read_only`: further host paths, seen at the same place. Both must be
-        readable for user nobody when this process is root's. `max_concurrent`: None allows two per core. `bwrap`: the
-        program, by name or path.
+        """`root_folder` is the host folder that becomes the read-only `/` and must hold `sh` and the interpreter; None
+        shows the host's `/usr` and nothing else. `read_only` names further host paths to show in the same places. If
+        this process is root's, user nobody must be able to read both. `max_concurrent` bounds the programs at a time;
+        None means two per core. `bwrap` is the name or path of bubblewrap.
 
-        Raises SandboxError when bubblewrap or `root_folder` is missing; that the kernel refuses namespaces shows at
-        `run`."""
-        found = shutil.which(bwrap)
-        if found is None:
+        Raises SandboxError if bubblewrap or `root_folder` is missing. A kernel that refuses namespaces makes `run`
+        raise it."""
+        executable = shutil.which(bwrap)
+        if executable is None:
             raise SandboxError(f"no {bwrap!r} on PATH; install bubblewrap, or use the local sandbox")
         if root_folder is not None and not os.path.isdir(root_folder):
             raise SandboxError(f"root_folder {root_folder!r} is not a folder; name an unpacked root file system")
-        self._bwrap = found
+        self._bwrap = executable
         self._root = _root_arguments(root_folder, read_only)
         self._places = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._running: set[asyncio.Task[Execution]] = set()
         self._closed = False
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
-        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves the folder, or when bubblewrap
+        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if bubblewrap
         fails."""
         async with self._places:
             if self._closed:
@@ -108,13 +109,13 @@ class BubblewrapSandbox:
         profile: Profile = "std",
         network: Network = "none",
     ) -> Session:
-        """Always raises SandboxError: this backend has no live sessions."""
+        """Always raises SandboxError, because this backend has no live sessions."""
         raise SandboxError(
             f"the bubblewrap sandbox has no live {language} sessions; use the local sandbox, or run whole programs"
         )
 
     async def close(self) -> None:
-        """End everything. A second call does nothing."""
+        """End every program. A second call does nothing."""
         self._closed = True
         running = tuple(self._running)
         for task in running:
@@ -129,20 +130,18 @@ class BubblewrapSandbox:
                 folder, first = await _await_start(process, status, held)
                 end = await _supervise(process, first, program.stdin, limits)
             finally:
-                # Where this is reached before the first process is known, its death signal ends it with bubblewrap.
+                # Bubblewrap's parent-death signal ends the sandbox if its first process is still unknown.
                 process.kill()
                 exit_status = process.wait()
-            found = {
-                path: content
-                for path in outputs
-                if (content := _read_below(folder, path, limits.disk_bytes)) is not None
-            }
-        return _to_execution(end, exit_status, found)
+            contents = {path: _read_below(folder, path, limits.disk_bytes) for path in outputs}
+        files = {path: content for path, content in contents.items() if content is not None}
+        return _to_execution(end, exit_status, files)
 
     def _start(
         self, program: Program, limits: Limits, held: contextlib.ExitStack
     ) -> tuple[subprocess.Popen[bytes], int]:
-        """The process, waiting before the program, and the descriptor that names its process id; `held` closes it."""
+        """The process, which waits before it runs the program, and a descriptor that tells its process id. Leaving
+        `held` closes the descriptor and the pipes."""
         status_read, status_write = os.pipe()
         held.callback(os.close, status_read)
         with contextlib.ExitStack() as handed:
@@ -155,7 +154,7 @@ class BubblewrapSandbox:
             copies |= {f"{_FOLDER}/{check_path(path)}": content for path, content in program.files.items()}
             if len(copies) > _MAX_FILES:
                 raise SandboxError(
-                    f"{len(program.files)} files are more than the bubblewrap sandbox takes ({_MAX_FILES - 2}); "
+                    f"{len(program.files)} files are more than the {_MAX_FILES - 2} that the bubblewrap sandbox takes; "
                     "send an archive"
                 )
             arguments: list[str] = []
@@ -197,7 +196,7 @@ class BubblewrapSandbox:
                 ),
             ]
             pipe = subprocess.PIPE
-            with boundary(SandboxError, "cannot start bubblewrap"):
+            with boundary("cannot start bubblewrap"):
                 process = subprocess.Popen(
                     command,
                     stdin=pipe,
@@ -215,7 +214,7 @@ class BubblewrapSandbox:
 
 def _root_arguments(root_folder: str | None, read_only: Sequence[str]) -> list[str]:
     if root_folder is not None:
-        # Bound one by one: other mounts need a folder in `/`, which a root bound as a whole could not get.
+        # Bind each entry: other mounts need a new folder in `/`, which a root bound as a whole cannot get.
         arguments = []
         for name in sorted(os.listdir(root_folder)):
             path = os.path.join(root_folder, name)
@@ -238,7 +237,7 @@ def _root_arguments(root_folder: str | None, read_only: Sequence[str]) -> list[s
 
 
 def _memory_file(held: contextlib.ExitStack, content: bytes) -> int:
-    """A descriptor at the start of a file in memory that holds `content`; `held` closes it."""
+    """A descriptor of a file in memory that holds `content`, at its start; leaving `held` closes it."""
     descriptor = os.memfd_create("program")
     held.callback(os.close, descriptor)
     with open(descriptor, "wb", closefd=False) as file:
@@ -248,8 +247,8 @@ def _memory_file(held: contextlib.ExitStack, content: bytes) -> int:
 
 
 async def _await_start(process: subprocess.Popen[bytes], status: int, held: contextlib.ExitStack) -> tuple[int, int]:
-    """Wait for the sandbox to stand. A descriptor of its folder, which keeps the folder alive when the sandbox is gone,
-    and one of its first process, with which every other dies; `held` closes both."""
+    """Wait until the sandbox is built. Returns a descriptor of its folder, which keeps the folder after the sandbox
+    ended, and one of its first process, with which all others die; leaving `held` closes both. Raises SandboxError."""
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -260,9 +259,9 @@ async def _await_start(process: subprocess.Popen[bytes], status: int, held: cont
             f"bubblewrap did not build the sandbox within {_START_S:g} s; is the machine overloaded?"
         ) from None
     if process.stdout.read(1) != b"\n":
-        said = (process.stderr.read(2000) or b"no message").decode("utf-8", "replace").strip()
+        message = (process.stderr.read(2000) or b"no message").decode("utf-8", "replace").strip()
         hint = "; as root, user nobody must be able to read every folder it is given" if _NOBODY else ""
-        raise SandboxError(f"bubblewrap could not build the sandbox: {said}{hint}")
+        raise SandboxError(f"bubblewrap could not build the sandbox: {message}{hint}")
     try:
         first_id = json.loads(os.read(status, 4096).splitlines()[0])["child-pid"]
         first = os.pidfd_open(first_id)
@@ -275,7 +274,7 @@ async def _await_start(process: subprocess.Popen[bytes], status: int, held: cont
 
 
 async def _await_ready(fd: int, *, to_write: bool = False) -> None:
-    """Wait until the descriptor can be read, or written; for a process's descriptor, until the process is gone."""
+    """Wait until the descriptor can be read or, with `to_write`, written. A pidfd can be read when its process ends."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
@@ -294,7 +293,7 @@ async def _await_ready(fd: int, *, to_write: bool = False) -> None:
 
 
 class _Pipes:
-    """The three pipes of a process, not blocking; closed together."""
+    """The three pipes of a process, made non-blocking and closed together."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._files = [file for file in (process.stdin, process.stdout, process.stderr) if file is not None]
@@ -302,6 +301,7 @@ class _Pipes:
             os.set_blocking(file.fileno(), False)
 
     def close(self) -> None:
+        """Close the pipes."""
         for file in self._files:
             with contextlib.suppress(BrokenPipeError):
                 file.close()
@@ -309,7 +309,7 @@ class _Pipes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """How the program's time went."""
+    """The end of a program: its output, the limit that ended it (None if none did), and its elapsed time."""
 
     stdout: Capture
     stderr: Capture
@@ -318,8 +318,7 @@ class _End:
 
 
 async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes, limits: Limits) -> _End:
-    """Let the program run until it ends, its time is up or it printed too much; then everything in the sandbox is
-    ended."""
+    """Let the program run until it ends, its time is up or it printed too much; then end everything in the sandbox."""
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdin is not None
@@ -355,13 +354,13 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(first, signal.SIGKILL)
         await asyncio.gather(feeding, return_exceptions=True)
-    # The first process of a pid namespace is gone when all others are: nothing can write any more.
+    # The first process of a pid namespace ends last, so nothing can write after it has ended.
     try:
         async with asyncio.timeout(_END_S):
             await _await_ready(first)
     except TimeoutError:
         raise SandboxError(
-            f"processes of the bubblewrap sandbox were killed and are not gone after {_END_S:g} s"
+            f"processes of the bubblewrap sandbox still live {_END_S:g} s after they were killed"
         ) from None
     for fd, capture in streams.items():
         capture.drain(fd)
@@ -372,12 +371,12 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
 
 
 async def _feed(pipe: IO[bytes], stdin: bytes) -> None:
-    """Write all of it and close the pipe; a program that does not read it may end meanwhile."""
-    left = memoryview(stdin)
+    """Write `stdin` and close the pipe. A program may end without reading it."""
+    unsent = memoryview(stdin)
     with pipe, contextlib.suppress(BrokenPipeError):
-        while left:
+        while unsent:
             try:
-                left = left[os.write(pipe.fileno(), left[:_CHUNK_BYTES]) :]
+                unsent = unsent[os.write(pipe.fileno(), unsent[:_CHUNK_BYTES]) :]
             except BlockingIOError:
                 await _await_ready(pipe.fileno(), to_write=True)
 
@@ -400,11 +399,12 @@ def _to_execution(end: _End, status: int, files: dict[str, bytes]) -> Execution:
     )
 
 
-# ------------------------------------------------------------------------------------------------ files, confined
+# ------------------------------------------------------------------------------------------------ files
 
 
 def _read_below(folder: int, path: str, max_bytes: int) -> bytes | None:
-    """A plain file below `folder`, no symbolic link on the way; None when there is none. The program is over by now."""
+    """The first `max_bytes` of a plain file below `folder`, reached without symbolic links; None if there is none. Call
+    it after the program has ended."""
     parent = os.dup(folder)
     *names, last = path.split("/")
     try:

@@ -1,7 +1,7 @@
-"""Attempts to break out, run inside a level before anything else is, against targets that live on the host.
+"""Attempts to break out, which run inside a level before any other program, against targets on the host.
 
-Each property has an attempt that succeeds where nothing stops it (the tests show that). A broken property is named with
-what was reached."""
+For each property, one attempt succeeds if nothing stops it, which the tests show. The result names each broken property
+and what the attempt reached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.owner import own_tag
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -37,12 +37,12 @@ PROPERTIES = {
     "cpu": "processor time is bounded",
     "disk_total": "all written files together are bounded",
     "kill_tree": "what the program started ends with it",
-    "cross_exec": "a program finds nothing of the one before",
+    "cross_exec": "a program finds nothing of the previous one",
 }
-"""Every property, with what it means."""
+"""Every property and its meaning."""
 
 LIMITS = Limits(wall_s=10.0, memory_bytes=192 << 20, disk_bytes=4 << 20, num_files=256, num_pids=24)
-"""Of the canaries: small, so that reaching them costs little."""
+"""Limits of the canaries: small, so that they are hit quickly."""
 
 _ATTEMPTS = r"""
 import ctypes, json, os, resource, signal, socket, sys, time
@@ -78,7 +78,7 @@ def _():
 
 @attempt("fs_meta")
 def _():
-    os.chmod(targets["secret_path"], 0o644)  # as it is
+    os.chmod(targets["secret_path"], 0o644)  # its present mode
     return "changed the mode of " + targets["secret_path"]
 
 @attempt("net")
@@ -90,7 +90,7 @@ if "net" not in broken:
     @attempt("net")
     def _():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-            udp.sendto(b"canary", ("127.0.0.1", targets["udp_port"]))  # the host looks whether it came
+            udp.sendto(b"canary", ("127.0.0.1", targets["udp_port"]))  # the host checks whether it arrives
 
 @attempt("vsock")
 def _():
@@ -113,8 +113,8 @@ def _():
 
 @attempt("signals")
 def _():
-    if targets["victim"] not in (os.getpid(), os.getppid()):  # in a pid namespace the number may be one's own
-        os.kill(targets["victim"], signal.SIGTERM)  # the host looks whether it died
+    if targets["victim"] not in (os.getpid(), os.getppid()):  # in a pid namespace the number may be this process's
+        os.kill(targets["victim"], signal.SIGTERM)  # the host checks whether it died
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -124,9 +124,9 @@ def _():
 
 @attempt("ipc")
 def _():
-    found = libc.shmget(0x7457, 4096, 0o1666)
-    if found >= 0:
-        libc.shmctl(found, 0, 0)
+    segment = libc.shmget(0x7457, 4096, 0o1666)
+    if segment >= 0:
+        libc.shmctl(segment, 0, 0)
         return "System V shared memory"
 
 @attempt("privileges")
@@ -191,12 +191,15 @@ print(json.dumps(broken))
 """
 
 _SECOND = r"""
-import json, os, time broken = {} found = [p for p in ("left-behind", os.environ["TMPDIR"] + "/left-behind",
-"/dev/shm/left-behind", "/tmp/left-behind") if os.path.exists(p)] if found:
-    broken["cross_exec"] = "found " + found[0]
+import json, os, time
+broken = {}
+places = ("left-behind", os.environ["TMPDIR"] + "/left-behind", "/dev/shm/left-behind", "/tmp/left-behind")
+left = [path for path in places if os.path.exists(path)]
+if left:
+    broken["cross_exec"] = "found " + left[0]
 time.sleep(0.08)
 if os.path.exists("alive"):
-    broken["kill_tree"] = "a daemon of the program before is still writing"
+    broken["kill_tree"] = "a daemon of the previous program is still writing"
 print(json.dumps(broken))
 """
 
@@ -228,17 +231,19 @@ print(holding)
 
 
 class HostView(Protocol):
-    """What canaries read of the host."""
+    """The part of the host that the canaries depend on."""
 
     @property
-    def has_cgroups(self) -> bool: ...
+    def has_cgroups(self) -> bool:
+        """Whether memory and processes are counted for a whole cell."""
+        ...
 
 
 Run = Callable[[Program, Limits], Awaitable[Execution]]
 
 
 async def run_canaries(run: Run, host: HostView) -> dict[str, str]:
-    """Broken property to what was reached. Raises SandboxError when the canaries themselves cannot run."""
+    """Broken property to what was reached. Raises SandboxError if the canaries themselves fail."""
     broken: dict[str, str] = {}
     with _targets() as (targets, udp, victim):
         files = {"targets.json": json.dumps(targets).encode()}
@@ -248,7 +253,7 @@ async def run_canaries(run: Run, host: HostView) -> dict[str, str]:
                 broken |= json.loads(execution.stdout)
             except ValueError:
                 raise SandboxError(
-                    f"the sandbox's start-up check did not run: {execution.text()[-500:]} ({execution.limit})"
+                    f"the sandbox's start-up check failed to run: {execution.text()[-500:]} ({execution.limit})"
                 ) from None
         with contextlib.suppress(BlockingIOError):
             udp.recv(16)
@@ -264,11 +269,11 @@ async def run_canaries(run: Run, host: HostView) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _targets() -> Iterator[tuple[dict[str, Any], socket.socket, subprocess.Popen[bytes]]]:
-    """Things on the host that a program must not reach."""
+    """Targets on the host that a program must not reach: a file, sockets and a process."""
     with contextlib.ExitStack() as stack:
         secret = secrets.token_hex(16)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"turnwise-sandbox-{own_tag()}-canary-"))
-        os.chmod(folder, 0o777)  # so that only the sandbox stands in the way
+        os.chmod(folder, 0o777)  # so that only the sandbox prevents access
         path = os.path.join(folder, "secret")
         with open(path, "w") as file:
             file.write(secret)
@@ -285,7 +290,7 @@ def _targets() -> Iterator[tuple[dict[str, Any], socket.socket, subprocess.Popen
         named.bind(path + ".socket")
         os.chmod(path + ".socket", 0o777)
         named.listen()
-        # Its death shows what a number cannot: inside, the same number may be another process.
+        # The process's death is the evidence: inside, its number may belong to another process.
         victim = stack.enter_context(subprocess.Popen(["cat"], stdin=subprocess.PIPE))  # ends with this process
         stack.callback(victim.kill)
         targets = {

@@ -1,4 +1,4 @@
-"""What a program prints, up to a limit."""
+"""Collecting a program's output, up to a limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class Capture:
-    """Collects one stream up to a limit and counts what came beyond it."""
+    """Collects one stream up to a limit and counts the bytes beyond it in `dropped`."""
 
     __slots__ = ("_kept", "_room", "dropped")
 
@@ -15,24 +15,24 @@ class Capture:
         self.reset(limit)
 
     def reset(self, limit: int) -> None:
-        """Start anew; `limit` bytes are kept."""
+        """Forget earlier output and keep up to `limit` bytes of what follows."""
         self._kept = io.BytesIO()
         self._room = limit
         self.dropped = 0
 
     def add(self, chunk: bytes) -> None:
-        """Take what fits."""
+        """Keep the part of `chunk` that fits."""
         fits = self._kept.write(chunk[: self._room])
         self._room -= fits
         self.dropped += len(chunk) - fits
 
     def take(self) -> bytes:
-        """Hand over what was kept, without a copy, and hold it no longer: whoever is read may idle for long."""
+        """Return what was kept, without a copy, and release it: an idle cell holds no output in memory."""
         kept, self._kept = self._kept, io.BytesIO()
         return kept.getvalue()
 
     def read(self, pipe: int) -> bool:
-        """Take one piece from a non-blocking pipe. False at its end."""
+        """Read one piece from a non-blocking pipe. False at its end."""
         try:
             chunk = os.read(pipe, 1 << 16)
         except BlockingIOError:
@@ -41,7 +41,7 @@ class Capture:
         return bool(chunk)
 
     def drain(self, pipe: int) -> None:
-        """Take all that is there, without waiting for more."""
+        """Read everything that a non-blocking pipe holds."""
         try:
             while chunk := os.read(pipe, 1 << 16):
                 self.add(chunk)

@@ -1,16 +1,16 @@
-"""A cell: the first process of its own namespaces, which forks one program after the other and leaves nothing of them
-behind.
+"""A cell: the first process of its own namespaces, which forks one program after the other and removes what each left.
 
-A *slot* cell runs programs one at a time: fork, wait with a deadline, kill everything that is left, reap it, wipe the
-scratch folder, report. A cell that runs *once* becomes its only program itself, and its zygote reports. A *host* cell
-starts one live process (a Python interpreter or a shell), reaps orphans and opens files for the supervisor. Both end
-when the supervisor's end of their socket closes, and are ended by the kernel when their zygote dies.
+A *slot* cell runs one program at a time: it forks, waits until the deadline, kills and reaps every process that is
+left, wipes the scratch folder and reports. A cell that runs *once* becomes its only program, and its zygote reports. A
+*host* cell starts one live process (a Python interpreter or a shell), reaps orphans and opens files for the supervisor.
+Slot and host cells end when the supervisor closes its end of their socket; the kernel ends every cell when its zygote
+dies.
 
-What a cell does before a program runs is paid for in pages: each one it touches is copied. Hence `_socket` and
-`_signal`, whose wrappers touch dozens.
+Every page that a cell touches before a program runs is copied in the fork. Hence `_socket` and `_signal`, whose
+wrappers in the standard library touch dozens of pages.
 
-The cell itself never reads a program's code, and runs with the same rights as the program: none. What it reports (wait
-status, times, limits) is to be trusted because the program cannot signal, trace or open it."""
+The cell never reads a program's code, and has no more rights than the program. Its reports (wait status, times, limits)
+can be trusted because the program cannot signal, trace or open the cell."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ from turnwise_sandbox.kernel import files, landlock, syscalls
 CellKind = Literal["slot", "once", "host"]
 
 PAIR_FD = 4
-"""Where a program finds its end of the socket to the program it is paired with."""
+"""The descriptor of a program's socket to the program that it is paired with."""
 
 MAX_FD = 1 << 20
+"""Above every descriptor that a cell can have."""
 
 NUM_REHEARSALS = 32
-"""Python 3.11 begins to specialize a function at its eighth call."""
+"""Calls of everything that is rehearsed; Python 3.11 begins to specialize a function at its eighth call."""
 
 STARTUP_FAILED = 125
 """Exit status of a program whose process could not be prepared (a full scratch folder, an unreadable payload)."""
@@ -50,23 +51,25 @@ STARTUP_FAILED = 125
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """What a cell needs to know about its place; made by the zygote."""
+    """The properties of a cell's place; made by the zygote."""
 
     scratch: str
-    """Folder of its own, holding `work` and `tmp`."""
+    """The cell's own folder, which holds `work` and `tmp`."""
     own_pids: bool
-    """It is the first process of a pid namespace, so that signalling -1 reaches exactly its descendants."""
+    """Whether the cell is the first process of a pid namespace, so that signalling -1 reaches exactly its
+    descendants."""
     scope_program: int | None
-    """Landlock ruleset each program adds so that it cannot signal the cell; None where namespaces do that."""
+    """Landlock ruleset that keeps a program from signalling the cell; None if namespaces do that."""
     bash: str
+    """Path of the shell."""
     children: int | None
-    """Descriptor of the list of this process's children, opened before Landlock closed /proc; None where signalling -1
-    will do."""
+    """Descriptor of the list of this process's children, opened before Landlock closed /proc; None if signalling -1
+    reaches them all."""
 
 
 def run_cell(connection: _socket.socket, stdout: int, stderr: int, plan: CellPlan, kind: CellKind) -> NoReturn:
-    """Serve requests until the socket closes. The working folder is the cell's own, standard input the null device.
-    Never returns."""
+    """Serve requests until the socket closes. Expects the cell's `work` as the working folder and the null device as
+    standard input. Never returns."""
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.close(stdout)
@@ -84,10 +87,9 @@ def run_cell(connection: _socket.socket, stdout: int, stderr: int, plan: CellPla
 
 
 def rehearse() -> None:
-    """Do what every cell and program does first, as often as Python takes to specialize code (PEP 659) and to fill its
-    caches.
+    """Do what every cell and program does first, until Python has specialized the code (PEP 659) and filled its caches.
 
-    What a fork would otherwise do for itself alone, each time, is then done once in the process that it is forked from.
+    Forks then inherit the result, instead of repeating the work in every fork.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     calls = syscalls.record(lambda: syscalls.set_dumpable(True))
@@ -113,10 +115,12 @@ def rehearse() -> None:
             threading.active_count()
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a live interpreter's own is for its process
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # undo the handler of the rehearsed interpreter
 
 
 class _Place:
+    """The cell's process: its socket, its plan and its folders."""
+
     def __init__(self, connection: _socket.socket, plan: CellPlan) -> None:
         self.connection = connection
         self.plan = plan
@@ -127,8 +131,8 @@ class _Place:
     def _open_folders(self) -> None:
         self._open_scratch()
         self.folders = {name: files.open_folder(self.scratch_fd, name) for name in ("work", "tmp")}
-        self.looks = [(name, os.fstat(fd)) for name, fd in self.folders.items()]
-        # Only a file system of its own counts nobody else's files.
+        self.stats = [(name, os.fstat(fd)) for name, fd in self.folders.items()]
+        # The count means something only if the file system is the cell's own.
         self.num_free_files = os.fstatvfs(self.scratch_fd).f_ffree if self.plan.own_pids else None
 
     # -------------------------------------------------------------------------------------------- one-shot programs
@@ -151,13 +155,13 @@ class _Place:
             if not packet:
                 return
             if packet == wire.KILL:
-                continue  # it arrived after its program ended
+                continue  # the program ended before the request to kill it arrived
             report, opened = self._run(packet, fds, poll)
             clean = wipe()
             wire.send_packet(connection, report if clean else wire.mark_last(report), opened)
             wire.close_all(opened)
             if not clean:
-                return  # the supervisor puts a fresh cell in its place
+                return  # the supervisor replaces this cell
 
     def _run(self, packet: bytes, fds: list[int], poll: select.poll) -> tuple[bytes, list[int]]:
         _, wall_s, cpu_s, flags, payload_bytes = wire.RUN.unpack_from(packet)
@@ -166,7 +170,7 @@ class _Place:
         pid, pidfd = syscalls.clone_process(0, pidfd=True)
         if pid == 0:
             self._become_program(fds, flags, cpu_s, payload_bytes)
-        # Straight to waiting: a page that is written while the child lives is copied, one written afterwards is not.
+        # Wait at once: a page that this process writes while the child lives is copied, a page written later is not.
         poll.register(pidfd, select.POLLIN)
         ended = wire.BY_ITSELF
         ready = poll.poll(wall_s * 1000)
@@ -174,9 +178,9 @@ class _Place:
             ready = poll.poll((deadline - time.monotonic()) * 1000)
         if (pidfd, select.POLLIN) not in ready:
             ended = wire.KILLED if ready else wire.WALL
-            os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.kill(pid, signal.SIGKILL)  # the pid is still the child's, since it has not been reaped
         if ended == wire.KILLED:
-            wire.receive_packet(self.connection)  # nothing but "kill" comes now, or the end of the stream
+            wire.receive_packet(self.connection)  # the request to kill, or the end of the stream
         poll.unregister(pidfd)
         for fd in (pidfd, *fds):
             os.close(fd)
@@ -185,27 +189,24 @@ class _Place:
         elapsed_s = time.monotonic() - started
         disk_full = status != 0 and self._disk_full()
         outputs = packet[wire.RUN.size :]
-        found = (
-            [files.open_file(self.scratch_fd, "work/" + name) for name in outputs.decode().split("\0")]
-            if outputs
-            else []
-        )
+        names = outputs.decode().split("\0") if outputs else []
+        opened = [files.open_file(self.scratch_fd, "work/" + name) for name in names]
         report = wire.REPORT.pack(
             status, ended, elapsed_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, disk_full
         )
-        if not found:
+        if not opened:
             return report, []
-        return report + bytes([fd is not None for fd in found]), [fd for fd in found if fd is not None]
+        return report + bytes([fd is not None for fd in opened]), [fd for fd in opened if fd is not None]
 
     def _disk_full(self) -> bool:
         room = os.fstatvfs(self.scratch_fd)
         return self.plan.own_pids and (room.f_bavail == 0 or room.f_favail == 0)
 
     def _become_program(self, fds: list[int], flags: int, cpu_s: int, payload_bytes: int) -> NoReturn:
-        """In the forked child: read the payload, let go of everything of the cell's, run. Never returns.
+        """In the forked child: read the payload, close the cell's descriptors, run. Never returns.
 
-        Standard output and error are in place already, and so are all limits but the processor's. Each page this
-        touches is a page fault per program, so it does as little as it can."""
+        Standard output and error are inherited, as are all limits but that of processor time. Each page touched here is
+        a page fault per program, so this does as little as possible."""
         status = STARTUP_FAILED
         try:
             os.setsid()  # a signal to process group 0 would cross pid namespaces
@@ -222,7 +223,7 @@ class _Place:
             else:
                 os.closerange(3, MAX_FD)
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-            syscalls.set_dumpable(True)  # /proc/self is its own again
+            syscalls.set_dumpable(True)  # gives the program its /proc/self
             bash, seed, num_files, size = wire.PAYLOAD.unpack_from(data)
             at = wire.PAYLOAD.size + size
             if num_files:
@@ -247,7 +248,7 @@ class _Place:
     # -------------------------------------------------------------------------------------------- live processes
 
     def host(self) -> None:
-        """Start one live process and serve the supervisor's wishes about it."""
+        """Start one live process, then answer the supervisor's requests about it."""
         self._open_scratch()
         packet, fds = wire.receive_packet(self.connection)
         if not packet:
@@ -257,7 +258,7 @@ class _Place:
         if pid == 0:
             self._become_live(packet, fds)
         wire.close_all(fds)
-        os.dup2(0, 1)  # the end of the live process's output shall be seen
+        os.dup2(0, 1)  # so that the output streams end with the live process
         os.dup2(0, 2)
         wire.send_packet(self.connection, wire.READY)
         while True:
@@ -274,9 +275,8 @@ class _Place:
                 answer, opened = {"error": str(error)}, []
             wire.send(self.connection, answer, opened)
             wire.close_all(opened)
-        signal.signal(
-            signal.SIGCHLD, signal.SIG_DFL
-        )  # ignored, waiting would last until every descendant has ended by itself
+        # While SIGCHLD is ignored, waiting would last until every descendant has ended by itself.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.kill_tree()
 
     def _serve_file(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
@@ -290,7 +290,7 @@ class _Place:
         status = STARTUP_FAILED
         try:
             bash, seed, cpu_s = wire.LIVE.unpack_from(packet)
-            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # the cell ignores it, and its children inherit that
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # children inherit the cell's ignoring it
             os.setsid()
             if self.plan.scope_program is not None:
                 landlock.restrict_self(self.plan.scope_program)
@@ -313,19 +313,18 @@ class _Place:
             os._exit(status)
 
     def _become_bash(self) -> NoReturn:
-        # Python ignores some signals, and whoever started it may ignore others; a shell would inherit that.
+        # Python ignores some signals, and the process that started it may ignore others; a shell would inherit that.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) == signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         os.execve(self.plan.bash, ["bash", "--norc", "--noprofile"], dict(os.environ))
         raise AssertionError("execve returned")
 
-    # -------------------------------------------------------------------------------------------- leaving nothing
-    # behind
+    # -------------------------------------------------------------------------------------------- cleaning up
 
     def kill_tree(self) -> None:
-        """Kill and reap every process that descends from this one: orphans are its children, so that it has none when
-        none is left."""
+        """Kill and reap every descendant of this process. Orphans become its children, so that none are left when it
+        has no children."""
         while True:
             try:
                 if os.waitpid(-1, os.WNOHANG)[0]:
@@ -336,26 +335,25 @@ class _Place:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
             else:
-                # Killing a child hands its children to this subreaper: they are in the list the next time round.
+                # The children of a killed child become children of this subreaper, and are in the next list.
                 for pid in os.pread(self.plan.children, 1 << 20, 0).split():
                     os.kill(int(pid), signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
 
     def _wipe(self) -> bool:
-        """Empty `work` and `tmp`. False when that failed, or the folders are not what they were."""
+        """Empty `work` and `tmp`. False if that failed, or if the folders were replaced or changed."""
         try:
-            if (
-                os.fstatvfs(self.scratch_fd).f_ffree != self.num_free_files
-            ):  # mostly there is no file more than at first
+            # Most programs leave no file, and the count of free files shows it.
+            if os.fstatvfs(self.scratch_fd).f_ffree != self.num_free_files:
                 for fd in self.folders.values():
                     if os.listdir(fd):
                         files.remove_tree(fd)
                 if len(os.listdir(self.scratch_fd)) != len(self.folders):
                     return False
-            for name, look in self.looks:
+            for name, before in self.stats:
                 now = os.stat(name, dir_fd=self.scratch_fd, follow_symlinks=False)
-                if now.st_ino != look.st_ino or now.st_mode != look.st_mode:
+                if now.st_ino != before.st_ino or now.st_mode != before.st_mode:
                     return False
             return True
         except OSError:

@@ -1,4 +1,4 @@
-"""The supervisor's ends of one live process: its socket, its outputs, and a descriptor to signal it by."""
+"""The supervisor's connection to one live process: its socket, its outputs, and a descriptor for signals."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from turnwise_sandbox import wire
 from turnwise_sandbox.capture import Capture
 
 PROCESS_GROUP = 4
-"""PIDFD_SIGNAL_PROCESS_GROUP: a live process leads a group of its own."""
+"""PIDFD_SIGNAL_PROCESS_GROUP: each live process leads a process group."""
 
 _CREDENTIALS = struct.Struct("iII")
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * 16)
 
 
 class Channel:
-    """Readers belong to one event loop at a time. What comes in is not to be trusted, the sender's pid is."""
+    """Watched by one event loop at a time. Incoming packets are untrusted; the pid of their sender is the kernel's."""
 
     def __init__(self, connection: socket.socket, pipes: Sequence[int], on_overflow: Callable[[], None]) -> None:
         connection.setblocking(False)
-        # The kernel then says who sent a packet, in our own pid namespace.
+        # Makes the kernel add the sender's pid, in this process's pid namespace, to each packet.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.connection = connection
         self.stdout, self.stderr = Capture(), Capture()
@@ -59,8 +59,8 @@ class Channel:
         self.stderr.reset(limit)
 
     def expect(self, call: int | None = None) -> asyncio.Future[dict[str, Any]]:
-        """The next answer; with a number, the next that carries it: code may have answered an earlier call itself, and
-        the interpreter then answers it again. Fails with ConnectionError when the process ends first."""
+        """The next answer, or the next answer to call number `call`: if the code sent an answer itself, the
+        interpreter's own answer to that call arrives later. Fails with ConnectionError if the process ends first."""
         assert self._loop is not None
         self._call = call
         self._answer = self._loop.create_future()
@@ -70,11 +70,11 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer is expected and has not come."""
+        """Whether an answer is expected."""
         return self._answer is not None and not self._answer.done()
 
     def signal(self, number: int) -> None:
-        """Signal the live process, and where the kernel can (6.9) all it started; nothing happens when it is gone."""
+        """Signal the live process and, from Linux 6.9 on, its process group. Does nothing if the process has ended."""
         for flags in (PROCESS_GROUP, 0):
             if self._pidfd != -1:
                 try:
@@ -88,7 +88,7 @@ class Channel:
             return
 
     def look(self) -> None:
-        """Take one packet if there is one."""
+        """Read one packet if one has arrived."""
         try:
             data, ancillary, _flags, _address = self.connection.recvmsg(
                 wire.MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC
@@ -114,7 +114,7 @@ class Channel:
             self._answer.set_result(answer)
 
     def _parse(self, data: bytes) -> dict[str, Any] | None:
-        """A packet of an interpreter is JSON; a shell writes lines of the form "done STATUS"."""
+        """The answer in a packet; None if there is none. An interpreter sends JSON, a shell lines "done STATUS"."""
         if self.connection.type == socket.SOCK_STREAM:
             self._pending = (self._pending + data)[-4096:]
             if not self._pending.endswith(b"\n"):
@@ -131,7 +131,7 @@ class Channel:
         try:
             self._pidfd = os.pidfd_open(pid)
         except OSError:
-            return  # gone already: the end of the stream says so next
+            return  # the process has ended, and the end of the stream follows
 
     def _end(self) -> None:
         self._ended = True
@@ -140,10 +140,10 @@ class Channel:
         self.fail()
 
     def fail(self) -> None:
-        """Who waits for an answer waits no longer."""
+        """Fail the expected answer with ConnectionError."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the process ended"))
-            self._answer.exception()  # seen: whoever asked may have failed to send, and not wait for an answer
+            self._answer.exception()  # mark as retrieved: after a failed send nothing awaits the future
 
     def _on_output(self, pipe: int, capture: Capture) -> None:
         if not capture.read(pipe) and self._loop is not None:
@@ -152,20 +152,20 @@ class Channel:
             self._on_overflow()
 
     def drain(self) -> None:
-        """Read what is left in the pipes, without waiting for more."""
+        """Read what the pipes hold, without waiting for more."""
         if self.closed:
             return
         for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=True):
             capture.drain(pipe)
 
     def disown(self) -> None:
-        """Whoever answered belongs to somebody else, and does not end with this."""
+        """Drop the handle of the process that answered, because it belongs to another session."""
         if self._pidfd != -1:
             os.close(self._pidfd)
             self._pidfd = -1
 
     def close(self) -> None:
-        """Give the descriptors back. Safe to call twice."""
+        """Close the descriptors. A second call does nothing."""
         if self.closed:
             return
         self.closed = True

@@ -1,14 +1,13 @@
-"""What backends share that start somebody else's interpreter: command line, environment, limits as shell text,
-symptoms.
+"""What the backends that start an ordinary interpreter share: environment, limits as shell text, signs of a limit.
 
-Knows nothing about where the program runs. Such interpreters are not preloaded, so a seed reaches `hash` and `random`
-only (numpy's generators start from the system's entropy), and only Python's programs."""
+Such interpreters are not preloaded, so a seed affects `hash` and `random` of Python programs only; numpy's generators
+start from the system's entropy."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.types import Limit, Limits
 
 SOURCE_NAMES = {"python": "main.py", "bash": "main.sh"}
@@ -17,7 +16,7 @@ MAX_SIGNAL = 64
 
 
 def check_path(path: str) -> str:
-    """`path` when it is relative and stays below its folder. Raises SandboxError."""
+    """The normalized path. Raises SandboxError for one that is not relative or leaves its folder."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\n" in path:
         raise SandboxError(
@@ -27,17 +26,17 @@ def check_path(path: str) -> str:
 
 
 def encode_code(code: str | bytes) -> bytes:
-    """Source text as bytes; lone surrogates are kept, and the interpreter refuses them."""
+    """Source text as bytes. Lone surrogates become bytes that the interpreter refuses."""
     return code if isinstance(code, bytes) else code.encode("utf-8", "surrogatepass")
 
 
 def seeding_module(seed: int) -> bytes:
-    """A `sitecustomize` module that seeds `random`; Python imports it before the program."""
+    """The source of a `sitecustomize` module that seeds `random`; Python imports it before the program."""
     return f"import random\nrandom.seed({seed})\n".encode()
 
 
 def build_environment(seed: int, folder: str, seed_folder: str) -> dict[str, str]:
-    """All variables of a program: nothing of the host's reaches it. `seed_folder` holds `seeding_module`."""
+    """The whole environment of a program, without the host's variables. `seed_folder` holds `seeding_module`."""
     return {
         "HOME": folder,
         "TMPDIR": "/tmp",
@@ -55,8 +54,8 @@ def build_environment(seed: int, folder: str, seed_folder: str) -> dict[str, str
 def limit_commands(limits: Limits) -> str:
     """POSIX shell text that lowers the process's limits: processor time, data, file size, processes, no core files.
 
-    Memory is RLIMIT_DATA (private writable pages, each process): an address-space limit would fail whoever only
-    reserves. dash names the process limit `-p`, which means something else to bash, hence the order."""
+    Memory is RLIMIT_DATA (private writable pages of each process), because an address-space limit also counts reserved
+    memory. dash names the process limit `-p`, which means something else to bash, hence the order."""
     cpu_s = limits.cpu_s if limits.cpu_s is not None else int(limits.wall_s) + 1
     return (
         f"ulimit -c 0; ulimit -t {max(1, cpu_s)}; ulimit -d {limits.memory_bytes // 1024}; "
@@ -66,15 +65,15 @@ def limit_commands(limits: Limits) -> str:
 
 
 def split_status(status: int) -> tuple[int | None, int | None]:
-    """Exit code and signal of a shell-style status: above 128 it is 128 + signal. A program that exits with such a
-    status by itself reads as killed; one number cannot tell the two apart."""
+    """Exit code and signal of a shell's status, which is 128 + signal for a killed program. A program that exits with
+    such a status looks killed; the status cannot distinguish the two."""
     if 128 < status <= 128 + MAX_SIGNAL:
         return None, status - 128
     return status, None
 
 
 def guess_limit(*, signal: int | None, stderr: bytes) -> Limit | None:
-    """The limit behind a failure, read from the signal and the last lines of stderr; None when they name none."""
+    """The limit behind a failure, from the signal and the end of stderr; None if they name none."""
     if signal == 24:  # SIGXCPU
         return "cpu"
     if signal == 25:  # SIGXFSZ

@@ -1,4 +1,4 @@
-"""The supervisor's side of zygotes and cells: processes, sockets, pipes. Knows nothing of scheduling."""
+"""The supervisor's handles on zygotes and cells: their processes, sockets and pipes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
 from turnwise_sandbox.capture import Capture
 from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.cgroups import Cgroup
 
 START_DEADLINE_S = 60.0
-"""For a zygote to import its libraries, on a loaded machine."""
+"""How long a zygote may take to import its libraries, on a loaded machine."""
 SPAWN_DEADLINE_S = 20.0
-"""For a cell to be forked and to say that it is ready."""
+"""How long a cell may take to be forked and to report that it is ready."""
 LINE_DEADLINE_S = 120.0
-"""For the cells that others asked for earlier: some milliseconds each."""
+"""How long a request for a cell may wait for earlier ones, which take some milliseconds each."""
 END_DEADLINE_S = 10.0
-"""For a killed process to be gone."""
+"""How long a killed process may take to end."""
 MAX_UNANSWERED = 32
-"""Questions on the way to a zygote: its socket holds a few hundred, and would refuse more."""
+"""Requests sent to a zygote and not answered; its socket holds a few hundred."""
 
-SOURCE = str(Path(__file__).parents[2])
+SOURCE = str(Path(__file__).parents[1])
 START = "import sys; sys.path.insert(0, sys.argv[2]); from turnwise_sandbox.zygote import main; main()"
-"""Isolated mode reads no PYTHONPATH, and the package need not be installed."""
+"""The zygote runs in Python's isolated mode, which ignores PYTHONPATH, and the package need not be installed: the
+second argument is the folder to import it from."""
 
 ENVIRONMENT = {
     "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
@@ -52,19 +53,19 @@ ENVIRONMENT = {
     "USER": "sandbox",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }
-"""All that sandboxed code sees of the environment."""
+"""The whole environment of sandboxed code."""
 
 
 class Zygote:
-    """One running zygote process. It answers in the order in which it is asked, to one event loop at a time."""
+    """One running zygote process. It answers requests in their order, to one event loop at a time."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.profile: str = config["profile"]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ready = False
-        # Not a pipe: nobody would read it while the zygote lives, and a full pipe would stop it.
+        # A file, because nothing reads the log while the zygote lives and a full pipe would block it.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
-        # Addresses of functions are looked up once here, not at their first call in every fork.
+        # Looks up the addresses of library functions here, once, instead of at their first call in every fork.
         environment = {**ENVIRONMENT, "LD_BIND_NOW": "1"}
         with theirs:
             self.process = subprocess.Popen(
@@ -80,10 +81,10 @@ class Zygote:
         self.control = ours
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[asyncio.Future[int] | None] = deque()
-        """For whom the next answers are; None where nobody waits any more."""
+        """Who waits for the next answers, in their order; None for a request of an earlier event loop."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let `loop` watch the socket. What was asked in an earlier loop is still answered, and then discarded."""
+        """Let `loop` watch the socket. Answers to requests of an earlier loop are discarded."""
         if self._loop is loop or self.control.fileno() == -1:
             return
         self._loop = loop
@@ -93,7 +94,7 @@ class Zygote:
         loop.add_reader(self.control.fileno(), self._on_answer)
 
     async def wait_ready(self) -> None:
-        """Raises SandboxError, with what the zygote wrote, when it does not come up."""
+        """Wait until the zygote can fork. Raises SandboxError, quoting the zygote's log, if it does not start."""
         if self._ready:
             return
         with contextlib.suppress(TimeoutError):
@@ -101,16 +102,15 @@ class Zygote:
                 await self._started.wait()
         if not self._ready:
             self.close()
-            raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_words()}")
+            raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_line()}")
 
     async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int]) -> int:
-        """Fork a cell that takes `fds`; returns its pidfd. `uid`: None is the zygote's own. Raises SandboxError."""
+        """Fork a cell that takes `fds`, and return its pidfd. `uid` None means the zygote's. Raises SandboxError."""
         assert self._loop is not None
         try:
             async with asyncio.timeout(LINE_DEADLINE_S):
-                await (
-                    self._room.acquire()
-                )  # given back when the answer comes, whether or not somebody still waits for it
+                # Released when the answer comes, even if the request was cancelled.
+                await self._room.acquire()
         except TimeoutError as error:
             raise self._lose(error) from error
         try:
@@ -127,7 +127,7 @@ class Zygote:
                 return await answer
         except BaseException as error:
             if answer.done() and not answer.cancelled() and answer.exception() is None:
-                os.close(answer.result())  # it came in the very instant of the deadline or the cancellation
+                os.close(answer.result())  # the answer came together with the deadline or the cancellation
             if isinstance(error, TimeoutError):
                 raise self._lose(error) from error
             raise
@@ -150,7 +150,7 @@ class Zygote:
         if waiting is not None:
             self._room.release()
         if waiting is None or waiting.done():
-            wire.close_all(fds)  # nobody wants the cell any more; it ends with its socket
+            wire.close_all(fds)  # the request was given up; the cell ends when its socket closes
         elif fds:
             waiting.set_result(fds[0])
         else:
@@ -159,20 +159,20 @@ class Zygote:
     def _lose(self, error: Exception) -> SandboxError:
         self.close()
         return SandboxError(
-            f"the sandbox's {self.profile} interpreter is gone ({describe(error)}); the next request starts it anew"
+            f"the sandbox's {self.profile} interpreter is gone ({describe(error)}); the next request starts a new one"
         )
 
     def processor_seconds(self) -> float:
-        """Processor time of the zygote itself, its start included."""
+        """Processor time of the zygote process, including its start."""
         return sum(map(read_processor_seconds, _list_children(self.process.pid)))
 
     @property
     def alive(self) -> bool:
-        """Whether it can still fork cells."""
+        """Whether the zygote can fork cells."""
         return self.control.fileno() != -1 and self.process.poll() is None
 
     def close(self) -> None:
-        """End it and, through the kernel, every cell of it. Who waits for it waits no longer."""
+        """End the zygote and, through the kernel, all of its cells. Requests that wait raise SandboxError."""
         if self._loop is not None and not self._loop.is_closed() and self.control.fileno() != -1:
             self._loop.remove_reader(self.control.fileno())
             self._started.set()
@@ -183,19 +183,17 @@ class Zygote:
         self._waiting.clear()
         self.control.close()
         self.process.kill()
-        with contextlib.suppress(
-            subprocess.TimeoutExpired
-        ):  # the kernel is busy with it; a later `poll` takes its status
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a later `poll` reaps it
             self.process.wait(END_DEADLINE_S)
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         self._log.seek(0)
         lines = self._log.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else f"exit status {self.process.returncode}"
 
 
 class Cell:
-    """One running cell: its socket, its output pipes, its pidfd. Readers belong to one event loop at a time."""
+    """One running cell: its socket, output pipes and pidfd, watched by one event loop at a time."""
 
     def __init__(self, key: Any, cgroup: Cgroup | None, scratch: str | None, index: int, kind: CellKind) -> None:
         self.key = key
@@ -222,12 +220,13 @@ class Cell:
             self._ends.append(writer)
 
     def fds_to_pass(self) -> list[int]:
-        """What the new process takes."""
+        """The descriptors for the new process."""
         return [self._theirs.fileno(), *self._ends, *(self.cgroup.attach_fds() if self.cgroup else [])]
 
     def passed(self) -> None:
-        """The new process has them: close ours, so that the end of the stream is seen. Of a cell that runs once a
-        report comes instead, and three ends in a row would wake its supervisor for nothing."""
+        """Close this process's copies of the descriptors that the new process has, so that the streams end with it. The
+        outputs of a cell that runs once stay open: its report says that it ended, and the ends of the two streams would
+        only wake the event loop again."""
         self._theirs.close()
         if self.kind != "once":
             wire.close_all(self._ends)
@@ -243,12 +242,12 @@ class Cell:
             loop.add_reader(pipe, self._on_output, pipe, capture)
 
     def take_pipes(self) -> list[int]:
-        """The read ends of stdout and stderr, now the caller's: a live process reports through a `Channel`."""
+        """Hand over the read ends of stdout and stderr; a live process is read through a `Channel`."""
         pipes, self._pipes = self._pipes, []
         return pipes
 
     def expect(self) -> asyncio.Future[tuple[bytes, list[int]]]:
-        """The next packet of the cell. Fails with ConnectionError when the cell ends first."""
+        """The cell's next packet and its descriptors. Fails with ConnectionError if the cell ends first."""
         assert self._loop is not None
         self._report = self._loop.create_future()
         if self.dead:
@@ -258,7 +257,7 @@ class Cell:
     def _fail(self) -> None:
         if self._report is not None and not self._report.done():
             self._report.set_exception(ConnectionError("the cell ended"))
-            self._report.exception()  # seen: whoever asked may have failed to send, and not wait for an answer
+            self._report.exception()  # mark as retrieved: after a failed send nothing awaits the future
 
     def _on_packet(self) -> None:
         try:
@@ -288,19 +287,19 @@ class Cell:
             overflow()
 
     def drain(self) -> None:
-        """Read what is left in the pipes, without waiting for more."""
+        """Read what the pipes hold, without waiting for more."""
         for pipe, capture in zip(self._pipes, (self.stdout, self.stderr), strict=False):
             capture.drain(pipe)
 
     def processor_seconds(self) -> float:
-        """Processor time of the cell and of its programs that ended."""
+        """Processor time of the cell and of the programs that ended in it."""
         if self.kind == "once" and self.programs_cpu_s:
-            return self.programs_cpu_s  # it was its only program itself, and is gone
+            return self.programs_cpu_s  # the cell was the program and has ended
         pid = self._pid()
         return self.programs_cpu_s + (0.0 if pid is None else read_processor_seconds(pid))
 
     def activity(self) -> tuple[bool, dict[int, float]]:
-        """Whether a living process of the cell wants a processor, and the processor time of each of them."""
+        """Whether a process of the cell is runnable, and the processor time of each process by pid."""
         pid = self._pid()
         pids = [] if pid is None else [pid]
         for parent in pids:
@@ -315,9 +314,9 @@ class Cell:
             return None
 
     def kill(self) -> None:
-        """End it and everything in it, now."""
+        """End the cell and everything in it, now."""
         if self.scratch is not None:
-            # No pid namespace ends its programs with it: it sees the end of its socket, and does that itself.
+            # Without a pid namespace the cell must kill its programs itself, which it does when its socket closes.
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
         else:
@@ -325,11 +324,11 @@ class Cell:
 
     def _kill_process(self) -> None:
         if self.pidfd != -1:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # its socket closes as well, which ends it
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the end of its socket ends it as well
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it and give everything back. Safe to call twice."""
+        """Kill the cell and close its descriptors. A second call does nothing."""
         if self.connection.fileno() == -1:
             return
         self.kill()
@@ -340,7 +339,7 @@ class Cell:
         self.connection.close()
         self._theirs.close()
         wire.close_all([*self._pipes, *self._ends])
-        self._pipes, self._ends = [], []  # their numbers are soon somebody else's
+        self._pipes, self._ends = [], []  # the numbers will be used again
         if self.pidfd != -1:
             if not _is_gone(self.pidfd):
                 self._kill_process()
@@ -349,12 +348,12 @@ class Cell:
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong; a deadline has no words of its own."""
+    """The error's message; "no answer in time" for a timeout, which has none."""
     return str(error) or "no answer in time"
 
 
 def check_ready(packet: bytes, what: str) -> dict[str, Any]:
-    """A cell's JSON answer. Raises SandboxError with the reason it gives for not doing what was asked."""
+    """A cell's JSON answer. Raises SandboxError, beginning with `what`, if the answer is an error."""
     answer: dict[str, Any] = json.loads(packet)
     if "error" in answer:
         raise SandboxError(f"{what}: {answer['error']}")
@@ -362,15 +361,14 @@ def check_ready(packet: bytes, what: str) -> dict[str, Any]:
 
 
 def _is_gone(pidfd: int) -> bool:
-    """Wait for the end of a cell: only then can its cgroup be given to the next. False when it takes more than a
-    second."""
+    """Wait for the end of a cell, after which another can use its cgroup. False if it takes more than a second."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(1000))
 
 
 def _list_children(pid: int) -> list[int]:
-    """Living children of a process; none when it is gone or the kernel does not list them."""
+    """Pids of a process's children; empty if it has ended or the kernel does not list them."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return list(map(int, file.read().split()))
@@ -387,8 +385,8 @@ def _is_runnable(pid: int) -> bool:
 
 
 def read_processor_seconds(pid: int) -> float:
-    """Processor time of one process; 0 when it is gone. Read as bytes: Python 3.11 keeps some 60 bytes per file opened
-    as text."""
+    """Processor time of one process; 0 if it has ended. Read as bytes, because Python 3.11 leaks some 60 bytes for each
+    file opened as text."""
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:
             return int(file.read().split()[0]) / 1e9

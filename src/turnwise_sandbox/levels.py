@@ -1,11 +1,10 @@
-"""Which isolation this machine can give, and whether it holds: a level is chosen by trying, then canaries run inside
-it.
+"""Chooses the level of isolation by trying what this machine allows, then tests the level with canaries inside it.
 
 full      namespaces, a read-only root, a scratch file system, seccomp, Landlock (as root or through user namespaces)
 uid       a user id per cell, Landlock, seccomp: containers whose root may change its user id but not make namespaces
-process   Landlock and seccomp in the caller's own user id: restricted containers
-seccomp   seccomp alone: files that anyone may read stay readable
-none      nothing; refused unless asked for by name
+process   Landlock and seccomp under the caller's own user id: restricted containers
+seccomp   seccomp alone: files that every user may read stay readable
+none      no isolation; refused unless named
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox.canaries import PROPERTIES, run_canaries
 from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import Cell
 from turnwise_sandbox.kernel import files
 from turnwise_sandbox.kernel.cgroups import CgroupPool
@@ -43,28 +42,30 @@ class Property:
 
     name: str
     enforced_by: str | None
-    """The mechanism; None where the level has none."""
+    """The mechanism; None if the level has none."""
     verified: bool
-    """A canary tried to break it, from inside, and could not."""
+    """Whether a canary inside the level tried to break the property and failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A level as it was seen to hold on this machine."""
+    """A level, with its properties as tested on this machine."""
 
     name: str
     properties: Mapping[str, Property]
     reasons: Mapping[str, str]
-    """Why stronger levels are not to be had: level to what failed."""
+    """Why each stronger level is unavailable: level to what failed."""
 
 
 def check_required(level: Level, required: Iterable[str]) -> None:
-    """Raises SandboxError when a required property is unknown, not enforced, or was seen to fail."""
+    """Raise SandboxError if a required property is unknown, not enforced, or not verified."""
     for name in required:
-        found = level.properties.get(name)
-        if found is None:
-            raise SandboxError(f"there is no sandbox property {name!r}; known are {', '.join(level.properties)}")
-        if found.enforced_by is None or not found.verified:
+        item = level.properties.get(name)
+        if item is None:
+            raise SandboxError(
+                f"there is no sandbox property {name!r}; it must be one of {', '.join(level.properties)}"
+            )
+        if item.enforced_by is None or not item.verified:
             why = "; ".join(f"{stronger}: {reason}" for stronger, reason in level.reasons.items())
             raise SandboxError(
                 f"property {name!r} is required, but level {level.name!r} does not hold it"
@@ -74,18 +75,18 @@ def check_required(level: Level, required: Iterable[str]) -> None:
 
 
 def find_host(wanted: str, *, allow_unsafe: bool) -> Host:
-    """The host at the wanted level, or at the best one for "auto". Raises SandboxError rather than step down."""
-    found = probe()
-    reasons = dict(found.reasons)
+    """The host at the level that is wanted; "auto" takes the best. Raises SandboxError if the level is unavailable."""
+    capabilities = probe()
+    reasons = dict(capabilities.reasons)
     if not is_shared(sys.executable):
         reasons.setdefault("uid", f"{os.path.realpath(sys.executable)} lies in a folder that other users may not enter")
     best = next(level for level in LEVELS if level not in reasons)
     level = best if wanted == "auto" else wanted
     if level not in LEVELS:
-        raise SandboxError(f"there is no sandbox level {level!r}; known are {', '.join(LEVELS)}, and auto")
+        raise SandboxError(f"there is no sandbox level {level!r}; it must be auto, {', '.join(LEVELS)}")
     if LEVELS.index(level) < LEVELS.index(best):
         raise SandboxError(
-            f"level {level!r} cannot be had here ({reasons.get(level, 'unknown reason')}); the best is {best!r}"
+            f"level {level!r} is unavailable ({reasons.get(level, 'unknown reason')}); the best is {best!r}"
         )
     if level == "none" and not allow_unsafe:
         raise SandboxError(
@@ -93,25 +94,24 @@ def find_host(wanted: str, *, allow_unsafe: bool) -> Host:
             "use a remote backend, or allow_unsafe=True if the code may do whatever your user may"
         )
     if level in reasons:
-        raise SandboxError(f"level {level!r} cannot be had here: {reasons[level]}")
-    if level == "none" and not found.has_children_file:
+        raise SandboxError(f"level {level!r} is unavailable: {reasons[level]}")
+    if level == "none" and not capabilities.has_children_file:
         raise SandboxError(
             "/proc does not list a process's children, so what a program starts could not be ended; mount /proc"
         )
-    return Host(level, found, reasons)
+    return Host(level, capabilities, reasons)
 
 
 def is_shared(executable: str) -> bool:
-    """Whether every user may run this interpreter: another user id could otherwise import nothing."""
+    """Whether every user may run this interpreter. If not, a cell under another user id could import nothing."""
     return all(folder.stat().st_mode & 0o001 for folder in Path(os.path.realpath(executable)).parents)
 
 
 class Host:
-    """What this machine lends to cells: cgroups, user ids, folders. Made once per sandbox; `close` gives all of it
-    back."""
+    """The machine's resources for cells: cgroups, user ids and folders. Made once per sandbox; `close` removes them."""
 
     def __init__(self, level: str, capabilities: Capabilities, reasons: Mapping[str, str]) -> None:
-        """`reasons` says why other levels cannot be had."""
+        """`reasons` says why other levels are unavailable."""
         self.reasons = reasons
         self.level = level
         self.capabilities = capabilities
@@ -126,11 +126,11 @@ class Host:
 
     @property
     def has_cgroups(self) -> bool:
-        """Memory and processes are counted for a whole cell."""
+        """Whether memory and processes are counted for a whole cell."""
         return self._cgroups is not None
 
     def zygote_config(self, profile: str) -> dict[str, Any]:
-        """What a zygote is started with."""
+        """The configuration that a zygote is started with."""
         return {
             "profile": profile,
             "level": self.level,
@@ -141,7 +141,7 @@ class Host:
         }
 
     def build_cell(self, key: CellKey, kind: CellKind) -> Cell:
-        """A cell's descriptors, cgroup and folder; the process comes later."""
+        """Make a cell's descriptors, cgroup and folder, without its process. Raises SandboxError."""
         index = next(_cell_numbers)
         try:
             cgroup = (
@@ -162,13 +162,13 @@ class Host:
         return Cell(key, cgroup, scratch, index, kind)
 
     def uid_of(self, cell: Cell) -> int | None:
-        """The user id the cell runs under where it can be chosen: its own, so that limits and signals stop at it. Else
-        None."""
-        chosen = self.level == "uid" or (self.level == "full" and not self.user_namespace)
-        return self.capabilities.cell_uid(cell.index) if chosen else None
+        """The user id of the cell alone, so that its limits and signals affect no other cell; None if the level cannot
+        change the user id."""
+        has_own = self.level == "uid" or (self.level == "full" and not self.user_namespace)
+        return self.capabilities.cell_uid(cell.index) if has_own else None
 
     def free_cell(self, cell: Cell) -> None:
-        """Give back what `build_cell` took. The cell is closed."""
+        """Return the cgroup and remove the folder of a closed cell."""
         if cell.cgroup is not None:
             cell.cgroup.give_back()
             cell.cgroup = None
@@ -186,14 +186,14 @@ class Host:
 
 
 def sweep_stale_folders() -> None:
-    """Remove folders whose owner ended without closing its sandbox."""
+    """Remove the folders of processes that ended without closing their sandbox."""
     for folder in Path(tempfile.gettempdir()).glob("turnwise-sandbox-*-*-*-*"):
         if is_dead("-".join(folder.name.split("-")[2:5])):
             _remove(folder)
 
 
 def _remove(folder: str | Path) -> None:
-    """Remove a folder and what a program made of it: also what has no permissions left. Others' files stay."""
+    """Remove a folder with everything in it, also what has no permissions. Files of other users stay."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -207,7 +207,7 @@ RunCanary = Callable[[Program, Limits], Awaitable[Execution]]
 
 
 async def verify_level(host: Host, run: RunCanary) -> Level:
-    """Try to break every property from inside. Raises SandboxError when one that the level enforces does not hold."""
+    """Try to break every property from inside. Raises SandboxError if one that the level enforces fails."""
     promised = enforced_properties(host)
     broken = await run_canaries(run, host)
     properties = {
@@ -217,18 +217,18 @@ async def verify_level(host: Host, run: RunCanary) -> Level:
     failed = [f"{name} ({broken[name]})" for name in PROPERTIES if name in promised and name in broken]
     if failed and host.level != "none":
         raise SandboxError(
-            f"level {host.level!r} was seen to fail: {', '.join(failed)}; nothing was run. Please report the kernel "
-            "version"
+            f"level {host.level!r} failed its start-up check: {', '.join(failed)}; nothing was run. Please report the "
+            "kernel version"
         )
     return Level(name=host.level, properties=properties, reasons=dict(host.reasons))
 
 
 def enforced_properties(host: Host) -> dict[str, str]:
-    """Property to mechanism, for what the level promises here."""
+    """Property to mechanism, for each property that the level promises on this machine."""
     level, abi = host.level, host.landlock_abi
     if level == "none":
         return {"cpu": "RLIMIT_CPU and the supervisor's timer", "mem_proc": "RLIMIT_DATA"}
-    found = {
+    enforced = {
         "net": "seccomp: no socket but AF_UNIX",
         "vsock": "seccomp",
         "ptrace": "seccomp",
@@ -238,10 +238,10 @@ def enforced_properties(host: Host) -> dict[str, str]:
         "cpu": "RLIMIT_CPU and the cell's timer",
     }
     if host.has_cgroups:
-        found["mem_total"] = "cgroup"
-        found["pids"] = "cgroup"
+        enforced["mem_total"] = "cgroup"
+        enforced["pids"] = "cgroup"
     if level == "full":
-        found |= {
+        enforced |= {
             "fs_read": "a root of its own",
             "fs_write": "read-only root",
             "fs_meta": "read-only root",
@@ -252,17 +252,16 @@ def enforced_properties(host: Host) -> dict[str, str]:
             "abstract_unix": "network namespace",
             "unix_path": "a root of its own",
         }
-        if not (
-            host.user_namespace and os.geteuid() == 0
-        ):  # which never binds user id 0, mapped into a namespace or not
-            found.setdefault("pids", "RLIMIT_NPROC of a user id or user namespace of its own")
+        # The kernel never limits the processes of user id 0, mapped into a namespace or not.
+        if not (host.user_namespace and os.geteuid() == 0):
+            enforced.setdefault("pids", "RLIMIT_NPROC of a user id or user namespace of its own")
     if level in ("uid", "process") and abi:
-        found |= {"fs_read": "Landlock", "fs_write": "Landlock", "cross_exec": "Landlock, wiped between programs"}
+        enforced |= {"fs_read": "Landlock", "fs_write": "Landlock", "cross_exec": "Landlock, wiped between programs"}
         if abi >= 6:
-            found |= {"abstract_unix": "Landlock scope", "signals": "Landlock scope"}
+            enforced |= {"abstract_unix": "Landlock scope", "signals": "Landlock scope"}
     if level == "uid":
-        found |= dict.fromkeys(("kill_tree", "signals", "fs_meta"), "a user id of its own")
-        found.setdefault("pids", "RLIMIT_NPROC of a user id of its own")
+        enforced |= dict.fromkeys(("kill_tree", "signals", "fs_meta"), "a user id of its own")
+        enforced.setdefault("pids", "RLIMIT_NPROC of a user id of its own")
     if level in ("process", "seccomp"):
-        found["kill_tree"] = "child subreaper"
-    return found
+        enforced["kill_tree"] = "child subreaper"
+    return enforced

@@ -1,17 +1,18 @@
-"""Reading what an execution left: the limit it hit, the files it wrote. Both from outside, trusting nothing it says."""
+"""Reads the limit that an execution hit, and the files that it wrote, without trusting what it reports."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import Cell
 from turnwise_sandbox.types import Limit
 
 
 def find_limit(cell: Cell, stderr: bytes) -> Limit | None:
-    """Which limit a failed program ran into: from the kernel's counters, else from the error it died of."""
+    """The limit that a failed program hit, from the kernel's counters or else from its last error; None if neither
+    names one."""
     if cell.cgroup is not None:
         events = cell.cgroup.events()
         if events.num_oom_kills:
@@ -34,7 +35,7 @@ def find_limit(cell: Cell, stderr: bytes) -> Limit | None:
 
 
 def read_plain(fd: int, name: str, max_bytes: int) -> bytes:
-    """All of an open plain file. Raises SandboxError for another kind of file or one that is too large."""
+    """The content of an open plain file. Raises SandboxError for another kind of file or one that is too large."""
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode):
         raise SandboxError(f"{name} is not a plain file")

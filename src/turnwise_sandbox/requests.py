@@ -1,4 +1,4 @@
-"""From a Program and its Limits to what a cell is told. Pure, apart from filling a memfd."""
+"""Turns a Program and its Limits into the messages for a cell. Pure functions, apart from filling a memfd."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.files import split_path
 from turnwise_sandbox.types import Limits, Network, Program
 
 
 class CellKey(NamedTuple):
-    """What a cell is made for; programs that ask for the same can use it one after the other."""
+    """The properties of a cell. Programs with the same key can use one cell after each other."""
 
     profile: str
     network: Network
@@ -26,7 +26,7 @@ class CellKey(NamedTuple):
 
 
 CELL_PIDS = 2
-"""The cell itself counts as a process, as does the one between forks."""
+"""Processes of a cell besides its program's: the cell itself, and the intermediate one of a session's fork."""
 
 MAX_CODE_BYTES = 64 << 20
 MAX_PATH_CHARS = 512
@@ -34,13 +34,13 @@ MAX_PATH_CHARS = 512
 _BOUNDS: dict[str, tuple[int, int]] = {
     "wall_s": (0, 1_000_000),
     "cpu_s": (1, 1_000_000),
-    "memory_bytes": (16 << 20, 1 << 50),  # an interpreter starts with less, and does nothing useful
+    "memory_bytes": (16 << 20, 1 << 50),  # with less an interpreter can start, but do nothing useful
     "output_bytes": (0, 1 << 40),
     "num_pids": (1, 1 << 20),
     "disk_bytes": (0, 1 << 50),
     "num_files": (0, 1 << 40),
 }
-"""Least and most of each limit; 0 itself is never enough."""
+"""Smallest and largest value of each limit; 0 itself is refused."""
 
 _SYMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:sympy|mpmath)\b", re.MULTILINE)
 _NUMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*numpy\b", re.MULTILINE)
@@ -48,34 +48,36 @@ _PYTEST = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:pytest|unitte
 
 
 def to_bytes(code: str | bytes) -> bytes:
-    """Source as bytes; lone surrogates become what Python's own decoder will refuse, inside the sandbox."""
+    """Source text as bytes. Lone surrogates become bytes that Python's decoder refuses inside the sandbox."""
     return code if isinstance(code, bytes) else code.encode("utf-8", "surrogatepass")
 
 
 def choose_profile(program: Program) -> str:
-    """The preloaded interpreter for a program: as named, or by a scan of its import lines for what is installed. Only
-    speed depends on it."""
+    """The preloaded interpreter for a program: its `profile`, or for "auto" the one that preloads what the program's
+    import lines name and this machine has. Only speed depends on it."""
     if program.profile != "auto":
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
     for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
-        if any(pattern.search(source) for source in sources) and _is_installed(name):
+        if any(pattern.search(source) for source in sources) and is_installed(name):
             return "numpy_random" if name == "numpy" and any(b"random" in source for source in sources) else name
     return "std"
 
 
 @functools.cache
-def _is_installed(library: str) -> bool:
+def is_installed(library: str) -> bool:
+    """Whether this interpreter finds the library."""
     return importlib.util.find_spec(library) is not None
 
 
 def check_path(path: str) -> str:
-    """A relative path that stays where it is. Raises SandboxError naming it."""
+    """The normalized path. Raises SandboxError for one that is not relative or leaves its folder."""
     pure = PurePosixPath(path)
     try:
-        if len(path) > MAX_PATH_CHARS or path.endswith(("/", "/.")):  # the end of a folder's name
+        if len(path) > MAX_PATH_CHARS or path.endswith(("/", "/.")):  # these ends name a folder
             raise ValueError
-        split_path(path.encode().decode() and str(pure))  # lone surrogates are no name that can be sent
+        path.encode()  # raises for lone surrogates, which cannot be sent
+        split_path(str(pure))
     except ValueError:
         raise SandboxError(
             f"{path[:80]!r} is not a path inside the sandbox's folder; give a relative one without '..'"
@@ -84,7 +86,7 @@ def check_path(path: str) -> str:
 
 
 def check_limits(limits: Limits) -> None:
-    """Raises SandboxError naming the limit that makes no sense, or that no kernel could set."""
+    """Raise SandboxError, naming the limit, for a value that is not positive or that no kernel can set."""
     for name, (least, most) in _BOUNDS.items():
         value = getattr(limits, name)
         if not (value is None and name == "cpu_s") and not (value > 0 and least <= value <= most):
@@ -94,20 +96,19 @@ def check_limits(limits: Limits) -> None:
 
 
 def build_payload(program: Program) -> tuple[int, int]:
-    """The memfd a program reads, and its size. Raises SandboxError for code that is too large."""
+    """The memfd that a program reads, and its size. Raises SandboxError if code and files are too large."""
     source = to_bytes(program.code)
     total = len(source) + sum(len(content) for content in program.files.values())
     if total > MAX_CODE_BYTES:
-        raise SandboxError(f"code and files hold {total} bytes; at most {MAX_CODE_BYTES} can be handed in")
+        raise SandboxError(f"code and files hold {total} bytes; at most {MAX_CODE_BYTES} are allowed")
     files = {check_path(name): content for name, content in program.files.items()}
     parts = wire.pack_payload(source, files, language=program.language, seed=program.seed)
     return wire.to_memfd(parts), sum(map(len, parts))
 
 
 def build_rlimits(key: CellKey, *, has_cgroup: bool) -> dict[str, int]:
-    """Per-process limits of everything in a cell. With a cgroup, memory is counted for all processes together, and the
-    limit per process only turns a hopeless allocation into a MemoryError; RLIMIT_AS would also count what is merely
-    reserved."""
+    """Limits of each process in a cell. A cgroup counts the memory of all processes together; the limit per process
+    then only turns a hopeless allocation into a MemoryError. RLIMIT_AS is not used: it also counts reserved memory."""
     return {
         "data_bytes": key.memory_bytes * (2 if has_cgroup else 1),
         "num_pids": key.num_pids + CELL_PIDS,
@@ -117,7 +118,7 @@ def build_rlimits(key: CellKey, *, has_cgroup: bool) -> dict[str, int]:
 
 
 def build_run(program: Program, limits: Limits, *, payload_bytes: int, has_peer: bool) -> bytes:
-    """What a slot cell is told about one program."""
+    """The message to a slot cell about one program."""
     flags = (wire.HAS_STDIN if program.stdin else 0) | (wire.HAS_PEER if has_peer else 0)
     cpu_s = int(limits.wall_s) + 1 if limits.cpu_s is None else limits.cpu_s
     outputs = "\0".join(check_path(path) for path in program.outputs).encode()

@@ -1,19 +1,19 @@
-"""A sandbox behind HTTP, on this machine only: `/run_code` as SandboxFusion speaks it, Turnwise's own `/run` and
-sessions.
+"""Serves a sandbox over HTTP, on this machine only: SandboxFusion's `/run_code`, and Turnwise's `/run` and sessions.
 
 | request | answer |
 |---|---|
-| `GET /health` | `{"status": "ok"}`; the only one without a token |
-| `POST /run_code` | SandboxFusion's dialect, so that its clients work unchanged |
-| `POST /run` | one program, nothing lost in translation |
+| `GET /health` | `{"status": "ok"}`; the only request without a token |
+| `POST /run_code` | one program, in SandboxFusion's dialect, for its clients |
+| `POST /run` | one program, with every field of `Program` and `Execution` |
 | `POST /sessions`, `POST /sessions/{id}/fork` | the new session's id |
 | `POST /sessions/{id}/run` | one execution |
 | `PUT`, `GET /sessions/{id}/files?path=P` | the file's bytes |
 | `DELETE /sessions/{id}` | nothing |
 
-Errors are `{"error": "..."}`: 400 a wrong request, 401 no token, 404 no such thing, 413 too large, 429 no room in time,
-500 the sandbox failed. The token comes as `Authorization: Bearer TOKEN`, or, for clients that take no headers, as the
-password in the URL (`http://any:TOKEN@127.0.0.1:PORT/run_code`). It knows nothing about how the sandbox isolates."""
+Errors are `{"error": "..."}`: 400 malformed request, 401 missing or wrong token, 404 unknown path or session, 413 body
+too large, 429 no slot in time or too many sessions, 500 the sandbox failed. The token is sent as
+`Authorization: Bearer TOKEN` or, by clients that cannot set headers, as the password in the URL
+(`http://any:TOKEN@127.0.0.1:PORT/run_code`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from turnwise.core.errors import SandboxError, TurnwiseError, boundary
+from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.remote.connection import Answer, Head, Policy, serve_connection
 from turnwise_sandbox.remote.messages import (
     CellBody,
@@ -52,8 +52,8 @@ Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-class _Refused(TurnwiseError):
-    """A request that is answered with `status` and the message."""
+class _Refused(Exception):
+    """Makes the server answer a request with `status` and the message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -61,8 +61,8 @@ class _Refused(TurnwiseError):
 
 
 @dataclass(slots=True)
-class _Held:
-    """A live session, used by one request at a time."""
+class _OpenSession:
+    """A live session, its limits, and when it was last used. `lock` lets one request use it at a time."""
 
     session: Session
     limits: Limits
@@ -71,7 +71,7 @@ class _Held:
 
 
 class SandboxServer:
-    """Serves one sandbox. `start` it, then `close` it; closing the sandbox is its owner's affair."""
+    """Serves one sandbox between `start` and `close`. Does not close the sandbox."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class SandboxServer:
         session_idle_s: float = 1800.0,
         max_body_bytes: int = 64 * _MIB,
     ) -> None:
-        """`limits`: the most that a request may ask for; what is above is lowered. `max_concurrent`: executions at one
-        time; further ones wait `max_queue_s` and are then refused with 429. `session_idle_s`: an unused session is
-        closed after it.
+        """`limits` bounds those of a request; larger ones are lowered. `max_concurrent` bounds the executions at a
+        time; others wait for `max_queue_s` seconds and are then refused with 429. A session that is not used for
+        `session_idle_s` seconds is closed.
 
-        Raises SandboxError for a token that could be guessed.
+        Raises SandboxError for a token with fewer than 16 characters, which could be guessed.
         """
         if len(token) < MIN_TOKEN_CHARS:
             raise SandboxError(
@@ -98,11 +98,11 @@ class SandboxServer:
         self._sandbox = sandbox
         self._token = token.encode()
         self._limits = limits
-        self._places = asyncio.Semaphore(max_concurrent)
+        self._slots = asyncio.Semaphore(max_concurrent)
         self._max_queue_s = max_queue_s
         self._max_sessions = max_sessions
         self._session_idle_s = session_idle_s
-        self._sessions: dict[str, _Held] = {}
+        self._sessions: dict[str, _OpenSession] = {}
         self._opening = 0
         self._max_connections = 4 * max_concurrent
         self._connections: set[asyncio.Task[None]] = set()
@@ -118,11 +118,11 @@ class SandboxServer:
         )
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen, and return the server's URL; port 0 takes a free one. Raises SandboxError for an address that other
-        machines could reach, or when it is taken."""
+        """Listen, and return the server's URL. Port 0 takes a free port. Raises SandboxError for an address that other
+        machines can reach or that is in use."""
         if not _is_loopback(host):
             raise SandboxError(
-                f"host {host!r} is not this machine alone; serve on 127.0.0.1 and forward the port over ssh"
+                f"host {host!r} can be reached by other machines; serve on 127.0.0.1 and forward the port over ssh"
             )
         try:
             self._server = await asyncio.start_server(self._accept, host, port)
@@ -133,15 +133,15 @@ class SandboxServer:
         return f"http://[{address}]:{taken}" if ":" in address else f"http://{address}:{taken}"
 
     async def close(self) -> None:
-        """Stop listening, end what runs, close the sessions. A second call does nothing."""
+        """Stop listening, end all executions and close the sessions. A second call does nothing."""
         if self._server is not None:
             self._server.close()
         tasks = [*self._connections, *([self._sweeper] if self._sweeper else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        held, self._sessions = list(self._sessions.values()), {}
-        await asyncio.gather(*(one.session.close() for one in held), return_exceptions=True)
+        sessions, self._sessions = list(self._sessions.values()), {}
+        await asyncio.gather(*(entry.session.close() for entry in sessions), return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= self._max_connections:
@@ -153,7 +153,7 @@ class SandboxServer:
         try:
             await serve_connection(reader, writer, self._policy)
         except asyncio.CancelledError:
-            pass  # the server closes; asyncio.streams would log the cancellation of its own task
+            pass  # the server is closing; asyncio.streams would log the cancellation of its task
         finally:
             self._connections.discard(task)
 
@@ -161,11 +161,11 @@ class SandboxServer:
         while True:
             await asyncio.sleep(self._session_idle_s / 4)
             oldest = time.monotonic() - self._session_idle_s
-            for id, held in list(self._sessions.items()):
-                if held.used < oldest and not held.lock.locked():
+            for id, entry in list(self._sessions.items()):
+                if entry.used < oldest and not entry.lock.locked():
                     self._sessions.pop(id, None)
                     with contextlib.suppress(SandboxError):
-                        await held.session.close()
+                        await entry.session.close()
 
     # ---------------------------------------------------------------------------------------- requests
 
@@ -176,10 +176,11 @@ class SandboxServer:
 
     async def _respond(self, head: Head, body: bytes) -> Answer:
         try:
-            with boundary(SandboxError, f"{head.method} /{'/'.join(head.path)}"):
-                return await self._route(head, body)
-        except _Refused as cause:
-            return _refuse(cause.status, str(cause))
+            with boundary(f"{head.method} /{'/'.join(head.path)}"):
+                try:
+                    return await self._route(head, body)
+                except _Refused as cause:
+                    return _refuse(cause.status, str(cause))
         except SandboxError as cause:
             return _refuse(500, str(cause))
 
@@ -194,7 +195,7 @@ class SandboxServer:
                 limits = self._lower(request.limits)
                 return _to_answer(
                     ExecutionAnswer(
-                        execution=await self._in_place(lambda: self._sandbox.run(request.to_program(), limits))
+                        execution=await self._in_slot(lambda: self._sandbox.run(request.to_program(), limits))
                     )
                 )
             case ("POST", "sessions"):
@@ -202,23 +203,23 @@ class SandboxServer:
             case ("POST", "sessions", id, "run"):
                 return await self._run_cell(id, _parse(CellBody, body))
             case ("POST", "sessions", id, "fork"):
-                async with self._use(id) as held:
-                    return await self._hold(held.session.fork, held.limits)
+                async with self._use(id) as entry:
+                    return await self._add_session(entry.session.fork, entry.limits)
             case ("PUT", "sessions", id, "files"):
-                async with self._use(id) as held:
-                    await held.session.write_file(head.query.get("path", ""), body)
+                async with self._use(id) as entry:
+                    await entry.session.write_file(head.query.get("path", ""), body)
                 return Answer(status=204)
             case ("GET", "sessions", id, "files"):
-                async with self._use(id) as held:
-                    content = await held.session.read_file(
+                async with self._use(id) as entry:
+                    content = await entry.session.read_file(
                         head.query.get("path", ""), max_bytes=_to_count(head.query.get("max_bytes"))
                     )
                 return Answer(status=200, body=content, content_type="application/octet-stream")
             case ("DELETE", "sessions", id):
-                if (gone := self._sessions.pop(id, None)) is not None:
-                    await gone.session.close()
+                if (removed := self._sessions.pop(id, None)) is not None:
+                    await removed.session.close()
                 return Answer(status=204)
-        raise _Refused(404, f"there is no {head.method} /{'/'.join(head.path)} here")
+        raise _Refused(404, f"this server has no {head.method} /{'/'.join(head.path)}")
 
     async def _run_code(self, request: FusionRequest) -> Answer:
         asked = replace(self._limits, wall_s=request.run_timeout)
@@ -229,7 +230,7 @@ class SandboxServer:
         except ValueError as cause:
             raise _Refused(400, str(cause)) from None
         try:
-            execution = await self._in_place(lambda: self._sandbox.run(program, self._lower(asked)))
+            execution = await self._in_slot(lambda: self._sandbox.run(program, self._lower(asked)))
         except SandboxError as cause:
             return _to_answer(FusionResponse(status="SandboxError", message=str(cause)))
         return _to_answer(FusionResponse.of(execution))
@@ -242,76 +243,76 @@ class SandboxServer:
                 body.language, limits=limits, seed=body.seed, profile=body.profile, network=body.network
             )
 
-        return await self._hold(open_session, limits)
+        return await self._add_session(open_session, limits)
 
-    async def _hold(self, make: Callable[[], Awaitable[Session]], limits: Limits) -> Answer:
+    async def _add_session(self, make: Callable[[], Awaitable[Session]], limits: Limits) -> Answer:
         if len(self._sessions) + self._opening >= self._max_sessions:
-            raise _Refused(429, f"there are {self._max_sessions} live sessions already; close one")
+            raise _Refused(429, f"{self._max_sessions} sessions are open, the most that this server allows; close one")
         self._opening += 1
         try:
-            session = await self._in_place(make)
+            session = await self._in_slot(make)
         finally:
             self._opening -= 1
         id = secrets.token_urlsafe(16)
-        self._sessions[id] = _Held(session, limits)
+        self._sessions[id] = _OpenSession(session, limits)
         return _to_answer(SessionAnswer(id=id))
 
     async def _run_cell(self, id: str, body: CellBody) -> Answer:
-        async with self._use(id) as held:
+        async with self._use(id) as entry:
             timeout_s = None if body.timeout_s is None else min(body.timeout_s, self._limits.wall_s)
             return _to_answer(
                 ExecutionAnswer(
-                    execution=await self._in_place(lambda: held.session.run(body.code, timeout_s=timeout_s))
+                    execution=await self._in_slot(lambda: entry.session.run(body.code, timeout_s=timeout_s))
                 )
             )
 
     @contextlib.asynccontextmanager
-    async def _use(self, id: str) -> AsyncIterator[_Held]:
-        """The session, for this request alone."""
-        held = self._sessions.get(id)
-        if held is None:
+    async def _use(self, id: str) -> AsyncIterator[_OpenSession]:
+        """Reserve a session for this request. Raises _Refused if there is no such session."""
+        entry = self._sessions.get(id)
+        if entry is None:
             raise _Refused(
                 404, f"there is no live session {id[:40]!r}; it was closed, or unused for {self._session_idle_s:g} s"
             )
-        async with held.lock:
-            held.used = time.monotonic()
+        async with entry.lock:
+            entry.used = time.monotonic()
             try:
-                yield held
+                yield entry
             finally:
-                held.used = time.monotonic()
+                entry.used = time.monotonic()
 
-    async def _in_place(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `work`, which waits for one of the places."""
+    async def _in_slot(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of `work`, which starts when one of the slots is free. Raises _Refused if none is in time."""
         try:
             async with asyncio.timeout(self._max_queue_s):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError:
             raise _Refused(
-                429, f"no place became free within {self._max_queue_s:g} s; send less at one time, or try again later"
+                429, f"no slot became free within {self._max_queue_s:g} s; send fewer requests at a time, or try again"
             ) from None
         try:
             return await work()
         finally:
-            self._places.release()
+            self._slots.release()
 
     def _lower(self, asked: Limits) -> Limits:
-        """`asked`, nowhere above the server's own. Raises _Refused for a limit that is not positive."""
+        """`asked` with each limit lowered to the server's. Raises _Refused for a limit that is not positive."""
         lowered = {}
-        for one in fields(Limits):
-            wanted, most = getattr(asked, one.name), getattr(self._limits, one.name)
+        for item in fields(Limits):
+            wanted, most = getattr(asked, item.name), getattr(self._limits, item.name)
             if wanted is not None and not wanted > 0:
-                raise _Refused(400, f"limits.{one.name} is {wanted}; it must be above 0")
-            lowered[one.name] = wanted if most is None else most if wanted is None else min(wanted, most)
+                raise _Refused(400, f"limits.{item.name} is {wanted}; it must be above 0")
+            lowered[item.name] = wanted if most is None else most if wanted is None else min(wanted, most)
         return Limits(**lowered)
 
 
 def new_token() -> str:
-    """A token that cannot be guessed."""
+    """A new token of 32 random bytes, as text."""
     return secrets.token_urlsafe(32)
 
 
 def _read_token(head: Head) -> bytes:
-    """The token a request brings, as bearer or as the password of basic authentication; empty when there is none."""
+    """The token of a request, from bearer or basic authentication; empty if there is none."""
     kind, _, value = head.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return value.strip().encode()

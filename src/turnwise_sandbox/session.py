@@ -1,4 +1,4 @@
-"""A live session in a cell of its own, seen from the supervisor."""
+"""The supervisor's side of a live session, which has a cell of its own."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
 from turnwise_sandbox.channel import Channel
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready, describe
 from turnwise_sandbox.limits_hit import find_limit, read_plain
 from turnwise_sandbox.requests import check_path, to_bytes
 from turnwise_sandbox.types import Execution, Limit, Limits
 
 INTERRUPT_GRACE_S = 0.04
-"""Code that has not stopped so long after its interrupt is killed, and the session with it."""
+"""Seconds after an interrupt in which code must stop; otherwise it is killed, which ends the session."""
 MAX_GRACE_S = 1.0
-"""The same where other processes keep it from the processor: it cannot stop before it runs."""
+"""The same when other processes keep the code from the processor: it must run to be able to stop."""
 CHANCE_S = 0.03
-"""Processor time in which code could have stopped."""
+"""Processor time that is enough for code to stop after an interrupt."""
 
 FORK_DEADLINE_S = 30.0
-"""For the copy of a session's folder and memory."""
+"""How long copying a session's folder and memory may take."""
 
 MAX_FILE_BYTES = 64 << 20
+"""The largest file that can be read from a session."""
 
 
 class LocalSession:
-    """See `Session`. Made by `LocalSandbox.open` and `fork`."""
+    """Implements `Session`. Made by `LocalSandbox.open` and `LocalSession.fork`."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class LocalSession:
 
     @property
     def cell(self) -> Cell:
-        """The cell it lives in; branches share one."""
+        """The session's cell; branches share one."""
         return self._root.cell
 
     # -------------------------------------------------------------------------------------------- starting
@@ -75,12 +76,12 @@ class LocalSession:
         kind = socket.SOCK_STREAM if self._language == "bash" else socket.SOCK_SEQPACKET
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
         self._channel = Channel(ours, cell.take_pipes(), self._on_overflow)
-        # A live process may go on for any number of calls: its processor time is bounded only where asked.
+        # A live process serves any number of calls, so its processor time is bounded only if `cpu_s` is given.
         packet = wire.LIVE.pack(self._language == "bash", self._seed % 2**64, self._limits.cpu_s or 0)
         self._channel.attach(asyncio.get_running_loop())
         answer, hello = cell.expect(), self._channel.expect()
         try:
-            with theirs:  # held no longer: the end of the live process shall be seen
+            with theirs:  # closed after sending, so that the stream ends with the live process
                 wire.send_packet(cell.connection, packet, [theirs.fileno()])
             async with asyncio.timeout(SPAWN_DEADLINE_S):
                 reply, _ = await answer
@@ -89,7 +90,7 @@ class LocalSession:
                 async with asyncio.timeout(SPAWN_DEADLINE_S):
                     await hello
             else:
-                # An interrupt unwinds to the end of the function, so that the shell's variables stay.
+                # An interrupt returns from the function, so that the shell keeps its variables.
                 async with asyncio.timeout(SPAWN_DEADLINE_S):
                     if await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT") is None:
                         raise ConnectionError("the shell ended")
@@ -127,14 +128,14 @@ class LocalSession:
         if self._channel is None:
             raise SandboxError("the session was never started")
         if self._busy:
-            raise SandboxError("the session is running something else; wait for it")
+            raise SandboxError("the session is running something else; wait for its end")
         self._busy = True
         self._channel.attach(asyncio.get_running_loop())
         self.cell.attach(asyncio.get_running_loop())
         return self._channel
 
     async def _ask(self, code: str) -> dict[str, Any] | None:
-        """The interpreter's answer; None when it ended instead."""
+        """The interpreter's answer; None if it ended instead."""
         assert self._channel is not None
         source = to_bytes(code)
         payload = wire.to_memfd([source])
@@ -149,7 +150,7 @@ class LocalSession:
             os.close(payload)
 
     async def _shell(self, command: str) -> dict[str, Any] | None:
-        """Let the shell run `command`; its answer is the status line it writes to descriptor 3. None when it ended
+        """Let the shell run `command`. The answer is the status line that it writes to descriptor 3; None if it ended
         instead."""
         assert self._channel is not None
         answer = self._channel.expect()
@@ -163,10 +164,10 @@ class LocalSession:
             return None
 
     def _stop(self, limit: Limit) -> None:
-        """The running call is past a limit: interrupt it, and past the grace kill it."""
+        """Interrupt a call that hit a limit; kill it if it does not stop within the grace period."""
         assert self._channel is not None
-        late = limit == "wall" and not self._channel.waiting  # the answer came just in time
-        if self._limit is not None or self._timer is None or late:
+        answered = limit == "wall" and not self._channel.waiting
+        if self._limit is not None or self._timer is None or answered:
             return
         self._limit = limit
         self._timer.cancel()
@@ -178,13 +179,14 @@ class LocalSession:
             )
 
     def _give_up(self, interrupted_at: float, before: dict[int, float]) -> None:
-        """`before`: processor time of each process at the interrupt."""
+        """End a session whose call ignores its interrupt. `before` is the processor time of each process at the
+        interrupt, by pid."""
         assert self._channel is not None
         wants_to_run, now = self.cell.activity()
         if self._channel.waiting:
             self._channel.look()
         if not self._channel.waiting:
-            return  # the answer came in time after all
+            return
         if wants_to_run and used_since(before, now) < CHANCE_S and time.monotonic() - interrupted_at < MAX_GRACE_S:
             self._timer = asyncio.get_running_loop().call_later(
                 INTERRUPT_GRACE_S / 4, self._give_up, interrupted_at, before
@@ -196,7 +198,7 @@ class LocalSession:
     def _interrupt(self) -> None:
         assert self._channel is not None
         if self._language == "bash":
-            # The commands the shell waits for get it too; only the cell can reach them all.
+            # The commands that the shell waits for need the interrupt too, and only the cell can signal them all.
             try:
                 wire.send(self.cell.connection, {"op": "interrupt"})
             except OSError:
@@ -205,7 +207,7 @@ class LocalSession:
         self._channel.signal(signal.SIGINT)
 
     def _on_overflow(self) -> None:
-        # Not at once: the answer may be among what is about to be read, and what comes next be another call.
+        # Later in this iteration of the event loop: the answer may be about to be read, and the next call begin.
         asyncio.get_running_loop().call_soon(self._stop_overflow, self._timer)
 
     def _stop_overflow(self, timer: asyncio.TimerHandle | None) -> None:
@@ -213,7 +215,7 @@ class LocalSession:
             self._stop("output")
 
     def _end(self, why: str) -> None:
-        """It cannot go on. The only branch takes its cell along."""
+        """Mark the session as over and kill its process, or its cell if the session is the only branch."""
         self._over = self._over or why
         if self._root.num_branches == 1:
             self.cell.kill()
@@ -254,10 +256,10 @@ class LocalSession:
     # -------------------------------------------------------------------------------------------- branches
 
     async def fork(self) -> LocalSession:
-        """A copy of the live interpreter and its folder. See `Session.fork`.
+        """Copy the live interpreter and its folder. See `Session.fork`.
 
-        Branches are as isolated from the host as any session, but share one cell: they see the same processes, and the
-        same quota. Relative paths follow the branch; absolute ones still name the original's folder."""
+        Branches are as isolated from the host as any session, but share one cell: they see the same processes and have
+        one quota. Relative paths name the branch's folder, absolute ones still the original's."""
         if self._language != "python":
             raise SandboxError("a shell cannot be forked; fork a Python session, or replay the commands")
         channel = self._enter()
@@ -282,7 +284,7 @@ class LocalSession:
             async with asyncio.timeout(FORK_DEADLINE_S):
                 reply = await answer
             if "folder" not in reply:
-                branch._channel.disown()  # it is the original that says so
+                branch._channel.disown()  # the original answered, and must not be killed with the branch
                 raise SandboxError(f"the session could not be forked: {reply.get('error')}")
         except (TimeoutError, ConnectionError, BrokenPipeError) as error:
             await branch.close()
@@ -334,11 +336,11 @@ class LocalSession:
         return fds[0]
 
     def memory_bytes(self) -> int | None:
-        """Memory charged to the session now, kernel memory included; None without a cgroup."""
+        """Memory charged to the session, including kernel memory; None without a cgroup."""
         return None if self.cell.cgroup is None else self.cell.cgroup.memory_bytes()
 
     async def close(self) -> None:
-        """End it. See `Session.close`."""
+        """End the session. See `Session.close`."""
         if self._channel is not None and not self._channel.closed:
             self._channel.signal(signal.SIGKILL)
             self._channel.close()
@@ -349,17 +351,17 @@ class LocalSession:
 
     @property
     def owns_cell(self) -> bool:
-        """Whether the cell has no other branch left."""
+        """Whether no other branch uses the cell."""
         return self._root.num_branches == 0
 
 
 def used_since(before: Mapping[int, float], now: Mapping[int, float]) -> float:
-    """Processor time that the processes of `now` used since `before`; what ended in between takes nothing away."""
+    """Processor time that the processes in `now` have used since `before`, both by pid."""
     return sum(seconds - before.get(pid, 0.0) for pid, seconds in now.items())
 
 
 class _Root:
-    """What the branches of one session share."""
+    """The state that the branches of one session share."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

@@ -1,11 +1,10 @@
-"""The local sandbox: routes programs to preloaded interpreters, keeps cells, and turns what they report into
-Executions.
+"""The local sandbox: gives programs to preloaded interpreters, keeps cells, and turns their reports into Executions.
 
     sandbox = LocalSandbox(num_slots=2, require=("net", "fs_read"))
     execution = await sandbox.run(Program(code="print(6 * 7)"))
 
-At most `num_slots` programs run at a time; the others wait in line. One instance serves one event loop at a time, and
-may be used from another loop once the first has ended."""
+At most `num_slots` programs run at a time; the others wait. One instance serves one event loop at a time; another loop
+may use it after the first has ended."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Literal
 
-from turnwise.core.errors import SandboxError
 from turnwise_sandbox import wire
 from turnwise_sandbox.cell import CellKind
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready, describe
 from turnwise_sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise_sandbox.limits_hit import find_limit, read_plain
@@ -29,15 +28,16 @@ from turnwise_sandbox.session import LocalSession
 from turnwise_sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
 
 MAX_RUNS_PER_CELL = 5000
-"""A cell is replaced after so many programs: nothing a kernel might accumulate lives long."""
+"""Programs after which a cell is replaced, so that nothing accumulates in the kernel for long."""
 
 MAX_REPEATS = 2
-"""Times that a program begins anew after its cell was killed from outside."""
+"""How often a program starts again after its cell was killed from outside."""
 
 REPORT_GRACE_S = 10.0
-"""A cell that has not reported so long after its program's deadline is broken."""
+"""Seconds after its program's deadline in which a cell must report; after them it is broken."""
 
 MAX_OUTPUT_FILE_BYTES = 16 << 20
+"""The largest file that a program can return."""
 
 
 class LocalSandbox:
@@ -53,11 +53,12 @@ class LocalSandbox:
         allow_unsafe: bool = False,
         max_sessions: int = 4096,
     ) -> None:
-        """`num_slots` programs at a time; None is the number of processors. `level` other than "auto" is exactly that
-        level, never another. `require` names properties (see `turnwise sandbox doctor`) that must be enforced and
-        verified before anything runs. `allow_unsafe` permits level "none", which isolates nothing.
+        """Run `num_slots` programs at a time; None means one per processor. A `level` other than "auto" is used
+        exactly, never replaced by another. `require` names properties (see `turnwise sandbox doctor`) that must be
+        enforced and verified before anything runs. `allow_unsafe` permits level "none", which isolates nothing.
+        `max_sessions` bounds the sessions that are open at the same time.
 
-        Raises SandboxError at first use, not here: probing starts processes.
+        The constructor starts nothing. The first use probes the machine and raises SandboxError if a requirement fails.
         """
         self._num_slots = num_slots or len(os.sched_getaffinity(0))
         self._mode = mode
@@ -78,23 +79,26 @@ class LocalSandbox:
     # -------------------------------------------------------------------------------------------- public
 
     async def level(self) -> Level:
-        """The level, with each property as verified. Starts the sandbox when it is not running."""
+        """The level and its properties as tested. Starts the sandbox if it is not running; raises SandboxError."""
         await self._start()
         assert self._level is not None
         return self._level
 
-    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - a frozen value
+    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """Run one program. See `Sandbox.run`."""
         async with self._hold(1, limits):
             return await self._run_one(program, limits)
 
     async def run_pair(
-        self, worker: Program, grader: Program, limits: Limits = Limits()
-    ) -> tuple[Execution, Execution]:  # noqa: B008
-        """Run two programs at once, each holding one end of a stream socket as descriptor 4; they share nothing else.
+        self,
+        worker: Program,
+        grader: Program,
+        limits: Limits = Limits(),  # noqa: B008
+    ) -> tuple[Execution, Execution]:
+        """Run two programs at once. Each holds one end of a stream socket as descriptor 4; they share nothing else.
 
-        The worker ends with the grader: what it still does then is of no use, and it is stopped without a limit being
-        noted."""
+        When the grader ends, the worker is stopped, which does not count as a limit it hit. Raises SandboxError when
+        the sandbox fails or has fewer than two slots."""
         ours, theirs = socket.socketpair()
         running: list[Cell] = []
         try:
@@ -102,11 +106,11 @@ class LocalSandbox:
                 tasks = [asyncio.ensure_future(self._run_one(worker, limits, peer=ours, running=running))]
                 tasks.append(asyncio.ensure_future(self._run_one(grader, limits, peer=theirs)))
                 try:
-                    second = await tasks[1]
+                    grader_execution = await tasks[1]
                     if not tasks[0].done():
                         for cell in running:
                             _stop(cell)
-                    return await tasks[0], second
+                    return await tasks[0], grader_execution
                 finally:
                     for task in tasks:
                         task.cancel()
@@ -129,7 +133,7 @@ class LocalSandbox:
         await self._start()
         if len(self._sessions) >= self._max_sessions:
             raise SandboxError(
-                f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some or raise "
+                f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some, or raise "
                 "max_sessions"
             )
         cell = await self._spawn(self._key("std" if profile == "auto" else profile, network, limits), "host")
@@ -145,14 +149,14 @@ class LocalSandbox:
         return session
 
     async def close(self) -> None:
-        """End every program, session and process, and remove what the host holds of them. Safe to call twice."""
+        """End every program, session and process, and remove their folders and cgroups. A second call does nothing."""
         self._closed = True
         for session in list(self._sessions):
             await session.close()
         self._release()
 
     def _release(self) -> None:
-        """End every process and give back what the host lent: where start-up is refused nobody calls `close`."""
+        """End every process and close the host. Also used when the start fails, after which no caller calls `close`."""
         for cell in list(self._cells):
             self._drop(cell)
         for zygote in self._zygotes.values():
@@ -163,7 +167,7 @@ class LocalSandbox:
             self._host = None
 
     def processor_seconds(self) -> float:
-        """Processor time used so far by zygotes, cells and the programs that ended in them. For measurements."""
+        """Processor time used so far by zygotes, cells and the programs that ended in them; for benchmarks."""
         cells = sum(cell.processor_seconds() for cell in self._cells)
         return self._spent_s + cells + sum(zygote.processor_seconds() for zygote in self._zygotes.values())
 
@@ -184,10 +188,10 @@ class LocalSandbox:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         if self._closed:
-            raise SandboxError("this sandbox is closed; make a new one")
+            raise SandboxError("this sandbox is closed; build a new one")
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed() and self._loop.is_running():
-                raise SandboxError("this sandbox is in use by another running event loop; make one per loop")
+                raise SandboxError("this sandbox is in use by another running event loop; build one per loop")
             self._loop = loop
             self._places = asyncio.Semaphore(self._num_slots)
             self._starting = asyncio.Lock()
@@ -201,7 +205,7 @@ class LocalSandbox:
                 self._host = find_host(self._wanted, allow_unsafe=self._allow_unsafe)
             if self._level is None:
                 try:
-                    # The canaries run through the very path that programs take.
+                    # Canaries take the same path as programs.
                     level = await verify_level(self._host, self._run_one)
                     check_required(level, self._require)
                 except BaseException:
@@ -228,8 +232,7 @@ class LocalSandbox:
         assert self._host is not None
         if key.network != "none" and self._host.level != "full":
             raise SandboxError(
-                f"network={key.network!r} needs a network namespace of its own, which level {self._host.level!r} "
-                "has not"
+                f"network={key.network!r} needs a network namespace of its own; level {self._host.level!r} has none"
             )
         zygote = await self._zygote(key.profile)
         try:
@@ -237,8 +240,8 @@ class LocalSandbox:
         except SandboxError:
             if zygote.alive:
                 raise
-        # It had died since the last one. What it may have started has written to the sockets of that cell: this one is
-        # new altogether.
+        # The zygote had died. A process that it started may have written to the first cell's sockets, so this cell is
+        # a new one.
         return await self._spawn_from(await self._zygote(key.profile), key, kind)
 
     async def _spawn_from(self, zygote: Zygote, key: CellKey, kind: CellKind) -> Cell:
@@ -265,7 +268,7 @@ class LocalSandbox:
         except BaseException as error:
             self._drop(cell)
             if isinstance(error, TimeoutError | ConnectionError):
-                raise SandboxError(f"a cell did not come up: {describe(error)}") from error
+                raise SandboxError(f"a cell did not start: {describe(error)}") from error
             raise
         return cell
 
@@ -306,7 +309,7 @@ class LocalSandbox:
 
     @contextlib.asynccontextmanager
     async def _hold(self, num_places: int, limits: Limits) -> AsyncIterator[None]:
-        """Wait in line for places to run in. Raises SandboxError when there are not so many."""
+        """Hold `num_places` slots, after waiting for them. Raises SandboxError if the sandbox has fewer."""
         check_limits(limits)
         await self._start()
         if num_places > self._num_slots:
@@ -315,14 +318,13 @@ class LocalSandbox:
             )
         held = 0
         try:
-            # Who needs several takes them all before anybody else takes one: two pairs never wait for each other's
-            # half.
+            # A pair takes both slots before any other request takes one, so that two pairs never wait for each other.
             async with self._line:
                 while held < num_places:
                     await self._places.acquire()
                     held += 1
             if self._closed:
-                raise SandboxError("this sandbox was closed while the program waited in line")
+                raise SandboxError("this sandbox was closed while the program waited for a slot")
             yield
         finally:
             for _ in range(held):
@@ -331,7 +333,8 @@ class LocalSandbox:
     async def _run_one(
         self, program: Program, limits: Limits, *, peer: socket.socket | None = None, running: list[Cell] | None = None
     ) -> Execution:
-        """Run in a place that is held. `peer` is passed on and closed here; `running` learns the cell."""
+        """Run one program; the caller holds its slot. `peer` is passed to the program and closed; the program's cell is
+        appended to `running`."""
         profile = choose_profile(program) if program.language == "python" else "std"
         payload, payload_bytes = build_payload(program)
         fds = [payload]
@@ -344,9 +347,8 @@ class LocalSandbox:
             for _ in range(MAX_REPEATS):
                 if execution is not None or peer is not None or self._closed:
                     break
-                # A cell that is killed from outside takes its program along. Nothing is left of it, so it can begin
-                # anew; in a new cell, because what killed this one (its zygote's death) may be about to reach the idle
-                # ones.
+                # A cell killed from outside ends its program, which left nothing behind and can start again. It takes a
+                # new cell, because the zygote's death may be about to end the idle ones as well.
                 for fd in fds:
                     os.lseek(fd, 0, os.SEEK_SET)
                 execution = await self._attempt(key, program, limits, packet, fds, None, running, fresh=True)
@@ -368,8 +370,8 @@ class LocalSandbox:
         *,
         fresh: bool = False,
     ) -> Execution | None:
-        """Run in one cell, with `fresh` not in one that idles. None when that was killed from outside."""
-        # Output files are read by a cell that outlives its program.
+        """Run in one cell; with `fresh` in a new one. None if the cell was killed from outside."""
+        # Only a cell that outlives its program can read output files.
         once = self._mode == "strict" and self._name == "full" and not program.outputs
         cell = await (self._spawn(key, "once" if once else "slot") if once or fresh else self._take(key))
         if running is not None:
@@ -386,7 +388,7 @@ class LocalSandbox:
                 cell.programs_cpu_s += execution.cpu_s
                 cell.dead = cell.dead or bool(report[4] & wire.LAST)
         except BaseException:
-            # Whatever the program is doing, it ends with its cell.
+            # The program ends with its cell.
             self._drop(cell)
             raise
         if report is None:
@@ -398,7 +400,8 @@ class LocalSandbox:
     async def _exchange(
         self, cell: Cell, packet: bytes, fds: Sequence[int], peer: socket.socket | None, limits: Limits
     ) -> tuple[bytes | None, list[int]]:
-        """Send the program and wait for the report. The report is None when the cell ended instead."""
+        """Send the program and wait for the report and the descriptors of its output files. The report is None if the
+        cell ended instead."""
         cell.stdout.reset(limits.output_bytes)
         cell.stderr.reset(limits.output_bytes)
         cell.on_overflow = lambda: _stop(cell)
@@ -409,7 +412,7 @@ class LocalSandbox:
         try:
             wire.send_packet(cell.connection, packet, [*fds, *([peer.fileno()] if peer else [])])
             if peer is not None:
-                peer.close()  # or the other program would never see this one's end
+                peer.close()  # otherwise the other program would not notice that this one ended
             if cell.kind == "once":
                 assert self._loop is not None
                 started = time.monotonic()
@@ -423,7 +426,7 @@ class LocalSandbox:
             return None, []
         except TimeoutError as error:
             raise SandboxError(
-                f"a cell did not report within {REPORT_GRACE_S} s of its program's deadline; it was killed"
+                f"a cell did not report within {REPORT_GRACE_S:g} s of its program's deadline and was killed"
             ) from error
         finally:
             cell.on_overflow = None
@@ -431,7 +434,7 @@ class LocalSandbox:
                 timer.cancel()
 
     def _lost(self, cell: Cell) -> Execution | None:
-        """The cell died under its program. Only the kernel's memory killer does that by rule; else None."""
+        """The execution of a program whose cell died, if the kernel killed it for its memory; else None."""
         events = cell.cgroup.events() if cell.cgroup is not None else None
         if events is None or not events.num_oom_kills:
             return None
@@ -479,7 +482,7 @@ class LocalSandbox:
 
 
 def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:
-    """Add what only the supervisor knows of a cell that was its own program: the time, and who killed it."""
+    """Complete the report on a cell that was its own program with its elapsed time and the reason for its end."""
     status, ended, _, *rest = wire.REPORT.unpack(report)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         ended = wire.WALL if elapsed_s >= limits.wall_s else wire.KILLED
@@ -487,6 +490,7 @@ def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:
 
 
 def _stop(cell: Cell) -> None:
+    """End the running program."""
     if cell.kind == "once":
         cell.kill()
         return
@@ -496,11 +500,14 @@ def _stop(cell: Cell) -> None:
         cell.kill()
 
 
-def _read_outputs(names: Sequence[str], found: bytes, fds: list[int]) -> dict[str, bytes]:
-    """Contents of the plain files among `fds`. A file that is too large is an error: cutting it would be silent."""
+def _read_outputs(names: Sequence[str], exist: bytes, fds: list[int]) -> dict[str, bytes]:
+    """Name to content of the output files; `exist` has one flag per name, `fds` one descriptor per file that exists.
+
+    Raises SandboxError for a file that is too large, rather than cut it silently."""
     contents: dict[str, bytes] = {}
     try:
-        for name, fd in zip((n for n, there in zip(names, found, strict=True) if there), fds, strict=True):
+        opened = (name for name, exists in zip(names, exist, strict=True) if exists)
+        for name, fd in zip(opened, fds, strict=True):
             contents[name] = read_plain(fd, name, MAX_OUTPUT_FILE_BYTES)
     finally:
         wire.close_all(fds)

@@ -1,9 +1,8 @@
-"""What a sandbox is asked and what it answers. Knows nothing about how code is isolated.
+"""The types of every sandbox: programs, sessions, limits and executions, and the protocols that backends implement.
 
-A `Program` is one execution in a fresh place: nothing is left of it afterwards. A `Session` lives across turns of one
-trajectory: its variables (Python) or shell state (bash) and its files persist until it is closed. Both answer with an
-`Execution`. Everything an execution prints or writes is untrusted; the exit status, the limits hit and the times are
-not."""
+A `Program` is one execution in a fresh place and leaves nothing behind. A `Session` keeps its variables (Python) or
+shell state (bash) and its files until it is closed. Both answer with an `Execution`. Its exit status, limit and times
+can be trusted; everything that the code printed or wrote cannot."""
 
 from __future__ import annotations
 
@@ -12,56 +11,57 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Limit = Literal["wall", "cpu", "memory", "output", "pids", "disk"]
-"""What an execution ran into."""
+"""Which of the `Limits` an execution hit."""
 
 Profile = Literal["auto", "std", "numpy", "numpy_random", "sympy", "pytest"]
-"""Which preloaded interpreter runs the code; "auto" reads the code's imports, and for numpy whether it speaks of
-"random". All can import the same packages; a package that is not preloaded is imported anew in each execution, which
-costs time."""
+"""The preloaded interpreter that runs the code. "auto" chooses by the code's import lines, and for numpy by whether the
+code contains "random". All profiles can import the same packages; a package that is not preloaded is imported again in
+each execution, which takes time."""
 
 Network = Literal["none", "loopback"]
-"""No socket but AF_UNIX, or the loopback interface of a network namespace of its own."""
+"""The sockets of a program: "none" allows AF_UNIX only, "loopback" also the loopback interface of a network namespace
+of its own."""
 
 Mode = Literal["slot", "strict"]
-"""How one-shot programs are isolated from each other: a namespace set per slot that is wiped between programs
-(fastest), or a fresh namespace set per program. Sessions always have their own."""
+"""How one-shot programs are isolated from each other. "slot" runs programs one after the other in one set of namespaces
+and wipes it in between, which is fastest; "strict" makes new namespaces for each program. Each session has its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one execution may use. All are enforced by the kernel or the supervisor, never by the code itself."""
+    """What one execution may use. The kernel or the supervisor enforces each limit, never the code itself."""
 
     wall_s: float = 5.0
     """Seconds of real time."""
     cpu_s: int | None = None
-    """Seconds of processor time per process; None allows one second more than `wall_s`."""
+    """Seconds of processor time per process; None means one second more than `wall_s`."""
     memory_bytes: int = 1 << 30
-    """All processes together where a cgroup can be had, else each process."""
+    """Memory of all processes together if a cgroup is available, else of each process."""
     output_bytes: int = 1 << 20
-    """stdout and stderr, each."""
+    """Bytes of stdout, and as many of stderr."""
     num_pids: int = 64
-    """Processes and threads at one time."""
+    """Processes and threads at the same time."""
     disk_bytes: int = 64 << 20
-    """Written files together (where the level has a scratch file system of its own, else each file)."""
+    """Bytes of all files together if the level has a scratch file system, else of each file."""
     num_files: int = 4096
-    """Files and folders together."""
+    """Number of files and folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One execution from nothing."""
+    """One execution in a fresh place."""
 
     code: str | bytes
-    """Source text. Bytes need not be valid UTF-8; Python then says so as a SyntaxError."""
+    """Source text. Bytes that are not valid UTF-8 make Python raise SyntaxError inside the sandbox."""
     language: Literal["python", "bash"] = "python"
     stdin: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Relative paths to contents, written before the code starts."""
+    """Relative path to content of each file that is written before the code starts."""
     outputs: tuple[str, ...] = ()
-    """Relative paths to hand back after the code ended; missing ones are left out."""
+    """Relative paths of files to return after the code ended; missing files are left out."""
     seed: int = 0
-    """Seeds `random`, numpy's legacy generator, `numpy.random.default_rng()`, `uuid` and `os.urandom`-backed defaults
-    where they can be reached: the same program with the same seed gives the same output, two seeds differ."""
+    """Seeds `random`, numpy's legacy generator, `numpy.random.default_rng()`, `uuid` and `os.urandom` as far as the
+    backend can: the same program with the same seed gives the same output, and another seed gives another."""
     profile: Profile = "auto"
     network: Network = "none"
 
@@ -71,38 +71,41 @@ class Execution:
     """How an execution ended."""
 
     stdout: bytes
-    """What was printed, cut at `Limits.output_bytes`."""
+    """What the code printed, cut at `Limits.output_bytes`."""
     stderr: bytes
+    """The same for standard error."""
     exit_code: int | None
-    """The process's exit status; None when a signal or the supervisor ended it. In a live session 0, or 1 after an
+    """The process's exit status; None if a signal or the supervisor ended it. In a live session 0, or 1 after an
     exception."""
     signal: int | None = None
-    """The signal that ended the process, where it was not the supervisor's doing."""
+    """The signal that ended the process; None if it ended otherwise or the supervisor killed it."""
     limit: Limit | None = None
-    """The limit that was hit, None when there was none. "wall" and "output" are certain; "memory", "pids" and "disk"
-    are read from the kernel's counters where there are some, else from how the program failed."""
+    """The limit that was hit; None if none was. "wall" and "output" are certain; "memory", "pids" and "disk" are read
+    from the kernel's counters where they exist, else from how the program failed."""
     value: str | None = None
-    """Live Python sessions: `repr` of the last expression; None when the code did not end with one, or it was None."""
+    """In live Python sessions `repr` of the last expression; None if the code ends otherwise or the value is None."""
     error: str | None = None
-    """Live Python sessions: the traceback's last line, for example "NameError: name 'x' is not defined"."""
+    """In live Python sessions the traceback's last line, for example "NameError: name 'x' is not defined"; None without
+    an exception."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """The `outputs` that were asked for and exist."""
+    """Path to content of each of the program's `outputs` that exists."""
     stdout_dropped: int = 0
-    """Bytes seen beyond the limit and dropped."""
+    """Bytes beyond the limit that were read and dropped."""
     stderr_dropped: int = 0
+    """The same for standard error."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
     level: str = "none"
-    """The isolation level the execution ran at."""
+    """The isolation level at which the code ran."""
 
     @property
     def ok(self) -> bool:
-        """It ended by itself with status 0."""
+        """Whether the code ended by itself with status 0."""
         return self.exit_code == 0 and self.limit is None
 
     def text(self, *, marker: str = "\n[{dropped} bytes of output dropped]") -> str:
-        """stdout, then stderr, as text (invalid UTF-8 replaced), each with a marker where something was dropped."""
+        """stdout, then stderr, as text. Invalid UTF-8 is replaced, and a marker follows a stream that was cut."""
         parts = []
         for stream, dropped in ((self.stdout, self.stdout_dropped), (self.stderr, self.stderr_dropped)):
             parts.append(stream.decode("utf-8", "replace") + (marker.format(dropped=dropped) if dropped else ""))
@@ -113,37 +116,37 @@ class Session(Protocol):
     """A live interpreter or shell. One execution at a time."""
 
     async def run(self, code: str, *, timeout_s: float | None = None) -> Execution:
-        """Run `code` and wait. Past `timeout_s` (None: the session's `wall_s`) it is interrupted, keeping its state;
-        code that ignores the interrupt is killed, and the session is over. Raises SandboxError when the session is
-        over."""
+        """Run `code` and wait for its end. After `timeout_s` seconds (None means the session's `wall_s`) it is
+        interrupted, which keeps the session's state. Code that ignores the interrupt is killed, which ends the session.
+        Raises SandboxError when the session has ended."""
         ...
 
     async def fork(self) -> Session:
-        """A copy of the live session, variables and files; both go on independently. Raises SandboxError where the
-        backend or the language cannot."""
+        """Copy the live session with its variables and files; both continue independently. Raises SandboxError if the
+        backend or the language does not support it."""
         ...
 
     async def write_file(self, path: str, content: bytes) -> None:
-        """Write below the session's folder. Raises SandboxError for a path that leaves it or a full quota."""
+        """Write a file below the session's folder. Raises SandboxError for a path outside it or a full quota."""
         ...
 
     async def read_file(self, path: str, *, max_bytes: int = 16 << 20) -> bytes:
-        """Read below the session's folder. Raises SandboxError when it is missing, too large, no plain file, or leaves
-        it."""
+        """Read a file below the session's folder. Raises SandboxError if it is missing, too large, not a plain file, or
+        outside the folder."""
         ...
 
     async def close(self) -> None:
-        """End it and everything it started. Safe to call twice."""
+        """End the session and everything it started. A second call does nothing."""
         ...
 
 
 class Sandbox(Protocol):
-    """Runs code that is not trusted."""
+    """Runs untrusted code."""
 
     async def run(self, program: Program, limits: Limits = ...) -> Execution:
-        """Run one program. Waits for a free place (back-pressure). Cancelling the task ends the program.
+        """Run one program, as soon as a slot is free. Cancelling the task ends the program.
 
-        What the program does wrong is in the `Execution`; SandboxError means that the sandbox itself failed.
+        What the program does wrong is in the `Execution`. Raises SandboxError when the sandbox itself fails.
         """
         ...
 
@@ -156,9 +159,9 @@ class Sandbox(Protocol):
         profile: Profile = "std",
         network: Network = "none",
     ) -> Session:
-        """Start a live session."""
+        """Start a live session. Raises SandboxError when the sandbox fails or has no sessions."""
         ...
 
     async def close(self) -> None:
-        """End everything. Safe to call twice."""
+        """End every program and session. A second call does nothing."""
         ...

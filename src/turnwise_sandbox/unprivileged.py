@@ -1,4 +1,4 @@
-"""Slot programs as root and as a plain user, in turns. In processes of their own, since privileges do not come back."""
+"""Measures slot programs as root and as a plain user, in turns, in separate processes: dropping privileges is final."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NOBODY = 65534
 
 
 def main() -> None:
-    """`python -m turnwise_sandbox.unprivileged ROUNDS COUNT` prints both processor times and their ratio as JSON."""
+    """Run `python -m turnwise_sandbox.unprivileged ROUNDS COUNT`: prints both processor times and their ratio as
+    JSON."""
     if sys.argv[1] == "serve":
         if sys.argv[3] == "unprivileged":
             syscalls.set_identity(NOBODY, NOBODY)
@@ -33,7 +34,7 @@ def main() -> None:
     rounds, count = int(sys.argv[1]), sys.argv[2]
     kinds = ("root", "unprivileged")
     command = [find_shared_python(), "-m", "turnwise_sandbox.unprivileged", "serve", count]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
     pipes: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,
@@ -42,7 +43,7 @@ def main() -> None:
         "cwd": "/",
     }
     helpers = {kind: subprocess.Popen([*command, kind], **pipes) for kind in kinds}
-    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+    cpu_s: dict[str, list[float]] = {kind: [] for kind in kinds}
     levels = {}
     for _ in range(rounds):
         for kind, helper in helpers.items():
@@ -51,11 +52,11 @@ def main() -> None:
             helper.stdin.write("go\n")
             helper.stdin.flush()
             answer = json.loads(helper.stdout.readline())
-            found[kind].append(answer["cpu_s"])
+            cpu_s[kind].append(answer["cpu_s"])
             levels[kind] = answer["level"]
     for helper in helpers.values():
         helper.communicate(timeout=30)
-    medians = {kind: statistics.median(values) for kind, values in found.items()}
+    medians = {kind: statistics.median(values) for kind, values in cpu_s.items()}
     sys.stdout.write(
         json.dumps(
             {
@@ -69,8 +70,7 @@ def main() -> None:
 
 
 def find_shared_python() -> str:
-    """An interpreter that every user may run, the same for both: this one, or the system's where this lies in a private
-    folder."""
+    """An interpreter that every user may run: this one, or the system's if this one lies in a private folder."""
     for candidate in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(candidate) and is_shared(candidate):
             return candidate
@@ -84,10 +84,10 @@ async def _serve(count: int) -> None:
         program = Program(code="print(sum(range(100)))")
         await sandbox.run(program)
         while sys.stdin.readline():
-            own, outside = time.process_time(), sandbox.processor_seconds()
+            before_s = time.process_time() + sandbox.processor_seconds()
             for _ in range(count):
                 await sandbox.run(program)
-            cpu_s = (time.process_time() - own + sandbox.processor_seconds() - outside) / count
+            cpu_s = (time.process_time() + sandbox.processor_seconds() - before_s) / count
             sys.stdout.write(json.dumps({"cpu_s": cpu_s, "level": (await sandbox.level()).name}) + "\n")
             sys.stdout.flush()
 

@@ -1,9 +1,8 @@
-"""Messages between supervisor, zygote, cells and live interpreters: packets on SEQPACKET sockets, with descriptors
-attached.
+"""Messages between supervisor, zygote, cells and live interpreters: packets on SEQPACKET sockets, with descriptors.
 
-What happens once per program is packed binary, everything else is JSON. Payloads (code, files, stdin) never travel in a
-packet: they lie in a memfd that only the process running them reads, so neither zygote nor cell ever holds one
-rollout's code where another's could look for it."""
+Messages that are sent once per program are packed binary; all others are JSON. Payloads (code, files, stdin) never
+travel in a packet. They are in a memfd that only the process running them reads, so neither zygote nor cell holds the
+code of one rollout in memory that another's program inherits."""
 
 from __future__ import annotations
 
@@ -17,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_PACKET = 64 << 10
+"""Longest packet, in bytes."""
 MAX_FDS = 16
+"""Most descriptors of a packet."""
 
 _FD_SIZE = array.array("i").itemsize
 _INTS = [struct.Struct(f"{count}i") for count in range(MAX_FDS + 1)]
@@ -25,17 +26,18 @@ _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * _FD_SIZE)
 
 
 def send(connection: _socket.socket, header: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-    """Send one packet. Raises BlockingIOError when the socket is full, BrokenPipeError when nobody listens."""
+    """Send one JSON packet. Raises BlockingIOError if the socket is full, BrokenPipeError if its other end is
+    closed."""
     send_packet(connection, json.dumps(header).encode(), fds)
 
 
 def send_packet(connection: _socket.socket, packet: bytes, fds: Sequence[int] = ()) -> None:
-    """Send packed bytes. Raises as `send`."""
+    """Send one packet of bytes. Raises like `send`."""
     connection.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
 
 
 def receive_packet(connection: _socket.socket) -> tuple[bytes, list[int]]:
-    """The next packet, empty at the end of the stream, and its descriptors (close-on-exec, now the caller's)."""
+    """The next packet, empty at the end of the stream, and its descriptors, which the caller must close."""
     data, ancillary, _flags, _address = connection.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     for level, kind, content in ancillary:
@@ -45,8 +47,8 @@ def receive_packet(connection: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def receive(connection: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """The next packet as JSON. The header is None at the end of the stream, and for a packet that is not a JSON object
-    (its descriptors are closed): the sender is not to be trusted."""
+    """The next packet, read as JSON, and its descriptors. The sender is untrusted: the header is None at the end of the
+    stream and for a packet that is not a JSON object, whose descriptors are closed."""
     data, fds = receive_packet(connection)
     try:
         header = json.loads(data) if data else None
@@ -59,7 +61,7 @@ def receive(connection: _socket.socket) -> tuple[dict[str, Any] | None, list[int
 
 
 def close_all(fds: Sequence[int]) -> None:
-    """Close every descriptor, also when one is closed already."""
+    """Close every descriptor; skip those that are closed already."""
     for fd in fds:
         try:
             os.close(fd)
@@ -68,7 +70,7 @@ def close_all(fds: Sequence[int]) -> None:
 
 
 def to_memfd(parts: Sequence[bytes | memoryview]) -> int:
-    """A memfd holding `parts` one after the other, positioned at its start."""
+    """A memfd that holds `parts` one after the other, positioned at its start."""
     fd = os.memfd_create("turnwise", os.MFD_CLOEXEC)
     try:
         for part in parts:
@@ -83,31 +85,32 @@ def to_memfd(parts: Sequence[bytes | memoryview]) -> int:
 
 
 PAYLOAD = struct.Struct("<BQIQ")
-"""Language (0 Python, 1 bash), seed, number of files, bytes of code. Code, then per file `FILE` and its name and
-content."""
+"""Language (0 Python, 1 bash), seed, number of files, bytes of code. The code follows, then `FILE`, name and content of
+each file."""
 FILE = struct.Struct("<IQ")
+"""Bytes of the name and of the content."""
 RUN = struct.Struct("<cdIBQ")
-"""`b"R"`, seconds, processor seconds, flags, payload bytes; then the paths to hand back, separated by NUL."""
+"""`b"R"`, seconds, processor seconds, flags, payload bytes. The paths of output files follow, separated by NUL."""
 REPORT = struct.Struct("<iBddQB")
-"""Wait status, how it ended, elapsed and processor seconds, peak memory in bytes, disk full; then one byte per path:
-found or not."""
+"""Wait status, how the program ended, elapsed and processor seconds, peak memory in bytes, whether the disk is full.
+One byte per output file follows: whether it exists."""
 UID = struct.Struct("<I")
-"""The user id of a cell that is to be forked; then JSON, which is the same for many. `SAME_UID`: whoever the zygote
-is."""
+"""The user id of a requested cell, or `SAME_UID`. The rest of the request follows as JSON, which many cells share."""
 SAME_UID = 2**32 - 1
+"""Stands for the zygote's own user id."""
 LIVE = struct.Struct("<BQI")
-"""What a live process is to be: language (0 Python, 1 bash), seed, processor seconds (0: any number)."""
+"""Of a live process: language (0 Python, 1 bash), seed, processor seconds (0 means no bound)."""
 
 HAS_STDIN, HAS_PEER = 1, 2
 BY_ITSELF, WALL, KILLED = 0, 1, 2
 LAST = 8
-"""Added to how a program ended: its cell ends as well, since what the program left could not be removed."""
+"""Added to how a program ended if its cell ends as well, because what the program left could not be removed."""
 KILL = b"K"
 READY = b'{"ready": true}'
 
 
 def pack_payload(source: bytes, files: Mapping[str, bytes], *, language: str, seed: int) -> list[bytes]:
-    """The parts of what a program reads. Binary and flat: a fresh process reads it with few page faults."""
+    """The parts of a program's payload, which a fresh process can read with few page faults."""
     parts = [PAYLOAD.pack(language == "bash", seed % 2**64, len(files), len(source)), source]
     for name, content in files.items():
         encoded = name.encode()
@@ -116,12 +119,12 @@ def pack_payload(source: bytes, files: Mapping[str, bytes], *, language: str, se
 
 
 def mark_last(report: bytes) -> bytes:
-    """The same report with `LAST` added."""
+    """The report with `LAST` added."""
     return report[:4] + bytes([report[4] | LAST]) + report[5:]
 
 
 def unpack_files(data: bytes, at: int, count: int) -> list[tuple[str, bytes]]:
-    """The files of a payload, from offset `at`."""
+    """The `count` files of a payload, from offset `at`, as names and contents."""
     files = []
     for _ in range(count):
         name_size, size = FILE.unpack_from(data, at)

@@ -1,11 +1,11 @@
-"""The zygote: an interpreter with its libraries loaded, from which every cell is forked. Started by `handles.Zygote`.
+"""The zygote: an interpreter with its libraries loaded, from which cells are forked. Started by `handles.Zygote`.
 
     supervisor (the user's process)
-      └── launcher        ends the zygote when the supervisor is gone
-            └── zygote    first of its pid namespace, read-only root, no network; loaded, warmed, frozen; single thread
+      └── launcher        ends the zygote when the supervisor has ended
+            └── zygote    first process of its pid namespace, read-only root, no network, one thread
                   └── cell, cell, cell ...   each in namespaces of its own
 
-It never reads a program, so no cell can find another's code in the memory it was forked from.
+The zygote never reads a program, so no cell can find another's code in the memory that it was forked from.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from turnwise_sandbox.kernel import landlock, limits, root, seccomp, syscalls
 from turnwise_sandbox.types import Network
 
 REAP_INTERVAL_MS = 1000
+"""How often ended cells are reaped when nothing else happens."""
 SWEEP_INTERVAL_MS = 100
+"""The same where the zygote also kills what ended cells left."""
 CELL_MADE = b'{"cell": true}'
 NETWORKS: tuple[Network, ...] = ("none", "loopback")
 
@@ -72,13 +74,13 @@ STANDARD = [
     "types",
     "typing",
 ]
-"""What most programs import. Every shared library more costs each fork some microseconds, so what few programs use is
-not here."""
+"""Modules that most programs import. Each shared library costs every fork some microseconds, so the list leaves out
+modules that few programs use."""
 
 PRELOADED: dict[str, tuple[str, ...]] = {
     "std": (),
     "numpy": ("numpy", "numpy.linalg"),
-    # Nine shared libraries and OpenSSL: every fork pays for them, and who needs them would wait long for their loading.
+    # Nine shared libraries and OpenSSL: they slow down every fork, and take long to load in a program.
     "numpy_random": ("numpy", "numpy.linalg", "numpy.random"),
     "sympy": ("sympy",),
     "pytest": (
@@ -105,7 +107,7 @@ PRELOADED_IF_THERE = {
         *("_pytest.pastebin", "_pytest.setuponly", "_pytest.setupplan", "_pytest.skipping", "_pytest.warnings"),
     )
 }
-"""What a library loads by itself in its first run. Other versions of it may not have all of these."""
+"""Modules that a library loads in its first run; some versions lack some of them."""
 
 WARM_UP_NUMPY = """
 import numpy as np
@@ -133,16 +135,16 @@ import unittest
 unittest.TestLoader().loadTestsFromTestCase(type("T", (unittest.TestCase,), {"test_a": lambda self: None}))
 """,
 }
-"""Our own code, run once per profile so that what programs do first is loaded, compiled and cached before the first
+"""Code that is run once per profile, so that what programs do first is loaded, compiled and cached before the first
 fork."""
 
 
 def main() -> NoReturn:
-    """Start as the launcher; the zygote is its child."""
+    """Become the launcher and fork the zygote."""
     config = json.loads(sys.argv[1])
-    os.environ.pop("LD_BIND_NOW", None)  # for this process alone
+    os.environ.pop("LD_BIND_NOW", None)  # programs that a cell starts do not need it
     control = socket.socket(fileno=config["control"])
-    # A supervisor in the background of a script ignores this signal; code in here shall be interrupted all the same.
+    # A supervisor in the background of a script ignores SIGINT, but sandboxed code must react to it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     supervisor = os.pidfd_open(os.getppid())
     launcher = os.pidfd_open(os.getpid())
@@ -163,20 +165,20 @@ def main() -> NoReturn:
         _watch(supervisor, zygote, control)
     syscalls.set_pdeathsig()
     if select.select([launcher], [], [], 0)[0]:
-        os._exit(1)  # the launcher died before its death could be signalled
+        os._exit(1)  # the launcher died before the parent-death signal was set
     os.close(launcher)
     os.close(supervisor)
     try:
         _Zygote(config, control, uid, gid).serve()
     finally:
         if sys.exc_info()[0] is not None:
-            traceback.print_exc()  # to the log that the supervisor quotes
+            traceback.print_exc()  # into the log that the supervisor quotes
             sys.stderr.flush()
         os._exit(1)
 
 
 def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
-    """Wait for whichever ends first, then take the zygote along. The kernel ends its descendants."""
+    """Wait until the supervisor or the zygote ends, then kill the zygote. The kernel ends its descendants."""
     control.close()
     poll = select.poll()
     poll.register(supervisor, select.POLLIN)
@@ -189,20 +191,24 @@ def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """A cell's way in, as its supervisor wishes it."""
+    """The steps by which a forked process becomes the cell that the supervisor asked for."""
 
     kind: CellKind
     network: Network
     namespaces: int
     """CLONE_NEW* bits."""
     mount: list[syscalls.Call]
-    """What is its own to write and to see; empty below level full."""
+    """Calls that mount its scratch folder and /proc; empty below level full."""
     give_up_privileges: list[syscalls.Call]
+    """Calls that enter the scratch folder and drop all capabilities."""
     restrict: list[syscalls.Call]
+    """Calls that apply Landlock (at level full), limits and seccomp."""
     plan: CellPlan
 
 
 class _Zygote:
+    """The zygote's process: what it prepared for cells, and the cells that live."""
+
     def __init__(self, config: dict[str, Any], control: socket.socket, uid: int, gid: int) -> None:
         self.control, self.control_fd = control, control.fileno()
         self.level: str = config["level"]
@@ -223,11 +229,11 @@ class _Zygote:
         self.once: dict[int, tuple[int, int]] = {}
         """Cells that are their own program: pid to pidfd and the descriptor of the cell's end of its socket."""
         self.cells: set[int] = set()
-        """Pids of the others, until they were let go of."""
+        """Pids of the other cells, until they are reaped."""
         self.children = -1
         self.rulesets: dict[Network, int] = {}
         if self.level == "full":
-            # What is the same for all cells is done here once: each step in a fresh cell costs its page faults.
+            # Done once here instead of in every cell, where each step would cost page faults.
             os.environ.update(_folders(root.SCRATCH))
             syscalls.drop_bounding_set()
             if self.landlock_abi:
@@ -238,12 +244,12 @@ class _Zygote:
         syscalls.set_dumpable(False)
 
     def serve(self) -> None:
-        """Fork a cell per packet until the supervisor closes its end."""
+        """Fork a cell for each packet until the supervisor closes its end of the socket."""
         wire.send(self.control, {"ready": True})
         poll = self.poll
         poll.register(self.control, select.POLLIN)
         prepare = functools.lru_cache(maxsize=64)(self._prepare)
-        # Every page that this loop touches is copied, or at least faulted, once per fork.
+        # Every page that this loop touches causes a page fault, and mostly a copy, once per fork.
         while True:
             ready = dict(poll.poll(REAP_INTERVAL_MS if self.children == -1 else SWEEP_INTERVAL_MS))
             if self.once or self.cells or self.children != -1:
@@ -272,20 +278,20 @@ class _Zygote:
             wire.close_all(fds)
 
     def _report(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
-        """Tell the supervisor how a cell ended that was its own program."""
+        """Report to the supervisor how a cell that was its own program ended."""
         pidfd, connection = self.once.pop(pid)
         self.poll.unregister(pidfd)
         cpu_s = usage.ru_utime + usage.ru_stime
-        try:  # noqa: SIM105 - each name that this process touches costs a fork a page
+        try:  # noqa: SIM105 - `contextlib.suppress` would touch more pages, each of which is copied
             os.write(connection, wire.REPORT.pack(status, wire.BY_ITSELF, 0.0, cpu_s, usage.ru_maxrss * 1024, False))
-        except OSError:  # the supervisor has let go of it
+        except OSError:  # the supervisor has closed the cell
             pass
         os.close(pidfd)
         os.close(connection)
 
     def _reap(self) -> None:
-        """Let go of cells that ended; of most, the supervisor sees the end itself. Where no pid namespace ends what a
-        killed cell leaves, that is now a child of this process, and killed."""
+        """Reap cells that ended, and report those that were their own program. Without pid namespaces also kill what an
+        ended cell left, which has become a child of this process."""
         try:
             while True:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -318,8 +324,8 @@ class _Zygote:
         run_cell(connection, fds[1], fds[2], plan, entry.kind)
 
     def _prepare(self, packet: bytes) -> _Entry:
-        """What a packet asks for. The calls are recorded here, where many cells find them: each page a fresh fork
-        touches is copied."""
+        """The steps that a packet asks for. The calls are recorded here once for all cells, because each page that a
+        fresh fork touches is copied."""
         header = json.loads(packet)
         full, network = self.level == "full", header["network"]
         scratch = root.SCRATCH if full else header["scratch"]
@@ -342,7 +348,7 @@ class _Zygote:
                 syscalls.syscall("chdir", os.fsencode(f"{scratch}/work"))
             syscalls.drop_privileges(bounding_set=False)
             if full:
-                syscalls.set_pdeathsig()  # elsewhere it must live to kill its programs, and ends with its socket
+                syscalls.set_pdeathsig()  # at other levels the cell must live to kill its programs
             syscalls.set_dumpable(False)
 
         def restrict() -> None:
@@ -363,8 +369,8 @@ class _Zygote:
         )
 
     def _enter(self, entry: _Entry, uid: int) -> CellPlan:
-        """Namespaces, mounts, identity, Landlock, limits, seccomp: in this order, since each forbids what came
-        before."""
+        """Enter level full: namespaces, mounts, identity, Landlock, limits, seccomp, in this order, since each step
+        forbids the earlier ones."""
         if self.user_namespace:
             syscalls.enter_user_namespace(self.uid, self.gid)
         syscalls.perform(entry.mount)
@@ -377,8 +383,8 @@ class _Zygote:
         return entry.plan
 
     def _enter_beside_others(self, entry: _Entry, uid: int) -> CellPlan:
-        """The same at lower levels, where cells share the host's namespaces: folders instead of mounts, and rules that
-        keep them apart."""
+        """Enter a lower level, where cells share the host's namespaces: folders instead of mounts, and Landlock rules
+        that keep cells apart."""
         scratch = entry.plan.scratch
         if self.level != "uid":
             os.makedirs(os.path.join(scratch, "work"), exist_ok=True)
@@ -402,7 +408,8 @@ class _Zygote:
         return replace(entry.plan, scope_program=scope, children=children)
 
     def _build_ruleset(self, writable: str, network: Network) -> int:
-        """A Landlock ruleset: the interpreter is readable, `writable` and what is mounted below it writable."""
+        """A Landlock ruleset under which the interpreter is readable, and `writable` with all mounts below it
+        writable."""
         read = ["/"] if self.level == "full" else root.interpreter_paths()
         return landlock.build_ruleset(
             read=read, read_write=[writable, "/dev/null"], abi=self.landlock_abi, network=network
@@ -414,9 +421,10 @@ def _folders(scratch: str) -> dict[str, str]:
 
 
 def preload(profile: str) -> None:
-    """Import, run a little of everything, then move all of it out of the collector's and the page fault's way.
+    """Import the profile's libraries, run some of their code, then keep the memory away from the garbage collector and
+    in huge pages, so that forks copy little of it.
 
-    Raises ImportError for a library that is not installed, RuntimeError when a library left a thread running: a forked
+    Raises ImportError for a library that is not installed, RuntimeError if a library left a thread running: a forked
     copy of a process with threads is broken.
     """
     for name in [*STANDARD, *PRELOADED[profile]]:

@@ -237,8 +237,8 @@ def _(case: Case) -> None:
     *(f"verl/gae_over_observations/{discounts}" for discounts in ("1.0_1.0", "0.9_0.8", "0.9_0.0")),
     ours=compute_gae,
     relation=(
-        "a recursion that runs over observations equals ours only with gamma = lambda = 1, or if observations "
-        "are given as actions"
+        "a recursion that runs over observations equals ours only with gamma = lambda = 1, or if observations are "
+        "given as actions"
     ),
 )
 def _(case: Case) -> None:

@@ -76,7 +76,7 @@ class Case:
         return batches.Batch(**found)
 
     def output(self, name: str) -> Array:
-        """What the peer gave."""
+        """The peer's numbers."""
         return load_arrays()[f"{self.name}:{name}"]
 
 

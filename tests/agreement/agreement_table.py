@@ -28,7 +28,7 @@ def render_table() -> str:
 
 
 def find_table(document: str) -> str:
-    """What stands between the markers."""
+    """The text between the markers."""
     return document.partition(START)[2].partition(END)[0]
 
 

@@ -283,6 +283,6 @@ def test_the_command_line_lists_and_explains(finished: Path) -> None:
     tables = json.loads(run_cli("--json"))
     assert {"grpo", "gae", "gigpo", "vspo"} <= {row["name"] for row in tables["credit"]}
     assert {"ppo", "gspo", "dapo"} <= {row["name"] for row in tables["loss"]}
-    text = run_cli("explain", str(finished), "step1/task0/1", "--method", "remax", "--method", "grpo")
+    text = run_cli("explain", str(finished), "step1/task0/1", "--method", "ReMax", "--method", "GRPO")
     assert "remax (as trained)" in text
     assert "step1/task0/1" in text

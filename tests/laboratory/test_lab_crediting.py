@@ -1,5 +1,4 @@
-"""Arms: every method is there and accepted by its checks; signals say what they claim; the figures mean what they
-say."""
+"""Arms: every method has one and accepts its inputs; signals measure what they claim; figures mean what they say."""
 
 import math
 

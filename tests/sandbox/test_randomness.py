@@ -1,4 +1,4 @@
-"""The same program with the same seed gives the same; two seeds, and two draws, differ."""
+"""The same program with the same seed draws the same numbers; two seeds, and two draws, differ."""
 
 import asyncio
 
@@ -56,8 +56,10 @@ def test_what_no_seed_should_change(sandbox, run, name):
 
 def test_two_draws_differ(sandbox, run):
     code = """
-import os, random, uuid import numpy as np for draw in (uuid.uuid4, lambda: os.urandom(8), random.random,
-np.random.rand, lambda: np.random.default_rng().random()):
+import os, random, uuid
+import numpy as np
+draw_new = lambda: np.random.default_rng().random()
+for draw in (uuid.uuid4, lambda: os.urandom(8), random.random, np.random.rand, draw_new):
     print(len({draw() for _ in range(9)}), end=" ")
 """
     assert outputs(sandbox, run, code, [0]) == [b"9 9 9 9 9 "]
@@ -111,7 +113,7 @@ def test_the_profile_does_not_change_the_numbers(sandbox, run):
 
 
 def test_what_a_program_leaves_does_not_change_the_numbers_of_the_next(run):
-    """Wiping the folder is the cell's own work, and programs are forked from the cell."""
+    """The cell wipes the folder, and forks the next program afterwards."""
     code = "import os, random, uuid\nprint(os.urandom(4), random.Random().random(), uuid.uuid4())"
 
     async def work():

@@ -22,8 +22,8 @@ AGGREGATIONS: dict[str, str] = {
     ),
     "constant": "1 / (S C): mean over sequences of their token sums divided by a constant C (Dr.GRPO).",
 }
-"""Weight per token. N, L, N_p, N_t: tokens in the step, sequence, prompt, trajectory; S, P, T: those with at least
-one."""
+"""Weight per token. N, L, N_p, N_t: tokens in the step, sequence, prompt, trajectory; S, P, T: those with at least one.
+"""
 
 
 def compute_weights(
@@ -46,8 +46,7 @@ def compute_weights(
         trajectory_of_sequence: `[S]`, any integers; needed by "trajectory_mean".
         kept: `[K]`; False where a correction rejected the token: its weight is 0. None keeps all.
         rejected: whether rejected tokens count in the denominators. "in" leaves the step's scale as it was, so
-        rejection shrinks the
-            gradient; "out" renormalises, so the kept tokens are scaled up by N / N_kept.
+            rejection shrinks the gradient; "out" renormalises, so the kept tokens are scaled up by N / N_kept.
         constant: the divisor C of "constant" (the longest possible sequence, in tokens).
 
     Sequences, prompts and trajectories without a counted token do not count. No counted token at all gives all zeros,
@@ -77,8 +76,8 @@ def compute_weights(
     if mode == "constant":
         if constant is None or not constant > 0:
             raise ValueError(
-                f"aggregation 'constant' divides by a constant number of tokens, which is {constant}; give a "
-                "positive one"
+                f"aggregation 'constant' divides by a constant number of tokens, which is {constant}; give a positive "
+                "one"
             )
         divisor = constant
     sizes = np.bincount(unit, weights=counted.astype(np.float64), minlength=1)

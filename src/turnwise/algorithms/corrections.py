@@ -1,5 +1,4 @@
-"""Weights and masks for tokens that the trained policy did not sample itself. Everything is detached; nothing here has
-a gradient.
+"""Weights and masks for tokens that the trained policy did not sample itself. Everything is detached: no gradient.
 
 The sampler's log-probabilities (`behavior`) differ from the trainer's recomputed ones (`old`) through kernels,
 precision and stale weights. A correction multiplies the losses (`weights`), leaves tokens out (`keep`), or both;
@@ -52,13 +51,11 @@ def compute_correction(
         behavior_logprobs: `[K]`, the sampler's.
         sequence: `[K]` integer; sequences must be whole.
         mode: "truncate" clamps w to [low, high] and keeps everything (TIS: Yao et al. 2025, "Your Efficient RL
-        Framework Secretly Brings
-            You Off-Policy RL Training"; usual high 2). "mask" uses w inside [low, high] and drops the rest (MIS; per
-            token it is IcePop: arXiv 2510.18855; usual 0.5 to 5). "reject" drops the rest and weighs what it keeps 1
-            (geometric rejection; 0.999 to 1.001).
+            Framework Secretly Brings You Off-Policy RL Training"; usual high 2). "mask" uses w inside [low, high] and
+            drops the rest (MIS; per token it is IcePop: arXiv 2510.18855; usual 0.5 to 5). "reject" drops the rest and
+            weighs what it keeps 1 (geometric rejection; 0.999 to 1.001).
         level: what w is: "token" the token's ratio; "sequence" the product over the sequence; "geometric" its L-th
-        root. The product of
-            a long sequence is rarely near 1: a mean log-ratio of 0.001 is 2.7 at 1000 tokens.
+            root. The product of a long sequence is rarely near 1: a mean log-ratio of 0.001 is 2.7 at 1000 tokens.
         low: smallest w.
         high: largest w; inf is the unbiased weight.
         veto: drop the whole sequence when any token's ratio is below this, at any level; None does not.
@@ -113,8 +110,8 @@ def compute_second_moment_mask(
     """M2PO (arXiv 2510.01161): drop the largest squared log-ratios until the mean of those kept is at most
     `max_second_moment`.
 
-    The rule looks at all tokens it is given: call it once with the whole step's batch. Among
-    equal squares the later token is dropped first. Raises ValueError when `max_second_moment` is negative.
+    The rule looks at all tokens it is given: call it once with the whole step's batch. Among equal squares the later
+    token is dropped first. Raises ValueError when `max_second_moment` is negative.
     """
     if not max_second_moment >= 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What credit assignment sees of a batch: numbers per trajectory and per turn, no text, no token ids.
+"""What credit assignment reads of a batch: numbers per trajectory and per turn, no text, no token ids.
 
 A credit method is a pure function from all trajectories of a step to one advantage per sampled token:
 
@@ -6,11 +6,11 @@ A credit method is a pure function from all trajectories of a step to one advant
 
 `TokenAdvantages` holds one float64 array per turn, `[turn.num_tokens]`; None stands for a trajectory that must not
 train (its reward is None). Groups are found by `group`, never by position. Observation tokens do not appear at all, so
-nothing here can count them. Turns are in the order of time.
+no method can count them. Turns are in the order of time.
 
 Where rewards sit: a turn's reward on its last sampled token, the outcome on the last sampled token of the trajectory. A
-turn without sampled tokens hands its reward to the turn before it that has some (the first such turn where there is
-none before): no reward is lost. A trajectory without any sampled token counts in the statistics of its group and trains
+turn without sampled tokens hands its reward to the last turn before it that has some, or else to the first turn that
+has some: no reward is lost. A trajectory without any sampled token counts in the statistics of its group and trains
 nothing."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CreditTurn:
     """Index of the turn before it in this trajectory; None for the first."""
     node: int | None = None
     """Number of the turn in its search tree: leaves of one tree hold the same sampled turn where the numbers agree.
-    None where nobody counted."""
+    None where turns are not numbered."""
     reward: float = 0.0
     """Given at the end of this turn, besides the trajectory's outcome."""
     state: str | None = None
@@ -147,8 +147,8 @@ class CreditMethod:
     """"group": the attempts at one task, so it takes two of them. "leaves": the branches of an attempt as well, so one
     attempt is enough. "nothing": a trajectory by itself, or the whole batch."""
     branches: Branches = "none"
-    """Which further futures of an attempt are sampled for it. "values": rollouts from the state before every turn, whose
-    mean reward is its value. "random" and "entropy": leaves that train, from random turns or where the policy is
+    """Which further futures of an attempt are sampled for it. "values": rollouts from the state before every turn,
+    whose mean reward is its value. "random" and "entropy": leaves that train, from random turns or where the policy is
     uncertain."""
     annotators: tuple[Annotator, ...] = ()
     """What is measured on finished trajectories for it: the reward of a greedy attempt at the same task
@@ -177,10 +177,10 @@ def broadcast_outcome(
 
 def group_indices(keys: Sequence[str]) -> list[list[int]]:
     """Positions of equal keys, in the order of first appearance."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for index, key in enumerate(keys):
-        found.setdefault(key, []).append(index)
-    return list(found.values())
+        positions.setdefault(key, []).append(index)
+    return list(positions.values())
 
 
 def compute_total_reward(trajectory: CreditTrajectory) -> float | None:
@@ -249,17 +249,17 @@ def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
         if array is None or array.shape != (turn.num_tokens,):
             if array is None and not turn.num_tokens:
                 continue
-            found = "missing" if array is None else f"of shape {list(array.shape)}"
+            problem = "missing" if array is None else f"of shape {list(array.shape)}"
             raise ValueError(
-                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {found}, "
-                f"[{turn.num_tokens}] is needed"
+                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {problem}, [{turn.num_tokens}] "
+                "is needed"
             )
         joined.append(np.asarray(array, dtype=np.float64))
     return np.concatenate(joined)
 
 
 def split_turns(trajectory: CreditTrajectory, joined: FloatArray) -> TokenAdvantages:
-    """The inverse of `join_turns`: `[L]` cut into one array per turn. Raises ValueError when the length is another."""
+    """The inverse of `join_turns`: `[L]` cut into one array per turn. Raises ValueError for any other length."""
     lengths = [turn.num_tokens for turn in trajectory.turns]
     if joined.shape != (sum(lengths),):
         raise ValueError(f"array of shape {list(joined.shape)} cannot be cut into turns of {lengths} sampled tokens")

@@ -1,5 +1,4 @@
-"""Checks around a credit function: what it needs is there and finite, what it returns fits the batch. Knows no
-method."""
+"""Checks before and after any credit function: its inputs are there and finite, its advantages fit the batch."""
 
 from __future__ import annotations
 
@@ -51,14 +50,12 @@ class CheckedCredit:
     Calling it raises ValueError, naming trajectory and turn, when a scored trajectory
 
     - has a number that is not finite, a negative `num_tokens`, a `parent` that is not an earlier turn, or a per-token
-    field of
-      another length than `num_tokens`;
+      field whose length is not `num_tokens`;
     - lacks a field the method needs (an empty role or no parts count as missing; per-token fields may be None on turns
-    without
-      sampled tokens),
+      without sampled tokens),
 
     or when the function returns something that does not fit the batch or is not finite, or an advantage for a
-    trajectory whose reward is None. Trajectories whose reward is None are not looked at."""
+    trajectory whose reward is None. Trajectories whose reward is None are not checked."""
 
     method: CreditMethod
     function: CreditFunction
@@ -84,8 +81,8 @@ class CheckedCredit:
             self.function.load_state_dict(state)
         elif state:
             raise ValueError(
-                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} is to be restored; was it "
-                "saved by another?"
+                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} was given to restore; was it "
+                "saved by another method?"
             )
 
 
@@ -116,8 +113,8 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
                 )
             if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that "
-                    "computed it"
+                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that computed "
+                    "it"
                 )
 
 
@@ -144,8 +141,8 @@ def check_advantages(
     """Raise ValueError where the advantages of credit method `name` do not fit the trajectories or are not finite."""
     if len(advantages) != len(trajectories):
         raise ValueError(
-            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; "
-            "return one each"
+            f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return "
+            "one each"
         )
     for index, (trajectory, turns) in enumerate(zip(trajectories, advantages, strict=True)):
         if turns is None:
@@ -154,9 +151,9 @@ def check_advantages(
         if trajectory.reward is None:
             raise ValueError(f"{where}: an advantage for a reward of None; return None for it")
         expected = [turn.num_tokens for turn in trajectory.turns]
-        found = [array.size for array in turns]
-        if found != expected:
-            raise ValueError(f"{where}: arrays of {found} tokens where the turns sampled {expected}")
+        returned = [array.size for array in turns]
+        if returned != expected:
+            raise ValueError(f"{where}: arrays of {returned} tokens where the turns sampled {expected}")
         if not all(np.isfinite(array).all() for array in turns):
             raise ValueError(f"{where}: an advantage is not finite; check the rewards and values that went in")
 

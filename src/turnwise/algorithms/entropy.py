@@ -22,8 +22,8 @@ def update_entropy_coefficient(
     max_coefficient].
 
     Adaptive entropy control of Skywork-OR1 (arXiv 2505.22312); its recipe: step 0.005, target 0.2 nats per token.
-    Deviations: bounded above, and the bonus stays on above the target until the coefficient has come down.
-    Raises ValueError when the measurement is not finite or a bound is negative.
+    Deviations: bounded above, and the bonus stays on above the target until the coefficient has come down. Raises
+    ValueError when the measurement is not finite or a bound is negative.
     """
     if not math.isfinite(measured_entropy):
         raise ValueError(f"measured entropy is {measured_entropy}; the coefficient cannot follow it")

@@ -6,7 +6,7 @@ With `r = log policy - log reference` at a sampled token (Schulman, "Approximati
     k1                    r               KL               0 (useless as a loss, right as a reward)
     k2                    r^2 / 2         about KL         that of KL(policy || reference)
     k3                    exp(-r) + r - 1 KL, >= 0         that of KL(reference || policy): the other direction
-    k3_weighted           ratio * k3      KL               that of KL(policy || reference), also when an older policy sampled
+    k3_weighted           ratio * k3      KL               that of KL(policy || reference), whichever policy sampled
     k3_with_k2_gradient   k3              KL, >= 0         that of KL(policy || reference)
 """
 
@@ -90,8 +90,7 @@ def compute_kl_rewards(
 
     Raises:
         ValueError: lengths differ or a log-probability is not finite (a missing reference must not become zeros, which
-        would
-            reward or punish the entropy instead).
+            would reward or punish the entropy instead).
     """
     policy, reference = np.asarray(policy_logprobs, dtype=np.float64), np.asarray(reference_logprobs, dtype=np.float64)
     if policy.shape != reference.shape:

@@ -1,4 +1,4 @@
-"""Checks of a method's named options, made when the method is built and not at the first batch. Knows no method."""
+"""Checks of a method's named options, made when the method is built, before the first batch."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ MAX_LOG_RATIO = 20.0
 
 
 def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
-    """`exp(log_ratio)`, any shape, with the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly
-    0."""
+    """`exp(log_ratio)`, any shape, the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly 0."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 

@@ -1,9 +1,9 @@
 """Value-based sampling (VSPO, arXiv 2512.07478): groups that teach nothing give their place to prompts of high task
 value.
 
-Known of the paper: the task value V = (R_max - mean) * std, the refill of zero-advantage groups by V, and that repeated
-samples are decayed and clipped. Not known, and ours here: that the deviation in V is the n one, that prompts are drawn
-with replacement and probability V / sum V, the decay `A k^-decay`, and the clip on |A|."""
+The paper states the task value V = (R_max - mean) * std, the refill of zero-advantage groups by V, and that repeated
+samples are decayed and clipped. It leaves open, and we choose: V takes the population deviation, prompts are drawn with
+replacement and probability V / sum V, the decay is `A k^-decay`, and the clip bounds |A|."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1
     for reward in scored:
         if not (math.isfinite(reward) and reward <= max_reward):
             raise ValueError(
-                f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the "
-                "highest reward"
+                f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the highest "
+                "reward"
             )
     if not has_signal(rewards):
         return 0.0
@@ -68,18 +68,18 @@ def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> li
     total = math.fsum(values[name] for name in names)
     drawn = []
     for uniform in uniforms(seed, num_slots):
-        left = float(uniform) * total
+        remaining = float(uniform) * total
         at = 0
-        while at < len(names) - 1 and left >= values[names[at]]:
-            left -= values[names[at]]
+        while at < len(names) - 1 and remaining >= values[names[at]]:
+            remaining -= values[names[at]]
             at += 1
         drawn.append(names[at])
     return drawn
 
 
 def smooth_advantage(advantage: float, copy: int, *, decay: float = 1.0, clip: float = 1.0) -> float:
-    """What the copy-th use of a sample trains with: the first (1) as it is, later ones `clip(A copy^-decay, -clip,
-    clip)`.
+    """What the copy-th use of a sample trains with: the first (1) as it is, later ones
+    `clip(A copy^-decay, -clip, clip)`.
 
     Raises ValueError when copy is below 1, or decay or clip are negative.
     """
@@ -113,8 +113,8 @@ def build_vspo(
     def credit(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
         groups = {trajectories[indices[0]].group: indices for indices in group_indices([t.group for t in trajectories])}
         rewards = {name: [compute_total_reward(trajectories[i]) for i in indices] for name, indices in groups.items()}
-        values = {name: compute_task_value(found, max_reward=max_reward) for name, found in rewards.items()}
-        num_slots = sum(not has_signal(found) for found in rewards.values())
+        values = {name: compute_task_value(totals, max_reward=max_reward) for name, totals in rewards.items()}
+        num_slots = sum(not has_signal(totals) for totals in rewards.values())
         drawn = draw_refill(values, num_slots=num_slots, seed=derive_seed(seed, "vspo", *sorted(groups)))
         advantages: list[float | None] = [None] * len(trajectories)
         for name, indices in groups.items():

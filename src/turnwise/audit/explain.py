@@ -1,9 +1,8 @@
-"""Why each turn of a trajectory was credited as it was: advantages of a finished run, beside those other methods would
-have given.
+"""Why each turn of a stored trajectory was credited as it was: its advantages, beside those other methods give.
 
-Recomputed from what the run stored: rewards, parts, signals, states, log-probabilities, greedy attempts. What a model
-said before the step (a critic's values, a reference's scores) is not stored, so a method that needs it can only be
-shown for the run that used it."""
+Recomputed from what the run stored: rewards, parts, turn scores, states, log-probabilities and greedy baselines. What a
+model said before the step (a critic's values, a reference's scores) is not stored, so a method that needs it can only
+be shown for the run that used it."""
 
 from __future__ import annotations
 
@@ -13,21 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.algorithms.credit import StatefulCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.algorithms.names import find_row
+from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.core.paths import split_paths
-from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
-from turnwise.credit.assignment import Key, compute_advantages, pad_turns, to_credit_trajectories
-from turnwise.runs.evaluate import load_run
-from turnwise.runs.methods import build_credit_method
-from turnwise.runs.sampling import read_greedy_rewards
-from turnwise.store.trajectories import load_groups, load_rows
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup, TrajectoryId
+from turnwise.credit.assignment import TurnArrays, compute_advantages, pad_turns, to_credit_trajectories
+from turnwise.credit.methods import build_credit_method
+from turnwise.store.advantages import load_advantages
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import JournalState, read_journal
+from turnwise.store.rows import id_from_json
+from turnwise.store.run_folder import CONFIG, RunFolder
+from turnwise.store.trajectories import parse_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,40 +72,33 @@ class Explanation:
     reward: float | None
     group_rewards: tuple[float | None, ...]
     columns: tuple[str, ...]
-    """Names of the methods; "... (as trained)" where the numbers are those the run used."""
+    """Names of the methods, with " (as trained)" where the advantages are those the run stored."""
     turns: tuple[ExplainedTurn, ...]
 
 
 def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanation:
-    """The trajectory `name` (GROUP/MEMBER, such as "step12/task3/0") of a finished run under `methods`.
+    """The trajectory `name` (DRAW/MEMBER, such as "57/0") of a run under `methods`, the run's own when none is given.
 
-    The run's own method stands for what it stored; other methods are computed anew with their default options and the
-    run's reward shaping, over the groups the run learned from. A method with a memory is fed the earlier steps first.
+    The run's own method gives the advantages it stored; other methods are computed anew with their default options and
+    the run's reward shaping, over the groups of the step that trained it. A method with a memory is given the earlier
+    steps first. A group that trained in no step is credited alone.
 
-    Raises DataError when there is no such trajectory, ConfigError for an unknown method, TrainingError where a method
-    needs what the run did not store."""
-    folder, config = load_run(run)
-    match = re.fullmatch(r"(step(\d+)/.+)/(\d+)", name)
-    if match is None:
-        raise DataError(f"trajectory {name!r} is not of the form stepN/taskM/MEMBER, such as step12/task3/0")
-    group_id, step, member = match.group(1), int(match.group(2)), int(match.group(3))
-    trajectories = folder.path / "trajectories"
-    groups, stored = load_groups(trajectories, _batch(step))
-    group = next((g for g in groups if g.group_id == group_id), None)
-    attempt = next((t for t in group.trajectories if t.member == member), None) if group is not None else None
-    if group is None or attempt is None:
-        known = f"{groups[0].group_id}/0 to {groups[-1].group_id}/{len(groups[-1].trajectories) - 1}"
-        raise DataError(f"step {step} of {folder.path} has no trajectory {name!r}; it has {known}")
-    row = next(r for r in load_rows(trajectories, _batch(step)) if r["group_id"] == group_id and r["member"] == member)
-    key = (group_id, member)
+    Raises DataError when there is no such trajectory, StoreError when its group cannot be read, ConfigError for an
+    unknown method, TrainingError where a method needs what the run did not store."""
+    folder = RunFolder.open(run)
+    config, journal = load_resolved(folder.path / CONFIG, []), read_journal(run)
+    group, attempt = _find_trajectory(run, journal, name)
+    record = journal.draws[group.draw.index]
+    step = record.step if record.fate == "taken" and record.step in journal.trained else None
+    stored = None if step is None else (load_advantages(run, step) or {}).get(attempt.id)
     columns: dict[str, Sequence[NDArray[Any] | None] | None] = {}
-    for method in [_find_name(name) for name in methods] or [config.credit.method]:
-        if method == config.credit.method and key in stored:
-            columns[f"{method} (as trained)"] = stored[key]
+    for method in [_find_name(method) for method in methods] or [config.credit.method]:
+        if method == config.credit.method and stored is not None:
+            columns[f"{method} (as trained)"] = stored
         else:
-            recomputed = _recompute(trajectories, config, method, step).get(key)
+            recomputed = _recompute(run, journal, config, method, step, group).get(attempt.id)
             columns[method] = None if recomputed is None else pad_turns(recomputed, attempt)
-    ends = _describe_ends(attempt)
+    ends, texts = _describe_ends(attempt), _load_texts(run, attempt)
     return Explanation(
         prompt="".join(message.text for message in group.task.prompt),
         stop=attempt.stop.value,
@@ -112,11 +107,11 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
         columns=tuple(columns),
         turns=tuple(
             ExplainedTurn(
-                text=row["turns"][index].get("completion_text", turn.message.text),
+                text=texts[index],
                 num_tokens=len(turn.completion.token_ids),
-                reward=sum(signal.value for signal in turn.signals if signal.name == "reward"),
+                reward=turn.scores.reward or 0.0,
                 state=turn.state,
-                twins=_count_twins(group, member, turn.state),
+                twins=_count_twins(group, attempt.id, turn.state),
                 parent=turn.parent,
                 ends=ends.get(index, ""),
                 credit={
@@ -128,42 +123,65 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
     )
 
 
+def _find_trajectory(run: Path, journal: JournalState, name: str) -> tuple[TrajectoryGroup, Trajectory]:
+    """The member of that name and its group. Raises DataError when there is none."""
+    match = re.fullmatch(r"(\d+)/(\d+)", name)
+    if match is None:
+        raise DataError(f"trajectory {name!r} is not of the form DRAW/MEMBER, such as 57/0")
+    draw, member = int(match.group(1)), int(match.group(2))
+    record = journal.draws.get(draw)
+    if record is None or record.digest is None:
+        finished = [record.draw for record in journal.draws.values() if record.digest is not None]
+        draws = f"stored groups of draws {finished[0]} to {finished[-1]}" if finished else "no stored group"
+        raise DataError(f"{run} has no group of draw {draw}; it has {draws}")
+    group = GroupStore(run).load(draw, digest=record.digest)
+    members = [trajectory.id.member for trajectory in group.trajectories]
+    if member not in members:
+        raise DataError(f"draw {draw} of {run} has no member {member}; it has {members}")
+    return group, group.trajectories[members.index(member)]
+
+
+def _load_texts(run: Path, attempt: Trajectory) -> list[str]:
+    """The replies as sampled; as parsed where the store has no text."""
+    store = GroupStore(run)
+    rows = parse_rows(store.read(attempt.id.draw)[1], source=store.paths(attempt.id.draw)[1])
+    [row] = [row for row in rows if id_from_json(row) == attempt.id]
+    return [
+        stored.get("completion_text", turn.message.text)
+        for stored, turn in zip(row["turns"], attempt.turns, strict=True)
+    ]
+
+
 def _find_name(method: str) -> str:
     """The canonical name of a method of the table; an import path as it is."""
     with boundary(ConfigError, "--method"):
         return method if ":" in method else find_row("credit method", method, CREDIT_METHODS).name
 
 
-def _batch(step: int) -> str:
-    return f"step_{step:06d}"
-
-
-def _recompute(folder: Path, config: RunConfig, method: str, step: int) -> dict[Key, list[NDArray[np.float64]]]:
-    """Advantages of all trajectories of a step under `method` with its defaults, or the run's options where it is the
-    run's own."""
+def _recompute(
+    run: Path, journal: JournalState, config: RunConfig, method: str, step: int | None, group: TrajectoryGroup
+) -> dict[TrajectoryId, TurnArrays]:
+    """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`: with its
+    defaults, or the run's options where it is the run's own."""
     with boundary(ConfigError, "--method"):
         credit = build_credit_method(config) if method == config.credit.method else build_credit(method)
-    remembers = isinstance(credit.function, StatefulCredit)
-    advantages: dict[Key, list[NDArray[np.float64]]] = {}
-    for number in range(1 if remembers else step, step + 1):
-        groups, stored = load_groups(folder, _batch(number))
-        learned = [g for g in groups if any((g.group_id, t.member) in stored for t in g.trajectories)] or groups
-        greedy = (
-            load_groups(folder, f"{_batch(number)}_greedy")[0]
-            if (folder / f"{_batch(number)}_greedy.jsonl").exists()
-            else []
-        )
-        seen = to_credit_trajectories(
-            learned, shaping=config.credit.shaping, greedy_rewards=read_greedy_rewards(greedy)
-        )
-        advantages = compute_advantages(credit, learned, seen)
+    store = GroupStore(run)
+    first = 1 if isinstance(credit.function, StatefulCredit) else (step or 1)
+    batches = [
+        [store.load(draw, digest=journal.draws[draw].digest) for draw in journal.taken[number]]
+        for number in range(first, (step or 0) + 1)
+    ]
+    advantages: dict[TrajectoryId, TurnArrays] = {}
+    for groups in batches or [[group]]:
+        trajectories = to_credit_trajectories(groups, shaping=config.credit.shaping)
+        advantages = compute_advantages(credit, groups, trajectories)
     return advantages
 
 
-def _count_twins(group: TrajectoryGroup, member: int, state: str | None) -> int:
+def _count_twins(group: TrajectoryGroup, name: TrajectoryId, state: str | None) -> int:
     if state is None:
         return 0
-    return sum(turn.state == state for t in group.trajectories if t.member != member for turn in t.turns)
+    return sum(turn.state == state for t in group.trajectories if t.id != name for turn in t.turns)
 
 
 def _describe_ends(attempt: Trajectory) -> dict[int, str]:

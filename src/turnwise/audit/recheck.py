@@ -1,15 +1,12 @@
-"""A stored trajectory against the things it was made with: its text against the renderer, its rewards and tools against
-the environment.
-
-Compares and reports; what is stored stays as it is. A difference counts only where the second time can be trusted: a
-tool that answers two replays differently is not repeatable, and neither is a call slow enough that a deadline may have
-decided it."""
+"""A stored trajectory, checked against its environment opened again: prompts are rendered, tools run and rewards
+computed a second time."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +18,8 @@ from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, T
 
 SLOW_CALL_S = 1.0
 """A call that took longer, then or now, may have been cut off by a time limit: a difference proves nothing."""
+CLOSE_S = 10.0
+"""Seconds an environment has to close."""
 TOLERANCE = 1e-9
 
 
@@ -28,7 +27,7 @@ TOLERANCE = 1e-9
 class RecordScored(Protocol):
     """An environment whose `score` is a function of task, replies, stop reason and `tool_records` alone.
 
-    It says so by `scores_from_records = True`; its rewards can then be recomputed from the store without running a
+    It declares so by `scores_from_records = True`; its rewards can then be recomputed from the store without running a
     tool."""
 
     scores_from_records: bool
@@ -36,8 +35,8 @@ class RecordScored(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Replayed:
-    """What one trajectory's replay says: breaches by check, and what could not be compared and why."""
+class Rechecked:
+    """What checking one trajectory again gave: breaches by check, and what could not be compared and why."""
 
     breaches: list[tuple[str, str]] = field(default_factory=list)
     """`(check, text)`; check is "prompts", "rewards" or "tools"."""
@@ -50,7 +49,7 @@ class Replayed:
 
 
 def path_to(trajectory: Trajectory, index: int) -> list[int]:
-    """Turn indices from the root to turn `index`."""
+    """Turn indices from its root to turn `index`."""
     path = [index]
     while (parent := trajectory.turns[path[-1]].parent) is not None:
         path.append(parent)
@@ -60,11 +59,12 @@ def path_to(trajectory: Trajectory, index: int) -> list[int]:
 def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer) -> list[str]:
     """Problems between stored text and stored token ids; empty when all of this holds.
 
-    The prompt is what the renderer makes of the opening; the prompt of every later turn is its parent's prompt, the
-    parent's completion and what the renderer makes of the observations between; every reply parses to the stored
-    message. Parents must precede their turns."""
+    The prompt of every root is what the renderer makes of its conversation's opening, `opening` where the trajectory
+    records none; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
+    makes of the observations between; every reply parses to the stored message. Parents must precede their turns."""
     problems = []
     for index, turn in enumerate(trajectory.turns):
+        start = trajectory.conversations[turn.conversation] if trajectory.conversations else opening
         before = path_to(trajectory, index)[:-1]
         history = [
             array
@@ -73,16 +73,16 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
         ]
         try:
             if turn.parent is None:
-                expected = renderer.open(opening.messages, opening.tools)
+                expected = renderer.open(start.messages, start.tools)
             else:
                 parent = trajectory.turns[turn.parent]
                 prompt = to_ids(np.concatenate(history[:-1]))
-                expected = renderer.extend(prompt, parent.completion.token_ids, parent.observations, opening.tools)
+                expected = renderer.extend(prompt, parent.completion.token_ids, parent.observations, start.tools)
         except RenderError as cause:
             problems.append(f"the context of turn {index} cannot be rendered from the stored messages: {cause}")
             continue
         if (at := _first_difference(expected, turn.context_ids)) is not None:
-            source = "the task's prompt" if turn.parent is None else f"the observations after turn {turn.parent}"
+            source = "the opening" if turn.parent is None else f"the observations after turn {turn.parent}"
             problems.append(
                 f"the context of turn {index} does not extend what came before: token {at} is "
                 f"{_token(turn.context_ids, at)}, "
@@ -95,7 +95,7 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
     return problems
 
 
-async def replay_trajectory(
+async def recheck_trajectory(
     trajectory: Trajectory,
     task: Task,
     *,
@@ -104,55 +104,60 @@ async def replay_trajectory(
     seed: int,
     run_tools: bool,
     timeout_s: float,
-) -> Replayed:
+) -> Rechecked:
     """Open the environment again, compare prompts, and score: from the stored records, or after playing the stored
     replies again.
 
     `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; a difference
-    is looked at twice. Whatever the environment raises is a reason for not checking, never an error of the audit."""
-    found = Replayed()
+    is played a second time. What the environment raises is a reason for not checking, never an error of the audit."""
+    outcome = Rechecked()
     linear = all(turn.parent == (index - 1 if index else None) for index, turn in enumerate(trajectory.turns))
+    differences: dict[int, str] = {}
     try:
-        async with asyncio.timeout(timeout_s):
-            environment = family.build_environment()
-            opening = await _open(environment, task, seed)
-            try:
-                found.breaches += [("prompts", text) for text in check_rendering(trajectory, opening, renderer)]
-                if isinstance(trajectory.reward, Invalid):
-                    found.not_checked.append(("rewards", "rewards that are Invalid"))
-                elif not linear:
-                    found.not_checked.append(("rewards", "branched trajectories"))
-                elif not run_tools:
-                    await _score_from_records(trajectory, environment, found)
-                else:
-                    differences = await _play(trajectory, environment, found)
-            finally:
-                await environment.close()
-            if run_tools and linear and not isinstance(trajectory.reward, Invalid) and differences:
-                await _look_again(trajectory, task, family, seed, differences, found)
+        async with asyncio.timeout(timeout_s), _open(family, task, seed) as (environment, opening):
+            outcome.breaches += [("prompts", text) for text in check_rendering(trajectory, opening, renderer)]
+            if isinstance(trajectory.reward, Invalid):
+                outcome.not_checked.append(("rewards", "rewards that are Invalid"))
+            elif not linear:
+                outcome.not_checked.append(("rewards", "trajectories of several paths or conversations"))
+            elif not run_tools:
+                await _score_from_records(trajectory, environment, outcome)
+            else:
+                differences = await _play(trajectory, environment, outcome)
+        if differences:
+            async with asyncio.timeout(timeout_s), _open(family, task, seed) as (environment, _):
+                await _play_again(trajectory, environment, differences, outcome)
     except (TurnwiseError, TimeoutError) as cause:
         reason = f"environments that failed when opened again ({type(cause).__name__}: {str(cause) or 'timed out'})"
-        found.not_checked += [("prompts", reason), ("rewards", reason)]
-    return found
+        outcome.not_checked += [("prompts", reason), ("rewards", reason)]
+    return outcome
 
 
-async def _open(environment: Environment, task: Task, seed: int) -> Opening:
-    with boundary(EnvironmentFault, f"reset for task {task.id}"):
-        return await environment.reset(task, seed)
+@asynccontextmanager
+async def _open(family: EnvironmentFamily, task: Task, seed: int) -> AsyncIterator[tuple[Environment, Opening]]:
+    """A fresh environment after its reset; it is closed whatever happens, within `CLOSE_S`."""
+    environment = family.build_environment(task)
+    try:
+        with boundary(EnvironmentFault, f"reset for task {task.id}"):
+            opening = await environment.reset(task, seed)
+        yield environment, opening
+    finally:
+        with boundary(EnvironmentFault, f"close of task {task.id}"):
+            await asyncio.wait_for(environment.close(), CLOSE_S)
 
 
-async def _score_from_records(trajectory: Trajectory, environment: Environment, found: Replayed) -> None:
+async def _score_from_records(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> None:
     if not (isinstance(environment, RecordScored) and environment.scores_from_records):
-        found.not_checked.append(("rewards", f"rewards of {type(environment).__name__}, which need --replay-tools"))
+        outcome.not_checked.append(("rewards", f"rewards of {type(environment).__name__}, which need --replay-tools"))
         return
     environment.tool_records.extend(record for turn in trajectory.turns for record in turn.tool_records)
     with boundary(EnvironmentFault, f"score of task {trajectory.task_id}"):
         reward = await environment.score([turn.message for turn in trajectory.turns], trajectory.stop)
-    found.reward_checked = True
-    found.breaches += [("rewards", text) for text in _reward_problems(trajectory.reward, reward)]
+    outcome.reward_checked = True
+    outcome.breaches += [("rewards", text) for text in _reward_problems(trajectory.reward, reward)]
 
 
-async def _play(trajectory: Trajectory, environment: Environment, found: Replayed) -> dict[int, str]:
+async def _play(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> dict[int, str]:
     """Step every reply the environment saw, then score. Returns what was different, by turn; the reward only where
     nothing was."""
     differences: dict[int, str] = {}
@@ -161,44 +166,34 @@ async def _play(trajectory: Trajectory, environment: Environment, found: Replaye
             break
         with boundary(EnvironmentFault, f"step of task {trajectory.task_id}"):
             result = await environment.step(turn.message)
-        found.num_calls += len(turn.tool_records)
+        outcome.num_calls += len(turn.tool_records)
         if problem := next(_step_problems(turn, result), None):
             differences[index] = problem
-            found.slow = any(record.seconds > SLOW_CALL_S for record in (*turn.tool_records, *result.tool_records))
+            outcome.slow = any(record.seconds > SLOW_CALL_S for record in (*turn.tool_records, *result.tool_records))
             return differences
     with boundary(EnvironmentFault, f"score of task {trajectory.task_id}"):
         reward = await environment.score([turn.message for turn in trajectory.turns], trajectory.stop)
-    found.reward_checked = True
-    found.breaches += [("rewards", text) for text in _reward_problems(trajectory.reward, reward)]
+    outcome.reward_checked = True
+    outcome.breaches += [("rewards", text) for text in _reward_problems(trajectory.reward, reward)]
     return differences
 
 
-async def _look_again(
-    trajectory: Trajectory,
-    task: Task,
-    family: EnvironmentFamily,
-    seed: int,
-    differences: dict[int, str],
-    found: Replayed,
+async def _play_again(
+    trajectory: Trajectory, environment: Environment, differences: dict[int, str], outcome: Rechecked
 ) -> None:
-    """A second replay: the same difference again is a breach, another one is a tool that cannot be repeated.
+    """Play the replies a second time: the same difference is a breach, another one is a tool that cannot be repeated.
 
-    Only now are slow calls left alone: the first one of an audit may have waited for what runs it to start.
+    Slow calls are exempt only here: the first call of an audit may have waited for its sandbox to start.
     """
-    environment = family.build_environment()
-    await _open(environment, task, seed)
-    again = Replayed()
-    try:
-        repeated = await _play(trajectory, environment, again)
-    finally:
-        await environment.close()
+    again = Rechecked()
+    repeated = await _play(trajectory, environment, again)
     if again.slow:
-        found.not_checked.append(("tools", f"calls that took longer than {SLOW_CALL_S:g} s and came out differently"))
+        outcome.not_checked.append(("tools", f"calls that took longer than {SLOW_CALL_S:g} s and came out differently"))
     elif repeated == differences:
-        found.breaches += [("tools", f"turn {index}: {text}") for index, text in differences.items()]
+        outcome.breaches += [("tools", f"turn {index}: {text}") for index, text in differences.items()]
     else:
-        found.not_checked.append(("tools", "tools that answer two replays differently"))
-    found.not_checked.append(("rewards", "rewards after a tool call that came out differently"))
+        outcome.not_checked.append(("tools", "tools that answer differently each time"))
+    outcome.not_checked.append(("rewards", "rewards after a tool call that came out differently"))
 
 
 def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
@@ -211,6 +206,9 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
             yield f"{call} gives {_short(new.observation)!r}, on record is {_short(old.observation)!r}"
     if turn.observations != result.observations:
         yield "what the environment observes is not what is on record"
+    reward = result.scores.reward
+    if reward is not None and not math.isclose(reward, turn.scores.reward or 0.0, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+        yield f"the turn gets the reward {reward:g}, on record is {turn.scores.reward}"
 
 
 def _reward_problems(stored: Reward, again: Reward) -> list[str]:
@@ -235,12 +233,12 @@ def _reward_problems(stored: Reward, again: Reward) -> list[str]:
     return problems
 
 
-def _first_difference(expected: IntArray, found: IntArray) -> int | None:
-    common = min(len(expected), len(found))
-    different = np.flatnonzero(expected[:common] != found[:common])
+def _first_difference(expected: IntArray, stored: IntArray) -> int | None:
+    common = min(len(expected), len(stored))
+    different = np.flatnonzero(expected[:common] != stored[:common])
     if len(different):
         return int(different[0])
-    return None if len(expected) == len(found) else common
+    return None if len(expected) == len(stored) else common
 
 
 def _token(ids: IntArray, at: int) -> str:

@@ -42,7 +42,7 @@ class Packing(TypedDict):
     micro_batch_tokens: int
     """Most tokens computed in one forward and backward pass."""
     shared_prefix: bool
-    """Compute what several samples begin with once."""
+    """Compute a beginning that several samples share once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +55,7 @@ class MicroBatch:
     positions: torch.Tensor
     """`[T]` int64, from 0 in each sample."""
     lengths: list[int]
-    """Tokens per run of neighbours (end to end: per sample); sums to T."""
+    """Tokens per run of neighbours (end to end: per sample); they sum to T."""
     seen: torch.Tensor | None
     """`[M]` int64, the tokens each run attends to, run after run, its own last; None where a run sees only itself."""
     num_seen: list[int]
@@ -147,8 +147,8 @@ def iterate_micro_batches(
 
 
 def split_column(values: NDArray[np.generic], samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError when the length is
-    another."""
+    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError for any other
+    length."""
     counts = [int(s.loss_mask.sum()) for s in samples]
     if len(values) != sum(counts):
         raise ValueError(f"{len(values)} numbers for {sum(counts)} trained tokens")

@@ -48,7 +48,7 @@ class Layout:
 
 
 def lay_end_to_end(sequences: Sequence[NDArray[np.integer]]) -> Layout:
-    """Every sequence a run of its own, whatever they share."""
+    """Every sequence is a run of its own, whatever they share."""
     lengths = [len(ids) for ids in sequences]
     starts = np.cumsum([0, *lengths])
     return Layout(
@@ -93,7 +93,7 @@ def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_toke
     tree.
 
     The paths of a micro-batch's runs have at most `MAX_REREAD * max_tokens` places together. A sequence longer than a
-    limit stands alone. Every index appears exactly once; any plan gives the same gradient up to rounding."""
+    limit has its own micro-batch. Every index appears exactly once; any plan gives the same gradient up to rounding."""
     plan: list[list[int]] = []
     used = read = 0
     for index in sort_by_prefix(sequences):

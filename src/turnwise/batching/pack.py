@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def plan_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices per micro-batch: in order, as many as fit in `max_tokens`; a longer sample stands alone.
+    """Indices per micro-batch: in order, as many as fit in `max_tokens`; a longer sample has its own micro-batch.
 
     Every index appears exactly once. Micro-batches only sum, so any plan gives the same gradient up to rounding.
     """

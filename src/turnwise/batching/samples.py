@@ -59,7 +59,7 @@ def list_outcomes(groups: Iterable[TrajectoryGroup]) -> list[float]:
 def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
     """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
 
-    Behaviour log-probabilities are those of the policy that trains: without the grammar, where there was one. A turn
+    Behavior log-probabilities are those of the policy that trains: where a grammar guided sampling, without it. A turn
     shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
     Raises ValueError when the advantages do not fit the turns.
     """
@@ -117,8 +117,7 @@ def _spell_versions(completion: Completion) -> IntArray:
 
 
 def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
-    """Per branch the turns that train in it, in order: those no earlier branch has. Every turn is in exactly one
-    list."""
+    """Per branch the turns that train in it, in order: those no earlier branch has. Each turn is in exactly one."""
     seen: set[int] = set()
     per_branch = []
     for path in trajectory.branches():
@@ -128,7 +127,7 @@ def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
 
 
 def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> list[NDArray[np.float64]]:
-    """What was computed per trained token of a trajectory's samples, `[K]` each, as one array per turn.
+    """Numbers per trained token of a trajectory's samples, `[K]` each, as one array per turn.
 
     `arrays` are in the order of `to_samples`. Raises ValueError when the numbers of tokens do not fit.
     """

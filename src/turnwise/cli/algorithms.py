@@ -31,7 +31,7 @@ def table(context: typer.Context, as_json: JsonOption = False) -> None:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     for title, of_kind in rows.items():
-        _show_table(title, of_kind)
+        _show_table(title, [_put_aliases_below_the_name(row) for row in of_kind])
 
 
 def read_tables() -> dict[str, list[dict[str, Any]]]:
@@ -78,6 +78,12 @@ def _list_sampled(method: CreditMethod) -> list[str]:
     return [*branches[method.branches], *(name.replace("_", " ") for name in method.annotators)]
 
 
+def _put_aliases_below_the_name(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with one column less: the terminal has few."""
+    columns = {key: value for key, value in row.items() if key != "also called"}
+    return {**columns, "name": "\n".join([row["name"], *row["also called"]])}
+
+
 def _show_table(title: str, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -101,7 +107,7 @@ def _to_text(value: Any) -> str:
 @app.command()
 def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    trajectory: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Group and member, such as step12/task3/0.")],
+    trajectory: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Draw and member, such as 57/0.")],
     method: Annotated[
         list[str] | None, typer.Option("--method", help="A credit method; repeat to compare. The run's own when none.")
     ] = None,
@@ -149,8 +155,8 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
     console = Console()
     Console(width=None if console.is_terminal else 160).print(shown)
     print(
-        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns "
-        "of other members"
+        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of "
+        "other members"
     )
 
 

@@ -1,4 +1,4 @@
-"""`turnwise audit RUN`: proves from the stored tokens of a run that what trained is what was sampled."""
+"""`turnwise audit RUN`: prove from the stored tokens of a run that what it trained is what it sampled."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def audit(
         bool, typer.Option("--replay-tools", help="Also run every recorded tool call again and compare the answers.")
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="Score on auto, cpu or cuda; where the run was made when not given.")
+        str | None, typer.Option(help="Score on auto, cpu or cuda; default: the device of the run.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove from the stored tokens that what trained is what was sampled; exits with 1 on any breach."""
-    from turnwise.audit.audit import run_audit
+    """Prove from the stored tokens that what a run trained is what it sampled; exit with 1 on any breach."""
     from turnwise.reporting.audit_table import audit_lines, audit_table
     from turnwise.reporting.console import print_table
+    from turnwise.runs.audit import audit_run
 
-    report = run_audit(run, replay_tools=replay_tools, device=device).to_json()
+    report = audit_run(run, replay_tools=replay_tools, device=device).to_json()
     if as_json:
         print(json.dumps(report, indent=1))
     else:

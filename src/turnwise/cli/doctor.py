@@ -1,4 +1,4 @@
-"""What this machine can do: versions, cores, memory, accelerators, optional extras."""
+"""`turnwise doctor`: what this machine has: versions, cores, memory, accelerators, optional extras."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import time
 from typing import Any
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "renderers", "bm25s", "numpy", "pydantic")
-_EXTRAS = ("ray", "vllm", "wandb", "tensorboard")
+_EXTRAS = {"guided": "llguidance", "math": "math_verify", "daytona": "daytona", "e2b": "e2b", "modal": "modal"}
+"""A module that tells whether an extra is installed, by the name of the extra."""
 
 
 def examine() -> dict[str, Any]:
-    """Findings by name, in the order a person reads them. Imports torch."""
+    """Return the findings by name, in the order they are printed. Imports torch."""
     import torch
+
+    from turnwise.models.machine_memory import read_cpu_memory_size
 
     findings: dict[str, Any] = {
         "python": platform.python_version() + ("" if sys.version_info >= (3, 11) else " (3.11 or newer is needed)")
@@ -28,7 +31,7 @@ def examine() -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             findings[package] = "missing; install with pip install -e ."
     findings["cores"] = os.cpu_count() or 1
-    findings["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
+    findings["memory"] = f"{read_cpu_memory_size() / 2**30:.1f} GiB"
     findings["free disk here"] = f"{shutil.disk_usage('.').free / 2**30:.1f} GiB"
     findings["gpu"] = (
         torch.cuda.get_device_name()
@@ -37,13 +40,13 @@ def examine() -> dict[str, Any]:
     )
     findings["matrix multiply, 1 thread"] = f"{_gflops(torch, 1):.0f} GFLOP/s"
     findings["matrix multiply, all cores"] = f"{_gflops(torch, os.cpu_count() or 1):.0f} GFLOP/s"
-    present = [name for name in _EXTRAS if importlib.util.find_spec(name)]
-    findings["optional extras"] = ", ".join(present) or "none (nothing here needs them)"
+    installed = [extra for extra, module in _EXTRAS.items() if importlib.util.find_spec(module)]
+    findings["optional extras"] = ", ".join(installed) or "none (the tiny search recipe needs none)"
     return findings
 
 
 def _gflops(torch: Any, threads: int) -> float:
-    """Float32 matrix multiplication of the size a small model's training step uses, for about a quarter of a second."""
+    """Measure float32 matrix products of the size of a small model's training step for a quarter of a second."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     a, b = torch.randn(4096, 256), torch.randn(256, 256)

@@ -1,7 +1,7 @@
-"""Ctrl-C always arrives.
+"""Make sure that Ctrl-C stops the process.
 
-An exception that is raised inside a `__del__`, a weakref callback or a callback of C code goes nowhere: Python prints
-"Exception ignored" and goes on. A Ctrl-C that lands there would be lost, and the run with it would train on for hours.
+Python prints "Exception ignored" and continues when an exception is raised inside a `__del__`, a weakref callback or a
+callback of C code. A Ctrl-C at such a moment would be lost, and the run would continue for hours.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-AGAIN_AFTER_S = 0.02  # by then the callback has ended, most likely; if it has not, the next try follows
+RETRY_AFTER_S = 0.02  # the callback has most likely ended by then; if it has not, another try follows
 
 
 def keep_interrupts() -> None:
-    """From now on a KeyboardInterrupt that Python would drop is sent to the main thread again, until it is raised where
-    it counts."""
-    report = sys.unraisablehook
+    """Send a KeyboardInterrupt that Python drops to the main thread again, until one is raised in normal code."""
+    previous_hook = sys.unraisablehook
 
     def hook(unraisable: UnraisableHookArgs) -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            report(unraisable)
+            previous_hook(unraisable)
             return
-        again = threading.Timer(AGAIN_AFTER_S, _interrupt_main)
-        again.daemon = True
-        again.start()
+        retry = threading.Timer(RETRY_AFTER_S, _interrupt_main)
+        retry.daemon = True
+        retry.start()
 
     sys.unraisablehook = hook
 
 
 def _interrupt_main() -> None:
-    """SIGINT to the main thread itself, so that a blocking call in it ends too."""
+    """Send SIGINT to the main thread, so that a blocking call in it ends too."""
     main = threading.main_thread().ident
     if main is not None:
         signal.pthread_kill(main, signal.SIGINT)

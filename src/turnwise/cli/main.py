@@ -1,4 +1,4 @@
-"""`turnwise`: the command line. Heavy imports happen inside the commands, so that help answers at once."""
+"""`turnwise`: the command line. Commands import torch when they run, so that help answers at once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Stopped(Exception):
-    """Ctrl-C. The message says what is kept and how to go on."""
+    """Ctrl-C. The message says what is kept and how to continue."""
 
 
 class Commands(TyperGroup):
-    """Turns Ctrl-C into `Stopped` before typer ends the process without a word."""
+    """Raises `Stopped` on Ctrl-C, before typer ends the process without a message."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -38,7 +38,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name="turnwise",
     cls=Commands,
-    help="Reinforcement learning for language-model agents on multi-turn, tool-using tasks.",
+    help="Agentic RL: train LLM agents with reinforcement learning on multi-turn tool use.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,14 +50,18 @@ app.command()(audit)
 
 Recipe = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILES... [a.b=value ...]", help="Recipe files, left to right, then overrides."),
+    typer.Argument(
+        metavar="FILES... [a.b=value ...]",
+        help="Recipe files, merged left to right, then overrides. An override replaces what it names: a.b=1 one "
+        "option, a.b={...} the whole table (evaluate.controls={} empties it).",
+    ),
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; as the run was made when not given.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def main() -> None:
-    """Run the command line: one clear message instead of a traceback, unless `--debug`."""
+    """Run the command line; an error prints one message instead of a traceback, unless `--debug` is given."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     keep_interrupts()
     try:
@@ -71,7 +75,7 @@ def main() -> None:
 
 
 def explain(error: TurnwiseError | Stopped | MemoryError) -> tuple[str, int]:
-    """What to tell the user, and the exit code: 130 after Ctrl-C, else 2."""
+    """Return the message for the user and the exit code: 130 after Ctrl-C, else 2."""
     if isinstance(error, Stopped):
         return str(error), 130
     if isinstance(error, MemoryError):
@@ -92,18 +96,18 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Options before the command. `--debug` may stand anywhere; `main` reads it."""
+    """Declare the options before the command; `main` reads `--debug` anywhere."""
 
 
 def _split(arguments: list[str] | None) -> tuple[list[Path], list[str]]:
-    """Files, and overrides: what holds a `=` and is not a file."""
+    """Split into files and overrides; an override contains `=` and is not a file."""
     items = arguments or []
     overrides = [a for a in items if "=" in a and not Path(a).exists()]
     return [Path(a) for a in items if a not in overrides], overrides
 
 
 def _folders(config: RunConfig) -> set[Path]:
-    """The run folders of this recipe's name."""
+    """List the run folders of this recipe's name."""
     return set(Path(config.run.output).glob(f"{config.run.name}-*"))
 
 
@@ -121,7 +125,7 @@ def train(
     recipe: Recipe = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder by its own recipe.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of where it was made.")
+        str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the device of the run.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")
@@ -133,27 +137,28 @@ def train(
     if device is not None and resume is None:
         raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
     config = None if resume is not None else _load(recipe)
-    planned = config if config is not None else _resolved(resume, device)
     if dry_run:
-        from turnwise.runs.methods import check_methods
-
-        _print_plan(check_methods(planned))
+        _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
         return
-    _print_memory(planned)
+    if config is not None:
+        from turnwise.runs.build import fit_to_machine
+
+        config = fit_to_machine(config)
+    _print_memory(_load_resolved(resume, device) if config is None else config)
     before = set() if config is None else _folders(config)
     try:
         from turnwise.runs.train import run_train
 
         _print_results(run_train(config, resume=resume, display=True, device=device))
     except KeyboardInterrupt:
-        made = max(_folders(config) - before, default=None) if config is not None else resume
-        where = f"; continue with `turnwise train --resume {made}`" if made else ", nothing was written yet"
-        raise Stopped(f"stopped{where}") from None
+        folder = max(_folders(config) - before, default=None) if config is not None else resume
+        remedy = f"; continue with `turnwise train --resume {folder}`" if folder else ", nothing was written yet"
+        raise Stopped(f"stopped{remedy}") from None
 
 
 @app.command()
 def sft(recipe: Recipe = None) -> None:
-    """Only the supervised warm-up and its evaluation."""
+    """Run only the supervised warm-up and its evaluation."""
     config = _load(recipe)
     from turnwise.runs.sft import run_sft
 
@@ -163,13 +168,13 @@ def sft(recipe: Recipe = None) -> None:
 @app.command()
 def evaluate(
     run: RunPath,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Held-out tasks; as in the recipe when not given.")] = None,
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Checkpoint of this RL step; the latest when not given.")
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Number of held-out tasks; default: that of the recipe.")
     ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="RL step of the checkpoint; default: the latest.")] = None,
     device: Device = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change of environment.args, for example search=off.")
+        list[str] | None, typer.Option("--set", help="Change one of environment.args, for example search=off.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -194,16 +199,14 @@ def evaluate(
 @app.command()
 def ask(
     run: RunPath,
-    question: Annotated[str | None, typer.Argument(help="Your question; a held-out task when not given.")] = None,
+    question: Annotated[str | None, typer.Argument(help="Your question; default: that of a held-out task.")] = None,
     task: Annotated[
         int,
-        typer.Option(
-            min=0, help="Index of the held-out task whose world (and, without a question, whose question) is used."
-        ),
+        typer.Option(min=0, help="Index of the held-out task whose world (and question, if you give none) is used."),
     ] = 0,
     device: Device = None,
 ) -> None:
-    """Put a question to a trained run and watch it search."""
+    """Ask a trained agent a question and watch it search."""
     from turnwise.runs.ask import run_ask
 
     run_ask(run, question=question, index=task, show=print, device=device)
@@ -221,8 +224,8 @@ def report(run: RunPath) -> None:
 @app.command()
 def tasks(
     recipe: Recipe = None,
-    split: Annotated[str, typer.Option(help="train or heldout.")] = "heldout",
-    count: Annotated[int, typer.Option(min=1)] = 5,
+    split: Annotated[str, typer.Option(help="Split of the tasks: train or heldout.")] = "heldout",
+    count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 5,
     export: Annotated[Path | None, typer.Option(help="Write JSONL to this file instead.")] = None,
 ) -> None:
     """Print or export tasks of a recipe's environment."""
@@ -246,7 +249,7 @@ def tasks(
 
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """What this machine can do."""
+    """Show what this machine offers."""
     from turnwise.cli.doctor import examine
 
     findings = examine()
@@ -258,38 +261,50 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
         print(f"{name:<{width}}  {value}")
 
 
-def _resolved(run: Path | None, device: str | None) -> RunConfig:
+def _load_resolved(run: Path | None, device: str | None) -> RunConfig:
     from turnwise.config.load import load_resolved
 
     return load_resolved(Path(run or ".") / "config.json", [] if device is None else [f"model.device={device}"])
 
 
-def _print_plan(config: RunConfig) -> None:
+def _print_plan(config: RunConfig, *, is_new: bool) -> None:
+    """Print the resolved recipe and its plan. Raises ConfigError after that if a new run does not fit this machine."""
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
+    from turnwise.credit.methods import find_branches
     from turnwise.models.build import describe_device
-    from turnwise.runs.build import find_device
-    from turnwise.runs.methods import find_branches
+    from turnwise.runs.build import find_device, fit_to_machine
+    from turnwise.runs.methods import check_methods
 
+    check_methods(config)
     device = find_device(config)
+    refusal = None
+    if is_new:
+        try:
+            config = fit_to_machine(config)
+        except ConfigError as error:
+            refusal = error
     print(json.dumps(dump_resolved(config), indent=1))
-    print(f"{'device':<30} {describe_device(device)}")
+    print(f"{'device':<31} {describe_device(device)}")
     for label, text in compute_plan(config, branches=find_branches(config), device=device.type).lines():
-        print(f"{label:<30} {text}")
+        print(f"{label:<31} {text}")
+    if refusal is not None:
+        raise refusal
 
 
 def _print_memory(config: RunConfig) -> None:
-    """What is about to be allocated, in one line."""
+    """Print the predicted peak of memory in one line."""
     from turnwise.config.plan import compute_plan
+    from turnwise.credit.methods import find_branches
     from turnwise.runs.build import find_device
 
     device = find_device(config)
-    label, text = compute_plan(config, device=device.type).memory_lines()[-1]
+    label, text = compute_plan(config, branches=find_branches(config), device=device.type).memory_lines()[-1]
     print(f"{label} on {device.type}: {text}")
 
 
 def _print_results(run: Path) -> None:
-    """The table of evaluations and where the report is."""
+    """Print the table of evaluations and the paths of the run folder and of the report."""
     from turnwise.reporting.console import print_table, results_table
     from turnwise.reporting.summaries import load_summaries
 

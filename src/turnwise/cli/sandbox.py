@@ -1,4 +1,4 @@
-"""`turnwise sandbox`: what this machine can isolate, one program in it, its speed, and serving it to others."""
+"""`turnwise sandbox`: what this machine can isolate, one isolated program, the sandbox's speed, and its HTTP server."""
 
 from __future__ import annotations
 
@@ -6,42 +6,49 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
-from turnwise.core.errors import ConfigError, SandboxError
+from turnwise.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from turnwise_sandbox.levels import Level
     from turnwise_sandbox.types import Execution
 
-app = typer.Typer(help="Run code that is not trusted, isolated.", no_args_is_help=True)
+T = TypeVar("T")
+
+app = typer.Typer(help="Run untrusted code, isolated.", no_args_is_help=True)
 
 LevelOption = Annotated[str, typer.Option("--level", help="auto, full, uid, process, seccomp or none.")]
 
 EXIT_LIMIT = 124
-"""What `run` exits with when the program hit a limit, as timeout(1) does."""
+"""Exit status of `run` when the program hit a limit, as of timeout(1)."""
+
+
+def _complete(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` in an event loop of its own. Raises SandboxError when the sandbox fails."""
+    from turnwise.tools.sandboxed import ask_sandbox
+
+    return asyncio.run(ask_sandbox(work))
 
 
 @app.command()
 def doctor(
     level: LevelOption = "auto", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """Show which level this machine gives, and each property as a canary inside it found it."""
-    found = asyncio.run(_find_level(level))
-    if as_json:
-        properties = {
-            name: {"enforced_by": p.enforced_by, "verified": p.verified} for name, p in found.properties.items()
-        }
-        print(
-            json.dumps(
-                {"level": found.name, "properties": properties, "stronger_levels": dict(found.reasons)}, indent=1
-            )
-        )
+    """Show this machine's level of isolation, and what canaries inside it found about each property."""
+    measured = _complete(_find_level(level))
+    if not as_json:
+        _show_level(measured)
         return
-    _show_level(found)
+    properties = {
+        name: {"enforced_by": item.enforced_by, "verified": item.verified} for name, item in measured.properties.items()
+    }
+    summary = {"level": measured.name, "properties": properties, "stronger_levels": dict(measured.reasons)}
+    print(json.dumps(summary, indent=1))
 
 
 async def _find_level(level: str) -> Level:
@@ -51,24 +58,24 @@ async def _find_level(level: str) -> Level:
         return await sandbox.level()
 
 
-def _show_level(found: Level) -> None:
+def _show_level(level: Level) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from turnwise_sandbox.canaries import PROPERTIES
 
-    table = Table(title=f"sandbox level: {found.name}", title_justify="left")
-    for column in ("property", "means", "enforced by", "held against a canary"):
+    table = Table(title=f"sandbox level: {level.name}", title_justify="left")
+    for column in ("property", "means", "enforced by", "withstood its canary"):
         table.add_column(column, overflow="fold")
-    for name, item in found.properties.items():
+    for name, item in level.properties.items():
         table.add_row(
             name, PROPERTIES[name], item.enforced_by or "nothing", "yes" if item.verified else "[red]no[/red]"
         )
     console = Console()
     console.print(table)
-    for stronger, reason in found.reasons.items():
-        console.print(f"{stronger}: not here, because {reason}", markup=False)
-    if found.name == "none":
+    for stronger, reason in level.reasons.items():
+        console.print(f"{stronger}: unavailable, because {reason}", markup=False)
+    if level.name == "none":
         console.print("This machine isolates nothing: code may do whatever your user may.")
 
 
@@ -77,24 +84,24 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python program (or a shell script ending in .sh).")],
     profile: Annotated[str, typer.Option(help="auto, std, numpy, numpy_random, sympy or pytest.")] = "auto",
     timeout_s: Annotated[float, typer.Option(help="Seconds of real time.")] = 5.0,
-    memory_mib: Annotated[int, typer.Option(help="Memory of all its processes.")] = 1024,
+    memory_mib: Annotated[int, typer.Option(help="MiB for all processes of the program together.")] = 1024,
     network: Annotated[str, typer.Option(help="none or loopback.")] = "none",
-    seed: Annotated[int, typer.Option(help="Of every random generator the program can reach.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seeds every random generator of the program.")] = 0,
     level: LevelOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Run one program; its output and exit status become this command's. A limit that was hit gives 124."""
+    """Run one program; its output and exit status become this command's. The status is 124 when it hit a limit."""
     from turnwise_sandbox.types import Network, Profile
 
-    for name, value, known in (("profile", profile, get_args(Profile)), ("network", network, get_args(Network))):
-        if value not in known:
-            raise ConfigError(f"--{name} {value!r} is unknown; known are {', '.join(known)}")
+    for name, value, choices in (("profile", profile, get_args(Profile)), ("network", network, get_args(Network))):
+        if value not in choices:
+            raise ConfigError(f"--{name} is {value!r}; it must be one of {', '.join(choices)}")
     try:
         source = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
-    execution = asyncio.run(_run_file(file, source, stdin, profile, timeout_s, memory_mib, network, seed, level))
+    execution = _complete(_run_file(file, source, stdin, profile, timeout_s, memory_mib, network, seed, level))
     if as_json:
         print(json.dumps(_to_json(execution), indent=1))
     else:
@@ -154,44 +161,39 @@ def _to_json(execution: Execution) -> dict[str, object]:
 
 @app.command()
 def bench(
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds.")] = 5,
+    rounds: Annotated[int, typer.Option(help="How often each program is measured, in turns.")] = 5,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few executions per round: a look, not a measurement.")
     ] = False,
 ) -> None:
-    """Measure every goal against subprocess, bubblewrap (where installed) and a bare fork, interleaved; print JSON."""
+    """Compare the sandbox with subprocess, bubblewrap (if installed) and a bare fork, in turns; print JSON."""
     from turnwise_sandbox.benchmark import run_benchmark
 
-    print(json.dumps(asyncio.run(run_benchmark(rounds=rounds, quick=quick)), indent=1))
+    print(json.dumps(_complete(run_benchmark(rounds=rounds, quick=quick)), indent=1))
 
 
 @app.command()
 def serve(
-    port: Annotated[int, typer.Option(help="On the loopback interface.")] = 8080,
-    slots: Annotated[int, typer.Option(help="Programs at a time; 0 is one per processor.")] = 0,
+    port: Annotated[int, typer.Option(help="Port on the loopback interface.")] = 8080,
+    slots: Annotated[int, typer.Option(help="Programs at a time; 0 means one per processor.")] = 0,
     level: LevelOption = "auto",
 ) -> None:
-    """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN, made up and printed if
-    unset."""
-    try:
-        asyncio.run(_serve(port, slots or None, level))
-    except OSError as error:
-        raise SandboxError(
-            f"the server cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port"
-        ) from error
+    """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN; without one, the
+    command makes a token and prints it."""
+    _complete(_serve(port, slots or None, level))
 
 
 async def _serve(port: int, num_slots: int | None, level: str) -> None:
     from turnwise_sandbox.serve import SandboxServer, new_token
     from turnwise_sandbox.supervisor import LocalSandbox
 
-    given = os.environ.get("TURNWISE_SANDBOX_TOKEN")
-    token = given or new_token()
+    secret = os.environ.get("TURNWISE_SANDBOX_TOKEN")
+    token = secret or new_token()
     async with LocalSandbox(num_slots=num_slots, level=level) as sandbox:
         server = SandboxServer(sandbox, token=token)
         url = await server.start(port=port)
         try:
-            print(f"{url}  level {(await sandbox.level()).name}" + ("" if given else f"\ntoken {token}"), flush=True)
+            print(f"{url}  level {(await sandbox.level()).name}" + ("" if secret else f"\ntoken {token}"), flush=True)
             await asyncio.Event().wait()
         finally:
             await server.close()

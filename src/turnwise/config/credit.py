@@ -32,8 +32,7 @@ class ImplicitSection(Section):
 
 
 class BranchingSection(Section):
-    """Further futures of an attempt, for credit.method = "vine", "tree" and "arpo"; the environment must be able to
-    fork."""
+    """Further futures of an attempt, for credit methods that sample some; the environment must be able to fork."""
 
     num_continuations: int = Field(4, ge=0)
     """vine: rollouts from the state before every reply; their mean reward is its value, and they do not train. 0 forks
@@ -55,13 +54,14 @@ class CreditSection(Section):
     """The credit method; `turnwise algorithms` lists them all with their options."""
 
     method: str = "grpo"
-    """A name from the table, or the import path "package.module:function" of your own CreditFunction."""
+    """A name from the table, or a paper's ("VinePPO"; case and punctuation do not matter), or the import path
+    "package.module:function" of your own CreditFunction."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Free table of the method's options; it refuses what it does not know."""
     shaping: ShapingSection = ShapingSection()
     """Changes to rewards before credit."""
     branching: BranchingSection = BranchingSection()
-    """For credit.method = "vine", "tree" or "arpo"."""
+    """For credit methods that sample several futures of one past."""
     implicit: ImplicitSection = ImplicitSection()
     """For credit.method = "prime"."""
 

@@ -7,13 +7,28 @@ from pydantic import Field, JsonValue
 from turnwise.config.section import Section
 
 
+class MixtureMember(Section):
+    """One family of a mixture; its key in `environment.mixture` is its label in tasks and reports."""
+
+    name: str = ""
+    """As environment.name; empty takes the label."""
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    """As environment.args."""
+    weight: float = Field(1.0, gt=0)
+    """Its share of the tasks is the weight over the sum of all weights."""
+
+
 class EnvironmentSection(Section):
-    """The environment family."""
+    """The environment family, or several of them."""
 
     name: str = "search_qa"
-    """A built-in family, or the import path "package.module:Class" of your own."""
+    """A built-in family, or the import path "package.module:Class" of your own. Not read where there is a mixture."""
     args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Free table of keyword arguments of the family; it refuses what it does not know."""
+    """Free table of keyword arguments of the family; it refuses what it does not know. Not read where there is a
+    mixture."""
+    mixture: dict[str, MixtureMember] = Field(default_factory=dict)
+    """Several families in one run, by label: their tasks are interleaved by weight. Empty is the one family of
+    environment.name."""
     tool_timeout_s: float = Field(10.0, gt=0)
     """Seconds one tool call may take."""
     max_observation_chars: int = Field(4000, ge=16)

@@ -1,4 +1,4 @@
-"""Held-out evaluation and the report."""
+"""Options of held-out evaluation and of the report."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from turnwise.config.section import Section
 
 
 class EvaluateSection(Section):
-    """Before RL, after RL, and in between where asked."""
+    """Evaluation before RL, after RL, and every so many steps."""
 
     tasks: int = Field(500, ge=0)
-    """Held-out tasks, always the first ones of the split; 0 never evaluates."""
+    """Number of held-out tasks, always the first of the split; 0 never evaluates."""
     every: int = Field(0, ge=0)
-    """RL steps between further evaluations; 0 is none."""
+    """RL steps between further evaluations; 0 makes none."""
     temperature: float = Field(0.0, ge=0)
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Mass of the most likely tokens that are kept; 1 keeps all. Evaluation may truncate: it trains nothing."""
+    """Probability mass of the most likely tokens that are kept; 1 keeps all. Training has no such option."""
     top_k: int = Field(0, ge=0)
-    """How many of the most likely tokens are kept; 0 keeps all."""
+    """Number of most likely tokens that are kept; 0 keeps all."""
     min_p: float = Field(0.0, ge=0, le=1)
-    """Tokens less likely than this share of the likeliest one are dropped; 0 keeps all."""
+    """Smallest probability of a token that is kept, as a share of that of the likeliest token; 0 keeps all."""
     grammar: Literal["none", "calls"] = "none"
-    """As rollout.grammar, of evaluations."""
+    """As rollout.grammar, for evaluations."""
     controls: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """Further evaluations after RL: name to changes of `environment.args` (a tool switched off, documents shuffled)."""
+    """Further evaluations after RL, by name, each with its changes of `environment.args` (search off, documents
+    shuffled)."""
 
 
 class ReportSection(Section):
-    """report.html."""
+    """Options of report.html."""
 
     examples: int = Field(6, ge=0)
-    """Held-out tasks shown before and after."""
+    """Number of held-out tasks shown before and after training."""

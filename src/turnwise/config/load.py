@@ -1,4 +1,4 @@
-"""Recipe files, then overrides, to one checked tree; and the resolved tree back from a run folder."""
+"""Load recipe files and overrides into one checked config, and read a run folder's config back."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
+WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
+UNSUPPORTED_KEYS = {f"rollout.{name}": WHOLE_DISTRIBUTION for name in ("top_p", "top_k", "min_p")}
+"""Keys that other libraries have and a recipe cannot have, with the reason."""
+
 
 def load_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> RunConfig:
-    """Files merged left to right, then `a.b=value`.
+    """Merge recipe files left to right, then apply the overrides `a.b=value` in order.
+
+    Files merge table by table. An override replaces what it names: `a.b=1` one option, `a.b={...}` the whole table.
 
     Raises ConfigError naming the file or override, the key and the remedy: an unknown key with the nearest known one, a
-    wrong type with what is expected, a missing file, broken TOML with its line, sections that contradict each other.
+    wrong type with the expected one, a missing file, broken TOML with its line, sections that contradict each other.
     """
     tree: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for path in files:
-        _merge(tree, _read(path), str(path), "", sources)
-    _lay_over(tree, overrides, sources)
-    return check_sections(_validate(tree, sources))
+        _merge(tree, _read_recipe(path), str(path), "", sources)
+    _apply_overrides(tree, overrides, sources)
+    return check_sections(_validate(tree, sources, "the recipe"))
 
 
-def parse_value(raw: str) -> Any:
-    """A TOML value; text that is none is a string. `3` is an int, `true` a bool, `[1, 2]` a list, `abc` a string."""
-    text = raw.strip()
+def parse_value(text: str) -> Any:
+    """Parse a TOML value; any other text is a string. `3` is an int, `true` a bool, `[1, 2]` a list, `abc` a string."""
+    text = text.strip()
     try:
         document = tomllib.loads(f"value = {text}")
     except ValueError:  # not only TOMLDecodeError: Python refuses integers of thousands of digits
@@ -41,13 +47,15 @@ def parse_value(raw: str) -> Any:
 
 
 def dump_resolved(config: RunConfig) -> dict[str, Any]:
-    """Plain data that `load_resolved` reads back to an equal tree."""
+    """Return the config as plain data that `load_resolved` reads back to an equal config."""
     return config.model_dump(mode="json")
 
 
 def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The tree of a run folder, then `a.b=value`. Raises ConfigError naming the path when it cannot be read, or as
-    `load_config` does."""
+    """Read the config of a run folder, then apply the overrides.
+
+    Raises ConfigError naming the path if it cannot be read, otherwise as `load_config` does.
+    """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
@@ -55,25 +63,31 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
             f"{path} cannot be read ({cause}); it is written when a run starts, is this a run folder?"
         ) from cause
     sources: dict[str, str] = {}
-    _lay_over(tree, overrides, sources)
+    _apply_overrides(tree, overrides, sources)
     config = _validate(tree, sources, str(path))
     return check_sections(config) if overrides else config
 
 
-def _lay_over(tree: dict[str, Any], overrides: Sequence[str], sources: dict[str, str]) -> None:
-    """Merge `a.b=value` into `tree` in place."""
+def _apply_overrides(tree: dict[str, Any], overrides: Sequence[str], sources: dict[str, str]) -> None:
+    """Set each `a.b=value` in `tree` in place; a value that is a table replaces the table it names."""
     for override in overrides:
-        key, separator, raw = override.partition("=")
+        key, separator, text = override.partition("=")
         key = key.strip()
         if not separator or not key or "" in key.split("."):
             raise ConfigError(f"override {override!r} is not of the form section.key=value")
-        value: Any = parse_value(raw)
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        _merge(tree, value, f"override {override!r}", "", sources)
+        *parents, last = key.split(".")
+        table = tree
+        for name in parents:
+            if not isinstance(table.get(name), dict):
+                table[name] = {}
+            table = table[name]
+        table[last] = parse_value(text)
+        for stale in [path for path in sources if path.startswith(f"{key}.")]:
+            del sources[stale]
+        sources[key] = f"override {override!r}"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_recipe(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -87,41 +101,41 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _merge(tree: dict[str, Any], new: Mapping[str, Any], source: str, prefix: str, sources: dict[str, str]) -> None:
-    """Lay `new` over `tree` in place, remembering which source set each key."""
+    """Merge `new` into `tree` in place, table by table, and record the source of each key."""
     for key, value in new.items():
         path = f"{prefix}{key}"
         sources[path] = source
-        if isinstance(value, dict) and isinstance(tree.get(key), dict):
+        if isinstance(value, dict):
+            if not isinstance(tree.get(key), dict):
+                tree[key] = {}
             _merge(tree[key], value, source, f"{path}.", sources)
         else:
-            if isinstance(value, dict):
-                value = dict(value)
-                tree[key] = {}
-                _merge(tree[key], value, source, f"{path}.", sources)
-            else:
-                tree[key] = value
+            tree[key] = value
 
 
-def _validate(tree: dict[str, Any], sources: Mapping[str, str], otherwise: str = "the recipe") -> RunConfig:
+def _validate(tree: dict[str, Any], sources: Mapping[str, str], default_source: str) -> RunConfig:
+    """Check keys and types. Raises ConfigError naming the source of the first wrong key, or `default_source`."""
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
-        where = next((sources[p] for p in _prefixes(key) if p in sources), otherwise)
+        source = next((sources[prefix] for prefix in _prefixes(key) if prefix in sources), default_source)
         if problem["type"] == "extra_forbidden":
-            raise ConfigError(f"{where}: unknown key {key!r}; {_nearest(key)}") from None
+            raise ConfigError(f"{source}: unknown key {key!r}; {UNSUPPORTED_KEYS.get(key) or _suggest(key)}") from None
         raise ConfigError(
-            f"{where}: {key} is {problem['input']!r}; {_expectation(problem['type'], problem['msg'])}"
+            f"{source}: {key} is {problem['input']!r}; {_describe_expected(problem['type'], problem['msg'])}"
         ) from None
 
 
 def _prefixes(key: str) -> list[str]:
+    """`["a.b.c", "a.b", "a"]` of `a.b.c`."""
     parts = key.split(".")
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _expectation(kind: str, message: str) -> str:
+def _describe_expected(kind: str, message: str) -> str:
+    """Say what a value must be, from pydantic's error type and message."""
     if kind in ("model_type", "dict_type"):
         return "it must be a table"
     if kind == "invalid-json-value":
@@ -129,22 +143,23 @@ def _expectation(kind: str, message: str) -> str:
     return message.replace("Input should be", "it must be", 1)
 
 
-def _nearest(key: str) -> str:
-    known = leaves(RunConfig)
+def _suggest(key: str) -> str:
+    """Name the option most like `key`: of the same last name, else of the same section, else a section."""
+    options = list_options(RunConfig)
     section, last = key.split(".")[0], key.split(".")[-1]
-    namesakes = [leaf for leaf in known if leaf.split(".")[-1] == last]
-    siblings = [leaf for leaf in known if leaf.startswith(f"{section}.")]
+    namesakes = [option for option in options if option.split(".")[-1] == last]
+    siblings = [option for option in options if option.startswith(f"{section}.")]
     candidates = namesakes or siblings or list(RunConfig.model_fields)
     return f"did you mean {difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]!r}?"
 
 
-def leaves(section: type[BaseModel], prefix: str = "") -> list[str]:
-    """Dotted names of every option of the tree."""
+def list_options(section: type[BaseModel], prefix: str = "") -> list[str]:
+    """Dotted names of every option of a section and of the sections inside it."""
     names: list[str] = []
     for name, field in section.model_fields.items():
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            names += leaves(annotation, f"{prefix}{name}.")
+            names += list_options(annotation, f"{prefix}{name}.")
         else:
             names.append(f"{prefix}{name}")
     return names

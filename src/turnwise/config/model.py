@@ -1,4 +1,4 @@
-"""What the policy is made of: model, tokenizer, renderer."""
+"""Options of the policy: model, tokenizer, renderer."""
 
 from __future__ import annotations
 
@@ -13,43 +13,42 @@ class ModelSection(Section):
     """The policy network."""
 
     path: str = ""
-    """Local Hugging Face directory to start from. Empty: random weights from `model_type` and `config`."""
+    """Local Hugging Face directory to start from; empty starts from random weights, by `model_type` and `config`."""
     model_type: str = "qwen3"
-    """transformers' name of the architecture; read only when `path` is empty."""
+    """Name of the architecture in transformers; read only if `path` is empty."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Free table handed to transformers' config class (hidden_size, num_hidden_layers, ...); read only when `path` is
-    empty."""
+    """Arguments of transformers' config class (hidden_size, num_hidden_layers, ...); read only if `path` is empty."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """Of weights and cache."""
+    """Number format of weights and cache."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where every model and the engine's cache live. "auto" is the GPU where torch sees one, else the CPU. What is
-    exact in every bit (same seed, same tokens; a resumed run; exact scoring) is so on "cpu" only, and engine workers
-    need it."""
+    """Device of every model and of the engine's cache; "auto" is the GPU if torch sees one, else the CPU. Results are
+    exact in every bit (same seed, same tokens; a resumed run; exact scoring) on "cpu" only, and engine workers need
+    it."""
     trust_remote_code: bool = False
-    """Whether code inside `path` may run. Off unless you wrote it or read it."""
+    """Whether code inside `path` may run; allow only code that you have read."""
 
 
 class TokenizerSection(Section):
-    """Text to token ids."""
+    """How text becomes token ids."""
 
     path: str = ""
-    """Local Hugging Face directory. Empty: that of `model.path`, or one trained on the environment's texts."""
+    """Local Hugging Face directory; empty takes that of `model.path`, or trains one on the environment's texts."""
     vocab_size: int = Field(1024, ge=1)
-    """Largest vocabulary of a trained tokenizer, special tokens included."""
+    """Most tokens of a trained tokenizer, special tokens included."""
     num_texts: int = Field(2000, ge=1)
-    """Texts it is trained on."""
+    """Number of texts it is trained on."""
 
 
 class RendererSection(Section):
-    """Messages to token ids."""
+    """How messages become token ids."""
 
     kind: Literal["tags", "calls", "chat"] = "tags"
-    """"tags": tags in running text. "calls": several tool calls with named arguments, for models from scratch.
-    "chat": a chat model's own format through the `renderers` package."""
+    """"tags" writes tags in running text. "calls" writes several tool calls with named arguments, for models from
+    random weights. "chat" writes a chat model's own format, through the `renderers` package."""
     format: Literal["search_r1", "retool"] = "search_r1"
-    """For "tags": Search-R1's (think, search, information, answer) or ReTool's (think, code, interpreter, boxed
-    answer)."""
+    """For "tags": the tags of Search-R1 (think, search, information, answer) or of ReTool (think, code, interpreter,
+    boxed answer)."""
     name: str = "qwen3"
-    """For "chat": the renderer's name, or "auto" to choose by `model.path`."""
+    """For "chat": name of the renderer, or "auto" to choose it by `model.path`."""
     max_observation_tokens: int = Field(512, ge=8)
-    """An observation longer than this is cut, its closing tag kept."""
+    """Most tokens of an observation; a longer one is cut, with its closing tag kept."""

@@ -1,31 +1,33 @@
-"""What a recipe will need, before anything is allocated."""
+"""Predict what a recipe needs, before anything is allocated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.memory import MemoryPlan, plan_memory, read_model_shape
+from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, plan_memory, read_model_shape
 from turnwise.config.run import RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Upper bounds. None where the recipe does not say (a model loaded from a path)."""
+    """Upper bounds; None if the sizes of the model are unknown."""
 
     trajectories_per_step: int
     branches_per_step: int
     """Further trajectories that credit samples from intermediate states."""
     max_tokens_per_step: int
-    """If every trajectory used its whole budget."""
+    """Tokens if every trajectory uses its whole budget."""
     max_sampled_tokens_per_step: int
+    micro_batch_tokens: int
+    """0 if it is not chosen yet."""
     demonstrations: int
     training_tasks: int
-    """Demonstrations and RL tasks, all different."""
+    """Tasks of demonstrations and of RL, all different."""
     parameters: int | None
     memory: MemoryPlan | None
 
     def lines(self) -> list[tuple[str, str]]:
-        """Label and text of each entry, for the terminal."""
+        """Label and text of each line for the terminal."""
         branches = f", and at most {self.branches_per_step:,} branches of them" if self.branches_per_step else ""
         return [
             ("trajectories per RL step", f"{self.trajectories_per_step:,}{branches}"),
@@ -33,13 +35,14 @@ class Plan:
                 "tokens per RL step, at most",
                 f"{self.max_tokens_per_step:,}, of them sampled {self.max_sampled_tokens_per_step:,}",
             ),
+            ("tokens per micro-batch, at most", f"{self.micro_batch_tokens:,}"),
             ("training tasks", f"{self.training_tasks:,}, of them demonstrations {self.demonstrations:,}"),
             ("parameters", UNKNOWN if self.parameters is None else f"about {self.parameters:,}"),
             *self.memory_lines(),
         ]
 
     def memory_lines(self) -> list[tuple[str, str]]:
-        """The part of `lines` that says what will be allocated."""
+        """The lines about memory; the last one is the peak."""
         memory = self.memory
         if memory is None:
             return [("memory", UNKNOWN)]
@@ -48,9 +51,9 @@ class Plan:
             ("copied weights of the engine", _mib(memory.packed)),
             ("key-value cache", _mib(memory.cache)),
             *([("libraries of engine workers", _mib(memory.libraries))] if memory.libraries else []),
-            ("beside these, while sampling", _mib(memory.sampling)),
-            ("beside these, while training", _mib(memory.training)),
-            ("peak of engine and trainer", f"{_mib(memory.peak)}, and about 400 MiB of libraries"),
+            ("further, while sampling", _mib(memory.sampling)),
+            ("further, while training", _mib(memory.training)),
+            ("peak of engine and trainer", f"{_mib(memory.peak)}, and about {_mib(LIBRARY_BYTES)} of libraries"),
         ]
 
 
@@ -62,20 +65,22 @@ def _mib(num_bytes: int) -> str:
 
 
 def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cpu") -> Plan:
-    """Bounds from the recipe alone; sizes by the formula of Llama-like decoders, memory on `device` ("cpu" or "cuda").
+    """Compute the bounds from the recipe alone, with the sizes of Llama-like decoders, and memory on `device` ("cpu" or
+    "cuda").
 
     `branches` is the kind of branches that the recipe's credit method samples (`CreditMethod.branches`)."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
-    branches = trajectories * _branches_per_attempt(config, branches)
+    num_branches = trajectories * _branches_per_attempt(config, branches)
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
     demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
     shape = read_model_shape(config)
     return Plan(
         trajectories_per_step=trajectories,
-        branches_per_step=branches,
-        max_tokens_per_step=(trajectories + branches) * rollout.max_tokens,
-        max_sampled_tokens_per_step=(trajectories + branches) * sampled,
+        branches_per_step=num_branches,
+        max_tokens_per_step=(trajectories + num_branches) * rollout.max_tokens,
+        max_sampled_tokens_per_step=(trajectories + num_branches) * sampled,
+        micro_batch_tokens=config.train.micro_batch_tokens,
         demonstrations=demonstrations,
         training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
         parameters=None if shape is None else shape.num_parameters,
@@ -84,7 +89,8 @@ def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cp
 
 
 def _branches_per_attempt(config: RunConfig, branches: str) -> int:
-    """At most: "values" continues from every turn, "random" adds leaves in rounds, "entropy" shares one budget."""
+    """Most branches of one attempt: "values" continues from every turn, "random" adds leaves in rounds, "entropy" has
+    one budget."""
     branching = config.credit.branching
     return {
         "none": 0,

@@ -1,41 +1,54 @@
-"""What sections must agree on, whichever methods they name.
+"""Check that the sections of a recipe fit together; the only module that compares two sections.
 
-`runs/methods.py` checks credit methods and losses, their options and what they need of other sections, before anything
-is built."""
+A credit method or a loss checks its own options and combinations when it is built, before anything else."""
 
 from __future__ import annotations
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
-Problem = tuple[bool, str]
-"""Whether something is wrong, and what to say then."""
-
-
-CPU_ONLY_WORKERS = (
-    "engine workers read the weights from memory that processes share, which is the CPU's; use "
-    "engine.num_workers=1 or model.device='cpu'"
+METHODS_WITHOUT_GROUPS = frozenset(
+    {"reinforce", "reinforce_plus_plus", "remax", "rae", "gae", "turn_gae", "bilevel_gae", "vine"},
 )
-GPU_ONLY_GRAPHS = "graphs are recorded on a GPU; use engine.cuda_graphs=false or model.device='cuda'"
+"""Credit methods that work with one trajectory per task."""
+
+METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
+"""Credit methods whose groups have several members even with one trajectory per task, because they add branches."""
+
+Problem = tuple[bool, str]
+"""Whether something is wrong, and the error message if it is."""
+
 CALL_FORMATS = ("qwen3",)
-"""Chat renderers whose calls `rendering.call_grammar` can write."""
+"""Chat renderers for whose calls `rendering.call_grammar` builds a grammar."""
 
 
 def check_sections(config: RunConfig) -> RunConfig:
-    """The config itself when its sections fit together. Raises ConfigError naming the keys, their values and the
-    remedy."""
+    """Return the config if its sections fit together; else raise ConfigError naming the keys, values and remedy."""
     checks = (
+        _environment_problems,
         _sampling_problems,
-        _engine_problems,
         _grammar_problems,
         _credit_problems,
         _loss_problems,
+        _schedule_problems,
         _algorithm_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
             raise ConfigError(message)
     return config
+
+
+def _environment_problems(config: RunConfig) -> list[Problem]:
+    environment = config.environment
+    default = type(environment).model_fields["name"].default
+    return [
+        (
+            bool(environment.mixture) and (bool(environment.args) or environment.name != default),
+            f"environment.name={environment.name!r} with environment.args={environment.args!r} is not read beside "
+            "environment.mixture; move it into the mixture under a label of its own",
+        ),
+    ]
 
 
 def _sampling_problems(config: RunConfig) -> list[Problem]:
@@ -48,32 +61,23 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             not rollout.train_truncated and config.train.algorithm != "policy_gradient",
-            "rollout.train_truncated=false keeps trajectories in credit and out of the loss, "
-            f"train.algorithm={config.train.algorithm!r} "
-            "has no credit; set it to true",
+            "rollout.train_truncated=false keeps trajectories in credit and out of the loss, but "
+            f"train.algorithm={config.train.algorithm!r} has no credit; set it to true",
+        ),
+        (
+            not rollout.train_truncated and config.credit.method in METHODS_WITH_LEAVES,
+            "rollout.train_truncated=false leaves out whole trajectories, but "
+            f"credit.method={config.credit.method!r} trains branches that end separately; set it to true",
         ),
         (
             rollout.max_tokens > engine.max_context,
             f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; "
             "raise the second",
         ),
-        *(
-            (
-                value != whole,
-                f"rollout.{name}={value} samples from a truncated distribution that the trainer does not score; "
-                f"use {whole:g} and rollout.temperature",
-            )
-            for name, value, whole in (
-                ("top_p", rollout.top_p, 1),
-                ("top_k", rollout.top_k, 0),
-                ("min_p", rollout.min_p, 0),
-            )
-        ),
         (
             bool(rollout.dynamic_sampling.metric) and rollout.group_size < 2,
             f"rollout.dynamic_sampling.metric={rollout.dynamic_sampling.metric!r} looks for groups whose members "
-            "differ, "
-            f"rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
+            f"differ, and rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
         ),
         (
             not config.model.path and not config.model.config,
@@ -83,61 +87,25 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
     ]
 
 
-def _engine_problems(config: RunConfig) -> list[Problem]:
-    engine, device = config.engine, config.model.device
-    return [
-        (
-            engine.num_workers > 1 and (engine.kind != "paged" or engine.num_threads != 1),
-            f"engine.num_workers={engine.num_workers} is for engine.kind='paged' and engine.num_threads=1, which "
-            "each worker has; "
-            f"here they are {engine.kind!r} and {engine.num_threads}",
-        ),
-        (
-            engine.num_workers > 1 and device == "cuda",
-            f"engine.num_workers={engine.num_workers} with model.device='cuda': {CPU_ONLY_WORKERS}",
-        ),
-        (
-            engine.attention == "flex" and engine.kind != "paged",
-            f"engine.attention='flex' reads pages, engine.kind={engine.kind!r} has none; use 'gather' or "
-            "engine.kind='paged'",
-        ),
-        (
-            engine.cuda_graphs and (engine.attention != "flex" or not engine.fused),
-            "engine.cuda_graphs=true records steps of engine.attention='flex' and engine.fused=true; here they are "
-            f"{engine.attention!r} "
-            f"and {str(engine.fused).lower()}",
-        ),
-        (
-            engine.cuda_graphs and device == "cpu",
-            f"engine.cuda_graphs=true with model.device='cpu': {GPU_ONLY_GRAPHS}",
-        ),
-        (
-            engine.cuda_graphs and engine.num_workers > 1,
-            f"engine.cuda_graphs=true with engine.num_workers={engine.num_workers}: workers are for the CPU, "
-            f"{GPU_ONLY_GRAPHS}",
-        ),
-    ]
-
-
 def _grammar_problems(config: RunConfig) -> list[Problem]:
     renderer = config.renderer
     reasons = {
-        "tags": "its calls hold free text between tags, so none can be malformed",
-        "calls": "there is no grammar of its one call per line yet",
+        "tags": "its calls hold free text between tags and cannot be malformed",
+        "calls": "there is no grammar of its one call per line",
         "chat": f"renderer.name={renderer.name!r} may write calls in another way than {' or '.join(CALL_FORMATS)} does",
     }
     problems = []
     for section, grammar in (("rollout", config.rollout.grammar), ("evaluate", config.evaluate.grammar)):
         guided = grammar == "calls"
-        unknown = renderer.kind != "chat" or renderer.name not in CALL_FORMATS
+        unsupported = renderer.kind != "chat" or renderer.name not in CALL_FORMATS
         problems += [
             (
-                guided and unknown,
+                guided and unsupported,
                 f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'",
             ),
             (
-                guided and config.engine.kind != "paged",
-                f"{section}.grammar='calls' needs engine.kind='paged', not {config.engine.kind!r}",
+                guided and config.engine.kind == "local",
+                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not 'local'",
             ),
         ]
     return problems
@@ -158,8 +126,8 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             shaping.buffer > 0 and not shaping.max_tokens,
-            f"credit.shaping.buffer={shaping.buffer} does nothing without credit.shaping.max_tokens; set it, or "
-            "leave the buffer 0",
+            f"credit.shaping.buffer={shaping.buffer} does nothing without credit.shaping.max_tokens; set it, or set "
+            "the buffer to 0",
         ),
         (
             critic.kind == "head" and critic.epochs != 1,
@@ -178,8 +146,8 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             loss.kl.place == "reward" and loss.kl.coefficient > 0 and loss.kl.kind != "k1",
-            f"loss.kl.kind={loss.kl.kind!r} with loss.kl.place='reward': only k1 is right as a reward; set the kind "
-            "to k1",
+            f"loss.kl.kind={loss.kl.kind!r} with loss.kl.place='reward': only k1 is right as a reward; use "
+            "loss.kl.kind='k1'",
         ),
         (
             loss.kl.place == "loss" and loss.kl.coefficient > 0 and loss.kl.kind == "k1",
@@ -189,12 +157,11 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
         (
             not loss.mask_observations and (loss.recompute_old is True or loss.correction.mode not in ("auto", "none")),
             "loss.mask_observations=false trains tokens nobody sampled, which have no ratio to correct; "
-            "switch loss.recompute_old and loss.correction.mode off",
+            "use loss.recompute_old=false and loss.correction.mode='none'",
         ),
         (
             loss.kl.target > 0 and not loss.kl.coefficient,
-            f"loss.kl.target={loss.kl.target} moves loss.kl.coefficient by a factor, and 0 stays 0; give it a first "
-            "value above 0",
+            f"loss.kl.target={loss.kl.target} multiplies loss.kl.coefficient, and 0 stays 0; start it above 0",
         ),
         (
             loss.entropy_target > 0 and not 0 <= loss.entropy_coefficient <= loss.max_entropy_coefficient,
@@ -212,8 +179,47 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             not loss.teacher.path and loss.teacher.replace_credit,
-            "loss.teacher.replace_credit=true leaves nothing to learn from: loss.teacher.path is empty; name a "
-            "teacher's directory",
+            "loss.teacher.replace_credit=true leaves nothing to learn from, because loss.teacher.path is empty; set it "
+            "to a teacher's directory",
+        ),
+    ]
+
+
+def _schedule_problems(config: RunConfig) -> list[Problem]:
+    schedule, rollout = config.schedule, config.rollout
+    most = (schedule.max_staleness + 1) * rollout.tasks_per_step
+    starts = rollout.group_size + schedule.overdraw
+    return [
+        (
+            0 < schedule.max_open_groups < rollout.tasks_per_step,
+            f"schedule.max_open_groups={schedule.max_open_groups} is less than rollout.tasks_per_step="
+            f"{rollout.tasks_per_step}, so no batch is ever full; raise it, or use 0",
+        ),
+        (
+            schedule.max_open_groups > most,
+            f"schedule.max_open_groups={schedule.max_open_groups} is never reached: schedule.max_staleness="
+            f"{schedule.max_staleness} allows {most} groups of rollout.tasks_per_step={rollout.tasks_per_step}; lower "
+            "it, or raise the staleness",
+        ),
+        (
+            schedule.late != "wait" and not schedule.max_staleness,
+            f"schedule.late={schedule.late!r} with schedule.max_staleness=0: a synchronous step waits for its one "
+            "batch; use 'wait', and schedule.overdraw to cut its tail",
+        ),
+        (
+            schedule.late == "cut" and schedule.min_members > rollout.group_size,
+            f"schedule.min_members={schedule.min_members} is more than rollout.group_size={rollout.group_size}, so no "
+            "group is ever cut; lower it",
+        ),
+        (
+            schedule.max_staleness > 0 and rollout.dynamic_sampling.refill == "value",
+            "rollout.dynamic_sampling.refill='value' compares the tasks of one synchronous step; use 'new', or "
+            "schedule.max_staleness=0",
+        ),
+        (
+            schedule.overdraw > 0 and rollout.group_size < 2,
+            f"schedule.overdraw={schedule.overdraw} keeps the first of {starts} members, rollout.group_size="
+            f"{rollout.group_size}; use groups of at least 2",
         ),
     ]
 
@@ -224,7 +230,7 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             not by_gradient and config.critic.kind != "none",
-            f"train.algorithm={algorithm!r} has no use for critic.kind={config.critic.kind!r}; set it to 'none'",
+            f"train.algorithm={algorithm!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
         ),
         (
             not by_gradient
@@ -234,14 +240,13 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             not by_gradient and config.loss.updates_per_step != 1,
-            f"train.algorithm={algorithm!r} does not read loss.updates_per_step={config.loss.updates_per_step}; for "
-            "several passes of "
-            "rejection sampling use rejection.passes",
+            f"train.algorithm={algorithm!r} does not read loss.updates_per_step={config.loss.updates_per_step}; "
+            "for several passes of rejection sampling use rejection.passes",
         ),
         (
             algorithm in ("dpo", "step_dpo") and config.rollout.group_size < 2,
-            f"train.algorithm={algorithm!r} pairs the members of a group, "
-            f"rollout.group_size={config.rollout.group_size}; use at least 2",
+            f"train.algorithm={algorithm!r} pairs the members of a group, and rollout.group_size is "
+            f"{config.rollout.group_size}; use at least 2",
         ),
         (
             algorithm == "step_dpo" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
@@ -256,7 +261,6 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
         (
             rejection.first_threshold > rejection.last_threshold,
             f"rejection.first_threshold={rejection.first_threshold} is above "
-            f"rejection.last_threshold={rejection.last_threshold}; "
-            "the bar must not fall",
+            f"rejection.last_threshold={rejection.last_threshold}; the bar must not fall",
         ),
     ]

@@ -1,4 +1,4 @@
-"""How trajectories are sampled and limited."""
+"""Options of sampling trajectories, and their limits."""
 
 from __future__ import annotations
 
@@ -10,52 +10,48 @@ from turnwise.config.section import Section
 
 
 class DynamicSamplingSection(Section):
-    """Groups that teach nothing are replaced by further ones (DAPO; by task value: VSPO)."""
+    """Replace groups that give no gradient by further ones (DAPO; by task value: VSPO)."""
 
     metric: str = ""
-    """A group counts when this varies among its members: "reward", or a part of the reward such as "success". Empty is
-    off."""
+    """What must vary among the members of a group for it to count: "reward", or a part of the reward such as "success".
+    Empty switches this off."""
     max_batches: int = Field(3, ge=1)
-    """Budget per step, in batches of rollout.tasks_per_step groups, the first one included."""
+    """Most batches of rollout.tasks_per_step groups per step, the first one included."""
     refill: Literal["new", "value"] = "new"
-    """"new" draws further tasks. "value" samples tasks of this step again, drawn by (best reward - mean) *
-    deviation."""
+    """"new" draws further tasks. "value" samples tasks of the same step again, drawn in proportion to
+    (max_reward - mean reward) * standard deviation."""
     max_reward: float = 1.0
-    """The best reward there is; read by "value" only."""
+    """The highest possible reward; read by "value" only."""
 
 
 class RolloutSection(Section):
-    """One RL step samples `tasks_per_step * group_size` trajectories."""
+    """Rollouts: one RL step samples `tasks_per_step * group_size` trajectories."""
 
     tasks_per_step: int = Field(32, ge=1)
     """Tasks per RL step."""
     group_size: int = Field(8, ge=1)
     """Trajectories per task."""
     max_turns: int = Field(4, ge=1)
-    """Replies per trajectory."""
+    """Most replies per trajectory."""
     max_turn_tokens: int = Field(64, ge=1)
-    """Sampled tokens per reply."""
+    """Most sampled tokens per reply."""
     max_tokens: int = Field(512, ge=2)
-    """Tokens of a whole trajectory: prompt, replies, observations."""
+    """Most tokens of a whole trajectory: prompt, replies, observations."""
     temperature: float = Field(1.0, gt=0)
-    """Of training rollouts; the trainer scores with the same."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    """Must be 1: a truncated sampler would make every ratio wrong."""
-    top_k: int = Field(0, ge=0)
-    """Must be 0, for the same reason."""
-    min_p: float = Field(0.0, ge=0, le=1)
-    """Must be 0, for the same reason."""
+    """Temperature of training rollouts, and of the trainer's scores. Training samples the whole distribution."""
     train_truncated: bool = True
-    """Whether trajectories that a limit ended train. False counts them in credit, where others are compared with them,
-    and drops their tokens from the loss (DAPO's overlong filtering)."""
+    """Whether trajectories that a limit ended train. False keeps them in credit, where others are compared with them,
+    and leaves their tokens out of the loss (DAPO's overlong filtering)."""
     grammar: Literal["none", "calls"] = "none"
-    """"calls": what looks like a tool call is one, of a tool on offer and with arguments by its schema (extra
+    """"calls" samples only well-formed tool calls: of an offered tool, with arguments that match its schema (extra
     `guided`)."""
+    max_open: int = Field(0, ge=0)
+    """Trajectories open at once, those that wait for a tool or a judge included; 0 is engine.max_concurrency."""
     max_retries: int = Field(1, ge=0)
-    """New attempts at a trajectory whose reward is Invalid for a reason that may pass."""
+    """Most new attempts at a trajectory whose reward is Invalid and retryable."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)
-    """Share of a batch that may stay Invalid; more stops the run with the most common cause."""
+    """Largest share of a batch that may stay Invalid; more stops the run, naming the most common cause."""
     dynamic_sampling: DynamicSamplingSection = DynamicSamplingSection()
-    """Replacing groups that teach nothing."""
+    """Replace groups that give no gradient; off."""
     trajectory_timeout_s: float = Field(120.0, gt=0)
-    """Wall time of one trajectory."""
+    """Longest wall time of one trajectory, in seconds."""

@@ -1,4 +1,4 @@
-"""The whole recipe as one tree."""
+"""The recipe as one tree of sections."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class RunSection(Section):
     """The run itself."""
 
     name: str = "run"
-    """Start of the run folder's name."""
+    """First part of the run folder's name."""
     seed: int = Field(0, ge=0)
-    """Everything random derives from it."""
+    """Seed from which everything random derives."""
     output: str = "runs"
-    """Where run folders are made."""
+    """Folder in which run folders are made."""
 
 
 class RunConfig(Section):

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Frozen; unknown keys are errors; numbers are finite and not read from strings."""
+    """A frozen table of options that refuses unknown keys, numbers in strings, and numbers that are not finite."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True

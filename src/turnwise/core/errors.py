@@ -9,6 +9,7 @@
     ├── ToolTimeout        (TimeoutError)  a tool call ran past its seconds
     ├── SandboxError       (RuntimeError)  the sandbox refused or failed one request
     ├── RewardError        (RuntimeError)  a reward raised, hung or returned a non-number
+    ├── AnnotatorError     (RuntimeError)  an annotator raised, hung or returned another group
     ├── TrainingError      (RuntimeError)  a loss or gradient is not finite, or a step cannot be taken
     ├── CheckpointError    (RuntimeError)  a checkpoint is missing, truncated or of another model
     └── StoreError         (OSError)       the run folder cannot be written or read
@@ -56,6 +57,10 @@ class SandboxError(TurnwiseError, RuntimeError):
 
 class RewardError(TurnwiseError, RuntimeError):
     """A reward raised, hung or returned something that is not a finite number."""
+
+
+class AnnotatorError(TurnwiseError, RuntimeError):
+    """An annotator raised, hung or returned another group."""
 
 
 class TrainingError(TurnwiseError, RuntimeError):

@@ -30,6 +30,10 @@ from turnwise.core.types import (
 
 Split = Literal["train", "heldout"]
 
+Interrupt = Literal["finish", "continue", "restart"]
+"""What happens to replies under way when weights change: they end first; they go on under the new weights, their prefix
+computed again; or they begin anew under the new weights, with the same seed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
@@ -131,6 +135,19 @@ class EnvironmentFamily(Protocol):
         ...
 
 
+@runtime_checkable
+class GoldAnswers(Protocol):
+    """What an environment family may offer besides: the right answer of every task."""
+
+    def gold_answer(self, task: Task) -> str:
+        """The right answer (one of them), as a reply should give it."""
+        ...
+
+    def answer_reply(self, task: Task, answer: str) -> Message:
+        """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
+        ...
+
+
 class Renderer(Protocol):
     """Messages to token ids and back. A token becomes text once; earlier tokens are never rendered again.
 
@@ -186,6 +203,32 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Fail what is still being sampled and free what the engine holds. A second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class PausableEngine(Engine, Protocol):
+    """An engine whose weights can change while replies are under way; what a `WeightSync` needs of it."""
+
+    async def pause(self, interrupt: Interrupt) -> int:
+        """Compute nothing until `resume`; requests that arrive meanwhile queue.
+
+        Replies under way end before this returns ("finish"), stop at a token boundary and go on at `resume`
+        ("continue"), or do so without what they have sampled ("restart"). Returns the number of sampled tokens thrown
+        away. Raises EngineError when the engine does not stop.
+        """
+        ...
+
+    async def adopt(self, version: int) -> Mapping[str, int]:
+        """The weights have changed: later tokens carry `version`, and nothing computed from older ones is read again.
+
+        Returns one checksum per parameter tensor that the engine samples with. Raises EngineError while requests are
+        open, unless the engine is paused.
+        """
+        ...
+
+    async def resume(self) -> None:
+        """Go on after `pause`; does nothing otherwise."""
         ...
 
 

@@ -288,6 +288,8 @@ class StopReason(StrEnum):
     """One reply reached its token limit before a stop token."""
     MAX_TOKENS = "max_tokens"
     """No room left in the trajectory's token budget for another turn."""
+    CUT = "cut"
+    """It was no longer needed: enough members had finished, or the batch stopped waiting. The reward is Invalid."""
     TOOL_TIMEOUT = "tool_timeout"
     """A tool call ran past its seconds. The reward is Invalid."""
     ERROR = "error"

@@ -1,8 +1,8 @@
 """Which tokens a grammar allows next (optional extra `guided`: llguidance).
 
 A `Grammar` becomes a `Guide`: one automaton per request, advanced token by token. The engine gives tokens that are not
-allowed probability 0 and records log-probabilities of what is left, renormalised; beside them those of the whole
-distribution, which is what a trainer without the grammar scores. Knows nothing about logits or requests."""
+allowed probability 0 and records log-probabilities of the others, renormalised; beside them those of the whole
+distribution, which is what a trainer without the grammar scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 NO_TOKEN = "NoExtensionBias"
-"""llguidance's word for a grammar that neither goes on nor ends here."""
+"""llguidance's name for a grammar that allows neither a next token nor the end."""
 
 
 class Guide:
@@ -44,8 +44,8 @@ class Guide:
             if reason == NO_TOKEN:
                 return mask
             raise EngineError(f"the grammar cannot be followed: {reason}")
-        known = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
-        mask[: len(known)] = known
+        allowed = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
+        mask[: len(allowed)] = allowed
         mask[self._end] = False
         if self._matcher.is_accepting():
             mask[self._stops or [self._end]] = True
@@ -54,9 +54,7 @@ class Guide:
     def advance(self, token: int) -> bool:
         """Take the token that was sampled. True when it is the tokenizer's end token: the text is complete."""
         if not self._matcher.consume_token(token):
-            raise EngineError(
-                f"the grammar does not go on with token {token}: {_first_line(self._matcher.get_error())}"
-            )
+            raise EngineError(f"the grammar does not allow token {token}: {_first_line(self._matcher.get_error())}")
         return token == self._end
 
 
@@ -64,9 +62,9 @@ class GrammarCompiler:
     """Grammars for one tokenizer. Compiled ones are kept, so the members of a group share the work."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, vocab_size: int) -> None:
-        """`vocab_size` is the model's, which may be larger than the tokenizer's: what is beyond is never allowed.
+        """`vocab_size` is the model's, which may be larger than the tokenizer's: tokens beyond that are never allowed.
 
-        Nothing is read before the first grammar comes.
+        Nothing is read before the first grammar is compiled.
         """
         self._source = tokenizer
         self._tokenizer: Any = None

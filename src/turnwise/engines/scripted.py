@@ -1,7 +1,4 @@
-"""A sampler without a model: replies from a script. Public, for tests and for trying an environment.
-
-Knows nothing of what the replies mean; the renderer encodes them.
-"""
+"""An engine without a model: replies from a script. Public, for tests and for trying an environment."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import (
     Completion,
@@ -17,6 +14,7 @@ from turnwise.core.types import (
     IntArray,
     Message,
     SamplingParams,
+    Session,
     text_message,
     to_floats,
     to_ids,
@@ -30,28 +28,33 @@ class ScriptedEngine:
 
     A script is a sequence of replies, or a function from the prompt's token ids to the next reply. A string is an
     assistant message with that text (tags and tool calls written out in it are the renderer's to encode). Replies are
-    certain: log-probabilities are 0."""
+    certain: log-probabilities are 0. `version` may be set."""
 
     def __init__(self, renderer: Renderer, script: Script) -> None:
         self._renderer = renderer
         self._script = script
-        self._turns: dict[str, int] = {}
+        self._turns: dict[Session, int] = {}
+        self._is_closed = False
         self.version = 0
-        self.requests: list[tuple[str, IntArray, SamplingParams]] = []
+        self.requests: list[tuple[Session, IntArray, SamplingParams]] = []
         """Every request, in order: session, prompt, params."""
 
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
-        """The next reply of the script, cut at `max_tokens`. Raises EngineError when the script has no more."""
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        """The next reply of the script, cut at `max_tokens`. Raises EngineError when there is none, or the script
+        raises."""
+        if self._is_closed:
+            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         turn = self._turns.get(session, 0)
         self._turns[session] = turn + 1
         self.requests.append((session, prompt_ids, params))
         if callable(self._script):
-            reply = self._script(prompt_ids)
+            with boundary(EngineError, f"the engine's script failed for '{session}'"):
+                reply = self._script(prompt_ids)
         elif turn < len(self._script):
             reply = self._script[turn]
         else:
             raise EngineError(
-                f"the script ended: session {session!r} asks for reply {turn + 1} of {len(self._script)}; "
+                f"the script ended: session '{session}' asks for reply {turn + 1} of {len(self._script)}; "
                 "add a reply, or let the last one end the episode"
             )
         message = text_message("assistant", reply) if isinstance(reply, str) else reply
@@ -65,6 +68,10 @@ class ScriptedEngine:
             version_last=self.version,
         )
 
-    async def release(self, session: str) -> None:
+    async def release(self, session: Session) -> None:
         """Forget the session's place in the script."""
         self._turns.pop(session, None)
+
+    async def close(self) -> None:
+        """Refuse later requests."""
+        self._is_closed = True

@@ -1,30 +1,55 @@
-"""Checks of a family's arguments, which come from a recipe: every refusal names the argument, its value and the
-remedy."""
+"""What a family is given: its section of arguments, a split and an index, the name of a policy. Every refusal names the
+argument, its value and the remedy."""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
+from pydantic import Field, ValidationError
+
+from turnwise.config.section import Section
 from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import ScriptedPolicy, Split
+
+Seconds = Annotated[float, Field(ge=1e-3, le=86_400)]
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A probability."""
 
 
-def check_choices(**arguments: tuple[Any, Any]) -> None:
-    """Each argument's value and the `Literal` it must be one of. Raises ConfigError."""
-    for name, (value, choices) in arguments.items():
-        if value not in get_args(choices) or type(value) is not type(get_args(choices)[0]):
-            raise ConfigError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, get_args(choices)))}")
+class FamilyArguments(Section):
+    """Keyword arguments that every built-in family takes; each family's section adds its own."""
+
+    seed: int = Field(0, ge=0, le=2**62)
+    """Of everything random in the family's tasks."""
+    tool_timeout_s: Seconds = 10.0
+    """Seconds one tool call may take."""
+    max_observation_chars: int = Field(4000, ge=1, le=2**40)
+    """Longest tool output that the model sees."""
 
 
-def check_number(name: str, value: Any, kind: type[int] | type[float], minimum: float, maximum: float) -> None:
-    """A whole number for `int`, any finite number for `float`, within the bounds. Raises ConfigError."""
-    allowed = int if kind is int else int | float
-    if isinstance(value, bool) or not isinstance(value, allowed) or not minimum <= value <= maximum:
-        raise ConfigError(
-            f"{name}={value!r} is out of range; give a {'whole ' if kind is int else ''}number from {minimum:g} to "
-            f"{maximum:g}"
-        )
+Arguments = TypeVar("Arguments", bound=FamilyArguments)
+
+
+def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:
+    """The checked section. Raises ConfigError: an unknown argument with the nearest known one, or a wrong value with
+    what is expected."""
+    try:
+        return section.model_validate(dict(arguments))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            raise cause from None
+        stated = f"{'.'.join(map(str, problem['loc']))}={problem['input']!r}"
+        if problem["type"] == "extra_forbidden":
+            known = [field.alias or name for name, field in section.model_fields.items()]
+            nearest = difflib.get_close_matches(str(problem["loc"][0]), known, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"{stated}: there is no such argument; did you mean {nearest!r}?") from None
+        message = problem["msg"].replace("Input should be", "it must be", 1)
+        raise ConfigError(f"{stated}: {message}") from None
 
 
 def check_weights(name: str, weights: Any, known: Sequence[str]) -> dict[str, float]:
@@ -37,8 +62,23 @@ def check_weights(name: str, weights: Any, known: Sequence[str]) -> dict[str, fl
         if key not in known:
             raise ConfigError(f"{name}.{key}={weight!r}: there is no such kind; use {', '.join(known)}")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight) or weight < 0:
-            raise ConfigError(f"{name}.{key}={weight!r} is no weight; give a number of at least 0")
+            raise ConfigError(f"{name}.{key}={weight!r} is not a weight; give a number of at least 0")
     positive = {key: float(weight) for key, weight in weights.items() if weight > 0}
     if not positive:
         raise ConfigError(f"{name}={dict(weights)!r} has no positive weight; give at least one kind a weight above 0")
     return positive
+
+
+def check_index(split: Split, index: int) -> None:
+    """Raise ConfigError for an unknown split, IndexError for a negative index."""
+    if split not in get_args(Split):
+        raise ConfigError(f"split {split!r} is unknown; use one of {', '.join(map(repr, get_args(Split)))}")
+    if index < 0:
+        raise IndexError(f"task {index} of split {split!r}: an index starts at 0")
+
+
+def choose_policy(name: str, policies: Mapping[str, ScriptedPolicy]) -> ScriptedPolicy:
+    """The policy of that name. Raises ConfigError naming the known ones."""
+    if name not in policies:
+        raise ConfigError(f"policy {name!r} is unknown; use one of {', '.join(policies)}")
+    return policies[name]

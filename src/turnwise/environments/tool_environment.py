@@ -1,7 +1,7 @@
 """The environment most families build on: typed Python functions are the tools, messages go in and out.
 
 A reply with calls gets their results; malformed calls get an observation that says so; a reply with neither ends the
-episode. It knows nothing about tokens, limits or retries."""
+episode."""
 
 from __future__ import annotations
 
@@ -102,8 +102,7 @@ class ToolEnvironment:
             if not isinstance(tool.function, MethodType) or tool.function.__self__ is not self:
                 raise EnvironmentFault(
                     f"tool {name!r} of {type(self).__name__} is no method of it, so two episodes would share its "
-                    "state; "
-                    "define fork without copy_episode"
+                    "state; define fork without copy_episode"
                 )
             twin._tools[name] = replace(tool, function=MethodType(tool.function.__func__, twin))
         return twin

@@ -77,11 +77,15 @@ def had_error(trajectory: Trajectory) -> bool:
 
 
 def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step: int) -> Summary:
-    """Rows per `payload["kind"]` (one row "all" where tasks have no kind)."""
+    """Rows per `payload["kind"]` (one row "all" where tasks have no kind).
+
+    Of several environments, rows per environment ("search_qa") and per kind in it ("search_qa/2hop")."""
+    several = len({group.task.environment for group in groups}) > 1
     by_kind: dict[str, list[Trajectory]] = {}
     for group in groups:
-        kind = group.task.payload.get("kind")
-        for key in ([str(kind)] if kind is not None else []) + [ALL]:
+        kind, environment = group.task.payload.get("kind"), group.task.environment
+        keys = [] if kind is None else [f"{environment}/{kind}" if several else str(kind)]
+        for key in [*keys, *([environment] if several else []), ALL]:
             by_kind.setdefault(key, []).extend(group.trajectories)
     kinds = [*sorted(k for k in by_kind if k != ALL), ALL]
     return Summary(name=name, label=label, step=step, rows=tuple(_row(kind, by_kind.get(kind, [])) for kind in kinds))

@@ -1,8 +1,8 @@
-"""The attention function Turnwise registers with transformers, and the plan for packed sequences.
+"""The attention function that Turnwise registers with transformers, and the plan for packed sequences.
 
-All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. Which token may see which is not a
-mask but a *plan* object passed as the keyword `attention_plan` through the model's own forward: `PackedAttention` here
-for training and scoring, `CachedAttention` in engines/local for sampling."""
+All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. A *plan* object instead of a mask
+says which token attends to which. It is passed through the model's own forward as the keyword `attention_plan`:
+`PackedAttention` here for training and scoring, `CachedAttention` in engines/local for sampling."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ATTENTION_NAME = "turnwise"
 
 
 class AttentionPlan(Protocol):
-    """Who may see whom in one forward pass."""
+    """Which token attends to which in one forward pass."""
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
     ) -> torch.Tensor:
-        """`query [T, heads, D]`, `key` and `value` `[T, kv_heads, D]` of the new tokens to their output `[T, heads,
-        D]`."""
+        """Compute the output `[T, heads, D]` of the new tokens from their `query [T, heads, D]`, `key` and `value`
+        `[T, kv_heads, D]`."""
         ...
 
 
@@ -42,11 +42,12 @@ def _attention_forward(
     attention_plan: AttentionPlan | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """`query [1, heads, T, D]` to output `[1, T, heads, D]` as transformers expects. Raises EngineError without a
-    plan."""
+    """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`. Raises EngineError
+    without a plan."""
     if attention_plan is None:
         raise EngineError(
-            "this model runs with Turnwise's attention and needs an attention_plan; call models.forward functions"
+            "this model runs with Turnwise's attention and needs an attention_plan; call it through "
+            "training.forward or an engine"
         )
     if dropout or sliding_window is not None:
         raise EngineError(
@@ -64,13 +65,13 @@ def _attention_forward(
 
 
 def register_attention() -> None:
-    """Make `attn_implementation="turnwise"` known to transformers. Idempotent."""
+    """Register `attn_implementation="turnwise"` with transformers. Idempotent."""
     AttentionInterface.register(ATTENTION_NAME, _attention_forward)
 
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the
-    end."""
+    """Compute causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned
+    at the end."""
     num_query, num_key = query.shape[0], key.shape[0]
     mask = None
     if num_query != num_key:
@@ -88,15 +89,16 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 class PackedAttention:
-    """Runs of tokens laid end to end; each token sees the tokens on the path to its run, and those of its run up to
+    """Attention of runs of tokens laid end to end: each token attends to the path to its run, and to its run up to
     itself.
 
-    A run that sees only itself is a whole sequence. Otherwise runs are the branches of a prefix tree: keys and values
-    of each path are gathered, and every pair of tokens that sees each other is computed once."""
+    A run without a path is a whole sequence. Otherwise runs are the branches of a prefix tree: the keys and values of
+    each path are gathered, and each pair of tokens is computed once."""
 
     def __init__(self, lengths: list[int], seen: torch.Tensor | None = None, num_seen: list[int] | None = None) -> None:
-        """Tokens per run; the tokens each run attends to, its own last, run after run, and how many they are (see
-        `MicroBatch`)."""
+        """`lengths` are the tokens per run; `seen` are the indices of the tokens each run attends to, its own last, run
+        after run, and `num_seen` how many there are per run (see `MicroBatch`). None if runs attend to themselves only.
+        """
         self._lengths = lengths
         self._seen = seen
         self._num_seen = num_seen or lengths
@@ -110,7 +112,7 @@ class PackedAttention:
     def _split(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Queries, keys and values of each run."""
+        """Yield queries, keys and values of each run."""
         if self._seen is not None:
             key, value = key.index_select(0, self._seen), value.index_select(0, self._seen)
         return zip(query.split(self._lengths), key.split(self._num_seen), value.split(self._num_seen), strict=True)

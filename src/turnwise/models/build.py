@@ -1,7 +1,6 @@
-"""Building and loading causal language models for Turnwise.
+"""Build and load causal language models.
 
-Writes no model definitions: from scratch means a transformers config class with the recipe's numbers and random
-weights."""
+Models from scratch are transformers' own classes with the recipe's sizes and random weights."""
 
 from __future__ import annotations
 
@@ -16,15 +15,14 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import ATTENTION_NAME, register_attention
 
 AUTO = "auto"
-"""The GPU where torch sees one, else the CPU."""
+"""Chooses the GPU if torch sees one, else the CPU."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device that `model.device` names on this machine: "cpu", "cuda", or "auto", which is "cuda" where torch sees
-    a GPU.
+    """Return the device for `model.device`: "cpu", "cuda", or "auto", which is "cuda" if torch sees a GPU.
 
-    Raises ConfigError for "cuda" where torch sees none, saying whether torch or the machine lacks it.
+    Raises ConfigError for "cuda" if torch sees none, saying whether torch or the machine lacks it.
     """
     sees_gpu = torch.cuda.is_available()
     if wanted == "cuda" and not sees_gpu:
@@ -39,7 +37,7 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """For people: "cpu", or "cuda" with the GPU's name."""
+    """Name the device for people: "cpu", or "cuda" with the GPU's name."""
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
 
 
@@ -52,9 +50,9 @@ def build_model(
     dtype: str = "float32",
     device: torch.device | str = "cpu",
 ) -> PreTrainedModel:
-    """A model with random weights (a function of `seed` alone, whatever the device) in evaluation mode.
+    """Build a model with random weights, a function of `seed` alone on any device, in evaluation mode.
 
-    Raises ConfigError when transformers does not know `model_type` or refuses `config`.
+    Raises ConfigError if transformers does not know `model_type` or refuses `config`.
     """
     register_attention()
     with boundary(ConfigError, f"model.model_type={model_type!r} with model.config={dict(config)}"):
@@ -68,9 +66,9 @@ def build_model(
 def load_model(
     path: Path, *, dtype: str = "float32", trust_remote_code: bool = False, device: torch.device | str = "cpu"
 ) -> PreTrainedModel:
-    """A model from a Hugging Face directory on this machine; nothing is downloaded.
+    """Load a model from a local Hugging Face directory; nothing is downloaded.
 
-    Raises ConfigError naming the path when the directory is missing or not a causal language model.
+    Raises ConfigError naming the path if the directory is missing or not a causal language model.
     """
     register_attention()
     if not (path / "config.json").is_file():
@@ -87,11 +85,11 @@ def load_model(
 
 
 def num_parameters(model: PreTrainedModel) -> int:
-    """Distinct parameters; tied weights count once."""
+    """Count the parameters; tied weights count once."""
     return sum(p.numel() for p in model.parameters())
 
 
 def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
-    """Made on the CPU, then moved, so that random weights do not depend on the device."""
+    """Move a model made on the CPU, so that random weights do not depend on the device; set evaluation mode."""
     placed: PreTrainedModel = model.to(device)
     return placed.eval()

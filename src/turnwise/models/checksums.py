@@ -1,26 +1,35 @@
-"""Whether an optimizer step changed the weights: one checksum per parameter tensor."""
+"""One checksum per parameter tensor: whether a step changed the weights, and whether an engine holds the same ones."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def compute_checksum(tensor: torch.Tensor) -> int:
+    """The sum of the bit patterns, read as integers, modulo 2^64.
+
+    Equal tensors have equal sums. Unequal ones that agree are a coincidence of about one in 2^30.
+    """
+    bits = tensor.detach().contiguous().view(-1).view(_INTEGERS[tensor.element_size()])
+    return int(bits.sum(dtype=torch.int64))
+
+
 @torch.no_grad()
 def compute_checksums(model: torch.nn.Module) -> dict[str, int]:
-    """The sum of every trainable parameter's bit patterns, read as integers, modulo 2^64; by name.
-
-    Equal weights have equal sums. Unequal ones that agree are a coincidence of about one in 2^30 per tensor.
-    """
-    sums = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            bits = parameter.detach().contiguous().view(-1).view(_INTEGERS[parameter.element_size()])
-            sums[name] = int(bits.sum(dtype=torch.int64))
-    return sums
+    """`compute_checksum` of every parameter, by name; tied parameters count once."""
+    return {name: compute_checksum(parameter) for name, parameter in model.named_parameters()}
 
 
-def count_changed(before: dict[str, int], after: dict[str, int]) -> int:
+def find_difference(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str | None:
+    """The name of the first tensor, in the order of `mine`, that only one side has or whose checksums differ; None if
+    all agree."""
+    return next((name for name in [*mine, *theirs] if mine.get(name) != theirs.get(name)), None)
+
+
+def count_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     """How many tensors have another checksum; a tensor that came or went counts."""
     return sum(before.get(name) != after.get(name) for name in before.keys() | after.keys())

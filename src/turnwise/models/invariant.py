@@ -1,11 +1,11 @@
-"""Attention rows whose bits do not depend on their company: the plan for scoring exactly as the sampler sampled.
+"""Batch-invariant attention on a CPU: a row has the same bits in any batch, so that scoring repeats sampling exactly.
 
-On CPU, in float32 and with one thread, matrix kernels sum a row in an order that depends on the shape of the whole
-product: with few rows, and on some processors with any number, they take another path than with more, and the number of
-keys decides where a long sum is split. So MKL is asked for its strict reproducible mode, in which the number of rows
-does not matter; and every product of attention has at least `MIN_ROWS` rows and a number of keys that `padded_span`
-returns, masked where nothing is to be seen. An engine that attends with the same two functions gives a token the same
-bits whether it was decoded alone, prefilled in a chunk or scored in a packed batch."""
+In float32 with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: few
+rows, and on some processors any number of rows, take another path than many, and the number of keys decides where a
+long sum is split. So MKL is set to its strict reproducible mode, in which the number of rows does not matter, and every
+product of attention has at least `MIN_ROWS` rows and a number of keys that `padded_span` returns, the surplus masked.
+An engine that attends with the same two functions gives a token the same bits whether it is decoded alone, prefilled in
+a chunk or scored in a packed batch."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # MKL reads it at the first pr
 MIN_ROWS = 4
 """Fewest rows of an attention product."""
 MIN_BATCH_ROWS = 8
-"""Fewest tokens an engine runs at once. Matrix kernels may round a row differently when there are only one to three;
-above, a row's result does not depend on its neighbours, and so neither does what a request samples."""
+"""Fewest tokens an engine runs at once. Matrix kernels may round a row differently in products of one to three rows; in
+larger ones a row does not depend on its neighbours, so neither do samples."""
 TILE = 64
-"""Query tokens computed together; bounds the memory of the mask."""
+"""Query tokens computed together, to bound the memory of the mask."""
 
 
 def padded_span(num_keys: int) -> int:
-    """Keys to attend over so that `num_keys` real ones, and masked ones after them, sum in a fixed order: a multiple of
-    64.
+    """Return the number of keys, a multiple of 64, with which `num_keys` real and then masked keys sum in one order.
 
     Attention takes keys in blocks of 512, and matrix kernels split a block at places that depend on its size and on the
-    processor (at 192, in halves, or not at all up to 384). The first 192 keys are summed in one piece everywhere; with
-    more, the block is filled up."""
+    processor (at 192, in halves, or not at all up to 384). Every processor sums the first 192 keys in one piece; above,
+    the block is filled up."""
     span = -(-num_keys // 64) * 64
     return span if span % 512 <= 192 else -(-span // 512) * 512
 
@@ -42,10 +41,10 @@ def padded_span(num_keys: int) -> int:
 def attend_rows(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """`query [n, kv_heads, rows, D]` over `keys`, `values` `[n, kv_heads, span, D]` with additive `mask [n, 1, rows or
-    1, span]`.
+    """Attend with `query [n, kv_heads, rows, D]` over `keys` and `values` `[n, kv_heads, span, D]` under the additive
+    `mask [n, 1, rows or 1, span]`.
 
-    Fewer than `MIN_ROWS` rows are filled up with zeros for the kernel and cut off again. Differentiable.
+    Fewer than `MIN_ROWS` rows are padded with zeros for the kernel. Differentiable.
     """
     rows = query.shape[2]
     missing = MIN_ROWS - rows
@@ -57,10 +56,10 @@ def attend_rows(
 
 
 class InvariantAttention(PackedAttention):
-    """Packed runs with invariant rows, also where they share a prefix; slower, and exact against an engine with the
-    same rows.
+    """Attention of packed runs with invariant rows, also if they share a prefix; slower, and equal to an engine's with
+    the same rows in every bit.
 
-    Raises EngineError for tensors that are not on the CPU: how other devices' kernels round nobody has shown.
+    Raises EngineError for tensors that are not on the CPU, where this holds.
     """
 
     def _attend_run(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -73,7 +72,7 @@ class InvariantAttention(PackedAttention):
 
 
 def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Causal attention of one run: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the end."""
+    """Compute causal attention of one run, invariantly; shapes as for `causal_attention`."""
     num_tokens, num_heads, dim = query.shape
     before = len(key) - num_tokens
     kv_heads = key.shape[1]
@@ -81,17 +80,19 @@ def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
     tiles = []
     for start in range(0, num_tokens, TILE):
         rows = query[start : start + TILE]
-        seen = before + start + len(rows)
-        span = padded_span(seen)
+        num_keys = before + start + len(rows)
+        span = padded_span(num_keys)
         keys, values = (
-            functional.pad(array[:seen].transpose(0, 1)[None], (0, 0, 0, span - seen)) for array in (key, value)
+            functional.pad(array[:num_keys].transpose(0, 1)[None], (0, 0, 0, span - num_keys)) for array in (key, value)
         )
-        positions = torch.arange(before + start, seen, device=query.device).repeat_interleave(repeats)
-        hidden = torch.arange(span, device=query.device) > positions[:, None]
-        mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device).masked_fill_(hidden, float("-inf"))
+        positions = torch.arange(before + start, num_keys, device=query.device).repeat_interleave(repeats)
+        is_masked = torch.arange(span, device=query.device) > positions[:, None]
+        mask = torch.zeros(is_masked.shape, dtype=query.dtype, device=query.device).masked_fill_(
+            is_masked, float("-inf")
+        )
         grouped = (
             rows.view(len(rows), kv_heads, repeats, dim).transpose(0, 1).reshape(1, kv_heads, len(rows) * repeats, dim)
         )
-        done = attend_rows(grouped, keys, values, mask[None, None], scaling)
-        tiles.append(done.view(kv_heads, len(rows), repeats, dim).transpose(0, 1).reshape(len(rows), num_heads, dim))
+        output = attend_rows(grouped, keys, values, mask[None, None], scaling)
+        tiles.append(output.view(kv_heads, len(rows), repeats, dim).transpose(0, 1).reshape(len(rows), num_heads, dim))
     return torch.cat(tiles)

@@ -1,7 +1,6 @@
-"""The grammar of a reply that calls tools in the hermes/Qwen format, for sampling that cannot write a malformed call.
+"""Build the grammar of a reply in the hermes/Qwen format, so that sampling cannot write a malformed tool call.
 
-What a call may be follows from the tools on offer: one of their names, arguments by its schema. Text before the calls
-is free."""
+A call names one of the offered tools, with arguments that match its schema. Text before the calls is free."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from turnwise.core.types import Grammar, ToolSpec
 def build_call_grammar(
     tools: Sequence[ToolSpec], *, special_tokens: bool, max_calls: int = 1, min_calls: int = 1, reasoning: bool = False
 ) -> Grammar:
-    """Free text, then `min_calls` to `max_calls` calls as `format_tool_call` writes them; with `min_calls` 0 a reply
-    may be text alone.
+    """Build a grammar of free text, then `min_calls` to `max_calls` calls as `format_tool_call` writes them; with
+    `min_calls` 0 a reply may be text alone.
 
-    `special_tokens`: `<tool_call>` and `</tool_call>` are tokens of their own (Qwen3), not text. Free text holds no
-    `<`; with `reasoning`, for which `<think>` and `</think>` must be tokens of their own too, it holds those and
-    whatever else is text.
-    Raises ValueError without tools, when `max_calls` is below 1 or `min_calls`, or for reasoning without special
+    `special_tokens` says that `<tool_call>` and `</tool_call>` are single tokens (Qwen3), not text. Free text contains
+    no `<`; with `reasoning`, for which `<think>` and `</think>` must be single tokens too, it contains these and any
+    text.
+    Raises ValueError without tools, if `max_calls` is below 1 or `min_calls`, or for reasoning without special
     tokens."""
     if not tools or max_calls < 1 or not 0 <= min_calls <= max_calls:
         raise ValueError(
@@ -28,10 +27,7 @@ def build_call_grammar(
             f"min_calls={min_calls}, max_calls={max_calls}"
         )
     if reasoning and not special_tokens:
-        raise ValueError(
-            "reasoning=True needs special_tokens=True: where <tool_call> is text, text that may hold anything may "
-            "hold it"
-        )
+        raise ValueError("reasoning=True needs special_tokens=True: if <tool_call> is text, reasoning could contain it")
     calls = {
         "anyOf": [
             {

@@ -4,10 +4,11 @@
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
 
-A value is a bare word, or else JSON. A reply without a call is `<answer> text </answer>`. Meant for small models that
-learn the format from nothing, as ToolRL's (2504.13958) block of calls but without the punctuation of JSON; chat models
-have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this module knows only what stands inside the
-block."""
+A value is a bare word, or else JSON. `ToolCall.arguments` is the JSON object of the pairs: a value that is JSON stands
+in it as it was written, numbers included, and any other word as a string. A reply without a call is `<answer> text
+</answer>`. Meant for small models that learn the format from nothing, as ToolRL's (2504.13958) block of calls but
+without the punctuation of JSON; chat models have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this
+module knows only what stands inside the block."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from turnwise.core.errors import RenderError
 from turnwise.core.types import IntArray, Message, ToolCall, ToolCallError, ToolSpec
+from turnwise.rendering.raw_json import DECODER, split_members
 from turnwise.rendering.tags import TagFormat, TagRenderer
 
 if TYPE_CHECKING:
@@ -42,13 +44,6 @@ CALLS_FORMAT = TagFormat(
 
 _NAME = re.compile(r'[^\s="]+')
 _SPACE = re.compile(r"\s*")
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class CallsRenderer:
@@ -96,21 +91,23 @@ def format_calls(calls: Sequence[ToolCall]) -> str:
 
 def _format_call(call: ToolCall) -> str:
     try:
-        arguments = json.loads(call.arguments)
+        arguments = split_members(call.arguments)
     except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict) or not all(_NAME.fullmatch(name) for name in (call.name, *arguments)):
+        arguments = {"": ""}
+    if not all(_NAME.fullmatch(name) for name in (call.name, *arguments)):
         raise RenderError(
             f"this call cannot be written as name argument = value: {call.name}({call.arguments})"[:300]
             + '; give plain names and a JSON object of arguments, or use renderer.kind="chat"'
         )
-    return " ".join((call.name, *(f"{key} = {_format_value(value)}" for key, value in arguments.items())))
+    return " ".join((call.name, *(f"{key} = {_format_value(raw)}" for key, raw in arguments.items())))
 
 
-def _format_value(value: object) -> str:
-    if isinstance(value, str) and _NAME.fullmatch(value) and _read_word(value) == value and value[0] not in "[{":
+def _format_value(raw: str) -> str:
+    """A bare word for a string that can be one; else the JSON as it is written, unless it has lines."""
+    value = DECODER.decode(raw)
+    if isinstance(value, str) and _NAME.fullmatch(value) and not _is_json(value) and value[0] not in "[{":
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False) if "\n" in raw else raw
 
 
 def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
@@ -128,15 +125,16 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
                 ToolCallError(kind="bad_call", raw=line, message=f"a call must be name argument = value ...: {cause}")
             )
         else:
-            written = json.dumps(arguments, ensure_ascii=False)
+            pairs = (f"{json.dumps(key, ensure_ascii=False)}: {raw}" for key, raw in arguments.items())
+            written = "{" + ", ".join(pairs) + "}"
             calls.append(ToolCall(id=f"{id_prefix}_{len(calls)}", name=name, arguments=written))
     return tuple(calls), tuple(errors)
 
 
-def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """Name and arguments. Raises ValueError saying what was expected."""
+def _parse_line(line: str) -> tuple[str, dict[str, str]]:
+    """Name, and the JSON of every argument as it is written. Raises ValueError saying what was expected."""
     name, at = _read_name(line, 0)
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, str] = {}
     while at < len(line):
         key, at = _read_name(line, at)
         if line[at : at + 1] != "=":
@@ -154,24 +152,24 @@ def _read_name(line: str, at: int) -> tuple[str, int]:
     return match[0], _skip(line, match.end())
 
 
-def _read_value(line: str, at: int) -> tuple[Any, int]:
+def _read_value(line: str, at: int) -> tuple[str, int]:
     if line[at : at + 1] in ('"', "[", "{"):
         try:
-            value, end = _DECODER.raw_decode(line, at)
+            _, end = DECODER.raw_decode(line, at)
         except (ValueError, RecursionError):
             raise ValueError("a value is not valid JSON") from None
-        return value, _skip(line, end)
+        return line[at:end], _skip(line, end)
     word, at = _read_name(line, at)
-    return _read_word(word), at
+    return word if _is_json(word) else json.dumps(word, ensure_ascii=False), at
 
 
-def _read_word(word: str) -> Any:
-    """A finite JSON number, true, false or null; any other word is a string."""
+def _is_json(word: str) -> bool:
+    """Whether a word is a finite JSON number, true, false or null; any other is a string."""
     try:
-        value = _DECODER.decode(word)
-    except ValueError:
-        return word
-    return word if isinstance(value, float) and not math.isfinite(value) else value
+        value = DECODER.decode(word)
+    except (ValueError, RecursionError):
+        return False
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _skip(line: str, at: int) -> int:

@@ -16,8 +16,9 @@ import numpy as np
 
 from turnwise.core.errors import ConfigError, RenderError, boundary
 from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
+from turnwise.rendering.hermes_calls import parse_tool_calls
+from turnwise.rendering.raw_json import find_object
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
-from turnwise.rendering.tool_calls import parse_tool_calls
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -108,7 +109,11 @@ class ChatRenderer:
         return to_ids(bridged.token_ids[len(history) :])
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text."""
+        """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text.
+
+        The arguments of a call are the model's own text where the format writes them as a JSON object (Qwen's hermes
+        format, DeepSeek's, Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the
+        package gives values only, and the arguments are their JSON."""
         tokens = [token for token in completion_ids.tolist() if token >= 0]
         first_id = len(prompt_ids)
         reasoning: str | None = None
@@ -249,7 +254,9 @@ def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
     status = str(attempt.status)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        written = find_object(attempt.raw, arguments) if isinstance(arguments, dict) else arguments
+        if not isinstance(written, str):
+            written = json.dumps(arguments, ensure_ascii=False)
         return ToolCall(id=call_id, name=attempt.name, arguments=written)
     kind = _ERROR_KINDS.get(status, "bad_call")
     return ToolCallError(kind=kind, raw=attempt.raw, message=_ERROR_TEXTS[kind])

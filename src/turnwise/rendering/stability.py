@@ -6,6 +6,7 @@ compared with itself.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
@@ -79,7 +80,7 @@ def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Me
     parsing."""
     ids = renderer.encode_reply(reply)
     parsed = renderer.parse(prompt, ids)
-    meant, read = ([(call.name, call.arguments) for call in message.tool_calls] for message in (reply, parsed))
+    meant, read = ([(call.name, _read_json(call.arguments)) for call in each.tool_calls] for each in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
         raise RenderError(
             f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} "
@@ -90,6 +91,14 @@ def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Me
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
+
+
+def _read_json(text: str) -> object:
+    """The value, since a template may write an object with spacing of its own; the text itself where it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _compare(built: IntArray, other: IntArray, decode: Decode, what: str) -> None:

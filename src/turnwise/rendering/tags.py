@@ -178,9 +178,10 @@ class TagRenderer:
         """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and
         all.
 
-        Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag counts where there
-        is no complete action or answer. A reply with none of these has one tool error, `unclosed` when a tag was left
-        open, else `no_action`."""
+        The call's arguments are a JSON object of the format's one argument: the text between the tags as the model
+        wrote it, without the space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an
+        episode without a tag counts where there is no complete action or answer. A reply with none of these has one
+        tool error, `unclosed` when a tag was left open, else `no_action`."""
         pieces = self._split(completion_ids)
         raw = _join(pieces)
         thoughts: list[str] = []

@@ -1,4 +1,4 @@
-"""Tokenizers for models from scratch: byte-level BPE in which any text encodes and decodes back exactly."""
+"""Train and load tokenizers, and encode untrusted text. Trained ones are byte-level BPE, which any text survives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QWEN3_SPECIAL_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""What a chat model of the Qwen3 family needs to be one token each."""
+"""Special tokens of chat models of the Qwen3 family."""
 
 TAG_SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -42,24 +42,24 @@ TAG_SPECIAL_TOKENS = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer trained on `texts`; the first special token ends a sequence, `<|pad|>` or else the
-    first pads.
+    """Train a byte-level BPE tokenizer on `texts`. The first special token ends a sequence; `<|pad|>`, or else the
+    first, pads.
 
-    Deterministic: special tokens have the first ids, in the order given; then the bytes, then the merges. A word takes
-    the space before it along (" Mira" is one token where it is frequent). The vocabulary is smaller than `vocab_size`
-    when the texts have fewer merges to offer. `save_pretrained` and `load_tokenizer` keep it.
+    Deterministic: special tokens have the first ids, in the order given, then the bytes, then the merges. A word
+    includes the space before it (" Mira" is one token if it is frequent). The vocabulary is smaller than `vocab_size`
+    if the texts have fewer merges. Text encodes and decodes back exactly.
 
-    Raises ConfigError when there is no special token, or when `vocab_size` leaves no room for them and the 256 bytes.
+    Raises ConfigError if there is no special token, or if `vocab_size` leaves no room for them and the 256 bytes.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     if not special_tokens:
-        raise ConfigError("special_tokens is empty; a tokenizer needs at least a token that ends a sequence")
+        raise ConfigError("special_tokens is empty; a tokenizer needs at least one, which ends a sequence")
     needed = 256 + len(special_tokens)
     if vocab_size < needed:
         raise ConfigError(
-            f"tokenizer.vocab_size={vocab_size} is too small; all bytes and special tokens need at least {needed}"
+            f"tokenizer.vocab_size={vocab_size} is too small for all bytes and special tokens; use at least {needed}"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -81,7 +81,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a local Hugging Face directory. Raises ConfigError naming the path."""
+    """Load the tokenizer of a local Hugging Face directory. Raises ConfigError naming the path."""
     from transformers import AutoTokenizer
 
     with boundary(ConfigError, f"tokenizer at {str(path)!r} cannot be loaded; give a local Hugging Face directory"):
@@ -89,15 +89,15 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of untrusted text. A special token written out in it becomes plain characters, never the token.
+    """Encode untrusted text. A special token spelled out in it becomes plain characters, never the token.
 
-    Holds for every added token, also those that a tokenizer does not call special (Qwen3's `<tool_call>`). Lone
-    surrogates, which no tokenizer can encode, become "?"."""
+    This includes added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which
+    no tokenizer can encode, become "?"."""
     text = text.encode(errors="replace").decode()
     ids: list[int] = []
     start = 0
     pattern = added_tokens_pattern(tokenizer)
-    # A literal is encoded in two parts, so that the tokenizer never sees it whole.
+    # A spelled-out token is encoded in two parts, so that the tokenizer never sees it whole.
     while match := pattern.search(text, start):
         ids += tokenizer.encode(text[start : match.start() + 1], add_special_tokens=False)
         start = match.start() + 1
@@ -108,7 +108,7 @@ _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKey
 
 
 def added_tokens_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Matches each added token (special or not) of the tokenizer written out in text; never matches when there is
+    """Return a pattern that matches each added token of the tokenizer, special or not; it matches nothing if there is
     none."""
     pattern = _patterns.get(tokenizer)
     if pattern is None:

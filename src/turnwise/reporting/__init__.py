@@ -1,1 +1,1 @@
-"""What a person sees of a run: the live display in the terminal and report.html."""
+"""Show a run to people: progress in the terminal, tables, and report.html."""

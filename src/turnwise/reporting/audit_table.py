@@ -1,5 +1,4 @@
-"""The outcome of an audit as a table and as lines. Reads the audit's plain data; knows nothing about how anything was
-checked."""
+"""Show the outcome of an audit, given as plain data, as a table and as lines."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ from typing import Any
 from rich.table import Table
 
 MAX_BREACHES = 20
-"""Breaches shown per check; `--json` has all."""
+"""Most breaches shown per check; `--json` has all."""
 
 
 def audit_table(report: Mapping[str, Any]) -> Table:
-    """One row per check: what it proves, how much was seen, how much was not, and the verdict."""
-    table = Table(title=f"audit of {_plain(report['run'])}, {report['steps']} finished steps")
+    """One row per check: what it proves, how much it checked, how much it did not, and the verdict."""
+    table = Table(title=f"audit of {_escape_markup(report['run'])}, {report['steps']} finished steps")
     table.add_column("check", no_wrap=True)
     table.add_column("what it proves")
     table.add_column("checked", justify="right", no_wrap=True)
@@ -29,13 +28,13 @@ def audit_table(report: Mapping[str, Any]) -> Table:
             if check["checked"]
             else "-"
         )
-        seen = f"{check['checked']:,} {check['unit']}"
-        table.add_row(check["name"], check["proves"], seen, f"{skipped:,}" if skipped else "", verdict)
+        checked = f"{check['checked']:,} {check['unit']}"
+        table.add_row(check["name"], check["proves"], checked, f"{skipped:,}" if skipped else "", verdict)
     return table
 
 
 def audit_lines(report: Mapping[str, Any]) -> list[str]:
-    """What stands below the table: what was not checked and why, the log-probabilities, every breach, the verdict."""
+    """The lines below the table: what was not checked and why, the log-probabilities, the breaches, the verdict."""
     lines = []
     for check in report["checks"]:
         lines += [
@@ -45,9 +44,8 @@ def audit_lines(report: Mapping[str, Any]) -> list[str]:
     if "logprob_gap_max" in facts:
         lines.append(
             f"log-probabilities: {facts['logprob_share_checked']:.0%} of sampled tokens scored again, mean difference "
-            f"{facts['logprob_gap_mean']:.2g}, largest {facts['logprob_gap_max']:.2g} nats (bounds "
-            f"{facts['logprob_bound_mean']:g} and "
-            f"{facts['logprob_bound_max']:g})"
+            f"{facts['logprob_gap_mean']:.2g}, largest {facts['logprob_gap_max']:.2g} nats "
+            f"(bounds {facts['logprob_bound_mean']:g} and {facts['logprob_bound_max']:g})"
         )
     for check in report["checks"]:
         lines += check["breaches"][:MAX_BREACHES]
@@ -58,5 +56,5 @@ def audit_lines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _plain(text: object) -> str:
+def _escape_markup(text: object) -> str:
     return str(text).replace("[", "\\[")

@@ -1,4 +1,4 @@
-"""Line charts as inline SVG. Pure: numbers in, markup out; colours come from the page's style sheet."""
+"""Draw line charts as inline SVG; the page's style sheet gives the colours."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Series:
 
     label: str
     points: tuple[tuple[float, float | None], ...]
-    """`(x, y)` by rising x; y None is a gap."""
+    """`(x, y)` in order of x; None as y is a gap."""
     dots: bool = False
-    """Mark every point and only hint at the line between: for few and far ones."""
+    """Mark every point and draw the line between them faintly: for few points."""
 
     @property
     def values(self) -> list[float]:
-        """Every y that is there."""
+        """Every y that is not None."""
         return [y for _, y in self.points if y is not None]
 
 
 def draw_chart(title: str, series: Sequence[Series], *, x_label: str, note: str = "") -> str:
-    """A figure with axes, grid, legend and each line's last value; "" when no series has a value. x counts steps: whole
-    numbers."""
+    """Draw a figure with axes, grid, legend and each line's last value; "" if no series has a value. x counts steps, in
+    whole numbers."""
     shown = [s for s in series if s.values]
     if not shown:
         return ""
@@ -61,14 +61,17 @@ def draw_chart(title: str, series: Sequence[Series], *, x_label: str, note: str 
         f'<span class="key k{number}">{escape(line.label)} <b>{format_number(line.values[-1])}</b></span>'
         for number, line in enumerate(shown, start=1)
     )
-    caption = f'<figcaption><b>{escape(title)}</b><span class="note">{escape(note)}</span></figcaption><div class="legend">{legend}</div>'
+    caption = (
+        f'<figcaption><b>{escape(title)}</b><span class="note">{escape(note)}</span></figcaption>'
+        f'<div class="legend">{legend}</div>'
+    )
     label = f"{title}: {', '.join(line.label for line in shown)} over {x_label}"
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
     return f'<figure class="chart">{caption}{svg}<div class="axis">{escape(x_label)}</div></figure>'
 
 
 def _draw_line(line: Series, number: int, at: Callable[[float, float], tuple[float, float]]) -> list[str]:
-    """The unbroken stretches of a line; a stretch of one point is a dot."""
+    """Draw the unbroken stretches of a line; a stretch of one point is a dot."""
     stretches: list[list[tuple[float, float]]] = [[]]
     for x, y in line.points:
         if y is None:
@@ -87,8 +90,7 @@ def _draw_line(line: Series, number: int, at: Callable[[float, float], tuple[flo
 
 
 def compute_ticks(low: float, high: float, count: int) -> list[float]:
-    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten apart) that reach from `low` or below to `high`
-    or above."""
+    """About `count` round numbers, 1, 2, 2.5 or 5 times a power of ten apart, that cover `low` to `high`."""
     if not high > low:
         high = low + (abs(low) or 1.0)
     rough = (high - low) / count
@@ -99,7 +101,7 @@ def compute_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def format_number(value: float) -> str:
-    """Short: `0.25`, `12`, `5.2k`, `1.3M`, `2e-05`."""
+    """Format briefly: `0.25`, `12`, `5.2k`, `1.3M`, `2e-05`."""
     size = abs(value)
     if size >= 999_950:
         return f"{value / 1e6:.3g}M"

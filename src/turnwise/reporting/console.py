@@ -1,7 +1,7 @@
-"""The live display: a progress line with the numbers that matter, or plain lines where there is no terminal.
+"""Show the progress of a run: a live line with the main numbers, or plain lines if there is no terminal.
 
-Everything about progress goes to standard error; standard output stays free for results. A display never fails a run:
-what cannot be shown is left out."""
+Progress goes to standard error; standard output is for results. A display never fails a run: what cannot be shown is
+left out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from turnwise.core.events import Evaluated, Event, Note, PhaseBegins, StepEnds
 from turnwise.reporting.summaries import describe_behaviour, format_success, kinds_of, row_of
 
 PLAIN_INTERVAL_S = 2.0
-"""Without a terminal, at most one line per step, and no more often than this."""
+"""Least seconds between two lines without a terminal."""
 
 SHOWN = (
     ("sft/loss", "loss {:.3f}"),
@@ -30,11 +31,11 @@ SHOWN = (
     ("rollout/tool_calls", "calls {:.2f}"),
     ("rollout/tokens_per_s", "tok/s {:,.0f}"),
 )
-"""The few metrics a person watches, in order."""
+"""The metrics shown, in order, each with its format."""
 
 
-class _LastingConsole(Console):
-    """Goes quiet when its reader goes away, where rich would end the process."""
+class _ToleratesBrokenPipe(Console):
+    """Goes quiet when its reader closes the pipe, where rich would end the process."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -53,11 +54,12 @@ class Display:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`total_steps` of RL. Not `enabled` shows nothing. `console` replaces standard error; `clock` gives seconds.
+        """Show `total_steps` RL steps, or nothing if not `enabled`. `console` replaces standard error; `clock` gives
+        seconds.
 
-        Without a terminal, or where NO_COLOR or CI is set, plain lines take the place of the live line.
+        Without a terminal, or if NO_COLOR or CI is set, plain lines replace the live line.
         """
-        self._console = console or _LastingConsole(stderr=True, highlight=False)
+        self._console = console or _ToleratesBrokenPipe(stderr=True, highlight=False)
         self._enabled = enabled
         self._live = enabled and self._console.is_terminal and not (os.environ.get("NO_COLOR") or os.environ.get("CI"))
         self._title = title
@@ -90,8 +92,23 @@ class Display:
             with contextlib.suppress(OSError, ValueError):
                 self._progress.stop()
 
+    def record(self, event: Event) -> None:
+        """See `core.protocols.Recorder`: phases, steps, notes and evaluations are shown."""
+        match event:
+            case PhaseBegins():
+                self.phase(event.phase, total=event.total)
+            case StepEnds():
+                if event.phase != "evaluate":
+                    self.update(event.step, event.values)
+            case Note():
+                if event.kind != "device":
+                    self.note(event.text)
+            case Evaluated():
+                row = next(row for row in event.summary["rows"] if row["kind"] == "all")
+                self.note(f"held-out success {event.label}: {format_success(row)} on {row['n']} tasks")
+
     def phase(self, name: str, *, total: int | None = None) -> None:
-        """The run entered a phase: "sft" (of `total` steps), "rollout", "train" or "evaluate" (of unknown length)."""
+        """Enter a phase: "sft" of `total` steps, "rollout", "train", or "evaluate" of unknown length."""
         section = name if name in ("sft", "evaluate") else "step"
         if section != self._section:
             self._section, self._section_started, self._section_first = section, self._clock(), None
@@ -101,13 +118,12 @@ class Display:
         self._progress.update(self._task, description=f"{self._title} · {name}".replace("[", "\\["))
 
     def update(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Step `step`, from 1, is finished, with these metrics."""
+        """Show that step `step`, counted from 1, has finished with these metrics."""
         now = self._clock()
         if self._section_first is None:
             self._section_first = step
         total = self._section_total or self._total_steps
-        # Steps before the first one seen here (a resumed run, an evaluation in between) took none of this section's
-        # time.
+        # Steps before the first one shown (of a resumed run, or before an evaluation) took no time of this section.
         seconds_per_step = (now - self._section_started) / max(1, step - self._section_first + 1)
         left = format_seconds(seconds_per_step * max(0, total - step))
         words = [f"{self._section or 'step'} {step}/{total}", format_numbers(values), f"left {left}"]
@@ -120,7 +136,7 @@ class Display:
             self._print(text)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._print(f"[{format_seconds(self._clock() - self._started)}] {text}")
 
     def _print(self, text: str) -> None:
@@ -130,21 +146,21 @@ class Display:
 
 
 def format_numbers(values: Mapping[str, float | None]) -> str:
-    """The metrics of `SHOWN` that are present and finite."""
+    """Format the metrics of `SHOWN` that are present and finite."""
     numbers = ((values.get(name), text) for name, text in SHOWN)
     return "  ".join(text.format(value) for value, text in numbers if value is not None and math.isfinite(value))
 
 
 def format_seconds(seconds: float) -> str:
-    """`75` to `1m15s`."""
+    """Format 75 as `1m15s`."""
     whole = round(max(0.0, seconds))
     return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
 
 
 def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
-    """Held-out success per kind of task, one column pair per evaluation, with 95% intervals.
+    """Tabulate held-out success per kind of task with 95% intervals, two columns per evaluation.
 
-    `summaries` as in `evaluations/*.summary.json`; a kind that one of them lacks shows as "-".
+    `summaries` are as in `evaluations/*.summary.json`; a kind that one of them lacks shows as "-".
     """
     table = Table(title="held-out success [95% interval] and tool calls per question")
     table.add_column("questions", no_wrap=True)
@@ -166,6 +182,6 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """To standard output, wide enough not to wrap when that is not a terminal."""
+    """Print to standard output, 140 columns wide if that is not a terminal."""
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)

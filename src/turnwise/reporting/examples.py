@@ -1,7 +1,7 @@
-"""The same held-out tasks before and after training, token by token.
+"""Show the same held-out tasks before and after training, token by token.
 
-Works on the plain rows of `store.trajectories`; knows nothing about environments beyond messages, rewards and
-`payload["kind"]`."""
+Reads the plain rows of `store.trajectories`; of an environment it reads messages, rewards and the payload's `kind` and
+`answers`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import numpy as np
 Row = Mapping[str, Any]
 
 MAX_TOKENS = 800
-"""Most sampled tokens shown of one trajectory; keeps the page small."""
+"""Most sampled tokens shown of one trajectory, to keep the page small."""
 MAX_CONTEXT_CHARS = 6000
 """Most characters shown of one context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One evaluation's trajectories."""
+    """The trajectories of one evaluation."""
 
     label: str
     rows: Sequence[Row]
@@ -32,13 +32,12 @@ class Batch:
 
 
 def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> list[tuple[str, Row, Row]]:
-    """Up to `count` tasks of both evaluations as `(verdict, before, after)`.
+    """Choose up to `count` tasks that both evaluations have, as `(verdict, before, after)`.
 
-    Mostly "wrong → right", those with most tool calls first; one each of "still wrong" and "right → wrong" where there
-    is one; "right both times" only when nothing else is left. A task that could not be scored is neither right nor
-    wrong and is left out."""
+    Most are "wrong → right", those with most tool calls first, with one each of "still wrong" and "right → wrong" if
+    there is one; "right both times" fills up what is left. A task that could not be scored is left out."""
     first = {row["task"]["id"]: row for row in before if "scored" in row["reward"]}
-    found: dict[str, list[tuple[str, Row, Row]]] = {
+    by_verdict: dict[str, list[tuple[str, Row, Row]]] = {
         "wrong → right": [],
         "right → wrong": [],
         "still wrong": [],
@@ -47,12 +46,12 @@ def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> 
     for row in after:
         if row["task"]["id"] in first and "scored" in row["reward"]:
             verdict = _verdict(succeeded(first[row["task"]["id"]]), succeeded(row))
-            found[verdict].append((verdict, first[row["task"]["id"]], row))
-    for pairs in found.values():
+            by_verdict[verdict].append((verdict, first[row["task"]["id"]], row))
+    for pairs in by_verdict.values():
         pairs.sort(key=lambda pair: -count_tool_calls(pair[2]))
-    others = found["right → wrong"][:1] + found["still wrong"][:1]
-    chosen = found["wrong → right"][: max(1, count - len(others))] + others
-    spare = found["right both times"] + found["still wrong"][1:] + found["right → wrong"][1:]
+    others = by_verdict["right → wrong"][:1] + by_verdict["still wrong"][:1]
+    chosen = by_verdict["wrong → right"][: max(1, count - len(others))] + others
+    spare = by_verdict["right both times"] + by_verdict["still wrong"][1:] + by_verdict["right → wrong"][1:]
     return (chosen + spare)[:count]
 
 
@@ -63,7 +62,7 @@ def _verdict(before: bool, after: bool) -> str:
 
 
 def succeeded(row: Row) -> bool:
-    """Whether the trajectory was scored a success: its "success" part, or a total above 0.5 where there is none."""
+    """Whether the trajectory is a success: its reward's "success" part, or its total if there is none, is above 0.5."""
     scored = row["reward"].get("scored")
     if scored is None:
         return False
@@ -72,17 +71,18 @@ def succeeded(row: Row) -> bool:
 
 
 def count_tool_calls(row: Row) -> int:
-    """Tool calls over all turns."""
+    """Count the tool calls of all turns."""
     return sum(len(turn["tool_records"]) for turn in row["turns"])
 
 
 def draw_example(verdict: str, before: tuple[Row, Batch], after: tuple[Row, Batch]) -> str:
-    """One task: the question, then both trajectories side by side."""
+    """Draw one task: the verdict, the accepted answers, and both trajectories side by side."""
     task = after[0]["task"]
     kind = task["payload"].get("kind")
     badge = f'<span class="kind">{escape(str(kind))}</span>' if kind is not None else ""
     good = " good" if verdict.endswith("right") else " bad" if verdict.endswith("wrong") else ""
-    head = f'<h3><span class="verdict{good}">{escape(verdict)}</span>{badge}<span class="id">{escape(task["id"])}</span></h3>'
+    verdict_and_id = f'<span class="verdict{good}">{escape(verdict)}</span>{badge}<span class="id">{escape(task["id"])}'
+    head = f"<h3>{verdict_and_id}</span></h3>"
     answers = task["payload"].get("answers")
     gold = ""
     if isinstance(answers, list):
@@ -107,15 +107,11 @@ def _draw_trajectory(row: Row, batch: Batch) -> str:
         if turn["parent"] is not None and turn["parent"] != number - 1:
             pieces.append(f'<span class="branch">branch from turn {turn["parent"] + 1}</span>')
         pieces.append(_draw_context(turn, batch))
-        pieces.append(_draw_completion(turn, batch, _credited(row, number), left))
+        pieces.append(_draw_completion(turn, batch, left))
         left = max(0, left - (turn["completion"][1] - turn["completion"][0]))
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     head = f'<h4>{escape(batch.label)}</h4><ul class="facts">{chips}</ul>'
     return f'<div class="side">{head}<div class="tokens">{"".join(pieces)}</div></div>'
-
-
-def _credited(row: Row, turn: int) -> bool:
-    return row["has_credit"] is not None and row["has_credit"][turn]
 
 
 def _draw_context(turn: Row, batch: Batch) -> str:
@@ -128,21 +124,18 @@ def _draw_context(turn: Row, batch: Batch) -> str:
     return f'<span class="observation" title="observation">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
 
 
-def _draw_completion(turn: Row, batch: Batch, credited: bool, limit: int) -> str:
+def _draw_completion(turn: Row, batch: Batch, limit: int) -> str:
     start, end = turn["completion"]
     pieces = turn.get("completion_pieces") or [f"{token} " for token in batch.arrays["token_ids"][start:end]]
     logprobs = batch.arrays["logprobs"][start:end].tolist()
-    advantages = batch.arrays["advantages"][start:end].tolist()
     spans = []
-    for piece, logprob, advantage in list(zip(pieces, logprobs, advantages, strict=True))[:limit]:
-        hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}" + (
-            f", advantage {advantage:+.2f}" if credited else ""
-        )
+    for piece, logprob in list(zip(pieces, logprobs, strict=True))[:limit]:
+        hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}"
         spans.append(f'<i class="p{shade(logprob)}" title="{hint}">{escape(piece)}</i>')
     more = f'<span class="branch">{end - start - limit:,} more tokens</span>' if end - start > limit else ""
     return f'<span class="sampled">{"".join(spans)}</span>{more}'
 
 
 def shade(logprob: float) -> int:
-    """0 (improbable) to 4 (near certain): fifths of the probability; NaN is 0."""
+    """Return the fifth the probability falls in, from 0 (improbable) to 4 (near certain); 0 if it is NaN."""
     return 0 if math.isnan(logprob) else min(4, int(5 * math.exp(min(0.0, logprob))))

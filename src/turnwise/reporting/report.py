@@ -1,6 +1,6 @@
-"""report.html: what a run did and why it got better, in one file that needs no network.
+"""Write report.html: what a run did and why its success changed, in one file that needs no network.
 
-Reads the run folder and nothing else: a report can be written again at any time, on a machine without torch.
+Reads the run folder and nothing else, so that a report can be written again at any time, also without torch.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from turnwise.store.trajectories import load_arrays, load_rows
 REPORT = "report.html"
 
 NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
-"""Content security policy: even a text that slipped through could load nothing and run nothing."""
+"""Content security policy: text that is not escaped by mistake can load nothing and run nothing."""
 
 
 def write_report(run: RunFolder) -> Path:
     """Write `report.html` into the run folder, atomically, and return its path.
 
-    A run that is not finished, or was not evaluated, gives a report that says so. Raises ConfigError or StoreError
-    naming the file when something in the folder is damaged."""
+    The report of a run that is not finished, or was not evaluated, says so. Raises ConfigError or StoreError naming the
+    file if one in the folder is damaged."""
     config = load_resolved(run.path / "config.json")
     metrics = run.read_metrics()
     summaries = load_summaries(run.path)
-    batches = [_load_batch(run.path, summary) for summary in _ends(summaries)]
-    ended = [(batch.label, batch.rows) for batch in batches]
+    batches = [_load_batch(run.path, summary) for summary in _first_and_last(summaries)]
+    rows_by_label = [(batch.label, batch.rows) for batch in batches]
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
         ("changes", "What changed", _draw_examples(batches, config)),
-        ("failures", "How trajectories ended", draw_failures(ended, metrics)),
+        ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
         ("time", "Where the time went", draw_time(metrics)),
         ("config", "The run", _draw_run(run, config)),
     )
@@ -53,20 +53,21 @@ def write_report(run: RunFolder) -> Path:
         f"{steps} of {config.train.steps} RL steps, seed {config.run.seed}"
     )
     page = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{NO_NETWORK}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(config.run.name)} · Turnwise</title>'
-        f"<style>{STYLE}</style></head><body><main><header id=headline><h1>{escape(config.run.name)}</h1><p "
-        f"class=dim>{about}</p>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{NO_NETWORK}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(config.run.name)} · Turnwise</title><style>{STYLE}</style></head>"
+        f"<body><main><header id=headline><h1>{escape(config.run.name)}</h1><p class=dim>{about}</p>"
         f"{draw_headline(summaries)}</header>{body}</main></body></html>\n"
     )
     path = run.path / REPORT
-    # A text may hold half a surrogate pair, which no file can: it becomes "?".
+    # Text may hold half a surrogate pair, which UTF-8 cannot encode: it becomes "?".
     write_bytes_atomic(path, page.encode("utf-8", "replace"))
     return path
 
 
-def _ends(summaries: Sequence[Summary]) -> list[Summary]:
-    """The first and the last plain evaluation; one when there is only one."""
+def _first_and_last(summaries: Sequence[Summary]) -> list[Summary]:
+    """The first and the last evaluation without controls, or the only one."""
     plain = [summary for summary in summaries if not is_control(summary)]
     return [plain[0], plain[-1]] if len(plain) > 1 else plain
 
@@ -79,7 +80,7 @@ def _load_batch(run: Path, summary: Summary) -> Batch:
 
 
 def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
-    """The same tasks in both evaluations."""
+    """Draw tasks that both evaluations have."""
     if len(batches) < 2:
         return '<p class="dim">Needs an evaluation before and one after training.</p>'
     before, after = batches
@@ -87,20 +88,21 @@ def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
     if not chosen:
         return '<p class="dim">No held-out task is in both evaluations (or report.examples is 0).</p>'
     intro = (
-        "<p>The same held-out questions before and after, as the model saw and wrote them. Chosen for what "
-        "changed: no fair sample.</p>"
+        "<p>The same held-out questions before and after training, as the model saw and wrote them. They are chosen to "
+        "show what changed and are not a fair sample.</p>"
     )
     drawn = (draw_example(verdict, (old, before), (new, after)) for verdict, old, new in chosen)
     return intro + _draw_token_keys(config.loss.mask_observations) + "".join(drawn)
 
 
 def _draw_token_keys(mask_observations: bool) -> str:
-    """What the colours mean."""
+    """Draw the legend of the token colours."""
+    observations = "never trains" if mask_observations else "trained in this run"
     return (
         '<p class="tokenkeys"><span><span class="prompt">prompt</span> (never trains)</span>'
         '<span class="sampled"><i class="p0">sampled</i><i class="p2">by the</i><i class="p4">model</i> '
         "(stronger green: more probable; hover for numbers)</span>"
-        f'<span><span class="observation">observation</span> ({"never trains" if mask_observations else "trained in this run"})</span></p>'
+        f'<span><span class="observation">observation</span> ({observations})</span></p>'
     )
 
 

@@ -1,5 +1,4 @@
-"""The sections of report.html that speak in numbers: headline, comparison, curves, failures, time. Pure: data in,
-markup out."""
+"""Draw the sections of report.html that show numbers: headline, comparison, curves, failures, time."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ("held-out success", "evaluate", "evaluate/success"))),
     ("Tool calls per question", "Dots are held-out evaluations.", (
         ("training", "train", "rollout/tool_calls"), ("held-out", "evaluate", "evaluate/tool_calls"))),
-    ("Entropy", "Nats per trained token; a fast fall means the policy stopped trying things.", (("entropy", "train", "train/entropy"),)),
+    ("Entropy", "Nats per trained token; a fast fall means the policy stopped exploring.", (
+        ("entropy", "train", "train/entropy"),)),
     ("Groups without signal", "Share in which every attempt earned the same reward: nothing to learn from.", (
         ("share", "train", "credit/no_signal_groups"),)),
     ("Gradient norm", "Before clipping.", (("norm", "train", "train/grad_norm"),)),
@@ -41,14 +41,15 @@ PHASES = (("warm-up", "sft/seconds"), ("rollout", "rollout/seconds"), ("training
 
 
 def draw_headline(summaries: Sequence[Summary]) -> str:
-    """What came of the training in a few sentences, each computed from the evaluations."""
+    """Say in a few sentences, computed from the evaluations, what training changed."""
     plain = [summary for summary in summaries if not is_control(summary)]
     totals = [row_of(summary, "all") for summary in plain]
     if not totals or totals[-1] is None:
         return '<p class="lead">No held-out evaluation was recorded, so nothing can be said about what was learned.</p>'
     first, last = totals[0], totals[-1]
     if len(plain) == 1 or first is None:
-        return f'<p class="lead">Held-out success {escape(plain[-1]["label"])}: <b>{format_success(last)}</b> of {last["n"]} questions.</p>'
+        success = f"<b>{format_success(last)}</b> of {last['n']} questions"
+        return f'<p class="lead">Held-out success {escape(plain[-1]["label"])}: {success}.</p>'
     verdict = "a real gain: the intervals do not overlap"
     if last["high"] < first["low"]:
         verdict = "a real loss: the intervals do not overlap"
@@ -56,15 +57,14 @@ def draw_headline(summaries: Sequence[Summary]) -> str:
         verdict = "the intervals overlap, so this may be chance"
     labels = escape(plain[0]["label"]), escape(plain[-1]["label"])
     lead = (
-        f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} to <b>{format_success(last)}</b> '
-        f"{labels[1]}, on {last['n']} questions: {verdict}.</p>"
+        f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} '
+        f"to <b>{format_success(last)}</b> {labels[1]}, on {last['n']} questions: {verdict}.</p>"
     )
     return lead + _explain(plain[0], plain[-1]) + _draw_controls(summaries, last)
 
 
 def _explain(before: Summary, after: Summary) -> str:
-    """Where the change came from: the kind of question that moved the total most, and what the policy does differently
-    there."""
+    """Name the kind of question that moved the total most, and what the policy does differently there."""
     moves = []
     for kind in kinds_of([before, after]):
         old, new = row_of(before, kind), row_of(after, kind)
@@ -99,9 +99,9 @@ def _draw_controls(summaries: Sequence[Summary], last: Mapping[str, Any]) -> str
 
 
 def draw_results(summaries: Sequence[Summary]) -> str:
-    """The comparison per kind of question."""
+    """Draw the comparison per kind of question."""
     if not summaries:
-        return '<p class="dim">No held-out evaluation was recorded (evaluate.tasks is 0, or the run has not come that far).</p>'
+        return '<p class="dim">No held-out evaluation was recorded: evaluate.tasks is 0, or the run is too short.</p>'
     head = "".join(f"<th>{escape(str(summary['label']))}</th><th>calls</th>" for summary in summaries)
     body = []
     for kind in kinds_of(summaries):
@@ -110,9 +110,10 @@ def draw_results(summaries: Sequence[Summary]) -> str:
         count = max((row["n"] for row in rows if row is not None), default=0)
         body.append(f"<tr{' class=all' if kind == 'all' else ''}><td>{escape(kind)}</td><td>{count}</td>{cells}</tr>")
     return (
-        f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-        '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. Questions that could not be scored '
-        "are not part of n.</p>"
+        f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+        '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. '
+        "Questions that could not be scored are not part of n.</p>"
         + "".join(f"<p>{escape(text)}.</p>" for text in map(describe_behaviour, summaries) if text)
     )
 
@@ -123,7 +124,7 @@ def _success_cell(row: Mapping[str, Any]) -> str:
 
 
 def draw_curves(metrics: Metrics) -> str:
-    """Every chart that has data."""
+    """Draw every chart that has data."""
     figures = []
     for title, note, lines in CHARTS:
         series = [
@@ -142,7 +143,7 @@ def draw_curves(metrics: Metrics) -> str:
 
 
 def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metrics: Metrics) -> str:
-    """How trajectories ended, per evaluation `(label, rows)`, what went wrong, and how much of training was lost."""
+    """Draw how trajectories ended in each evaluation `(label, rows)`, the errors, and the share invalid in training."""
     parts = []
     if batches:
         stops = sorted({row["stop"] for _, rows in batches for row in rows})
@@ -169,7 +170,7 @@ def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], me
 
 
 def draw_time(metrics: Metrics) -> str:
-    """Where the seconds went, by phase."""
+    """Draw the seconds of each phase."""
     seconds = [(label, sum(row.get(name) or 0.0 for row in metrics)) for label, name in PHASES]
     total = sum(value for _, value in seconds)
     if not total:

@@ -1,4 +1,4 @@
-"""The style sheet of report.html: light and dark, wide and narrow."""
+"""The style sheet of report.html, for light and dark, wide and narrow screens."""
 
 STYLE = """
 :root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #22262b; --dim: #68707a; --rule: #e3e4e0;

@@ -1,6 +1,6 @@
-"""The evaluation summaries of a run: read, ordered, put into words.
+"""Read, order and describe the evaluation summaries of a run.
 
-A summary is the plain data of `evaluations/NAME.summary.json`: name, label, step, and one row per kind of task.
+A summary is the plain data of `evaluations/NAME.summary.json`: name, label, step, and a row per kind of task.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ Row = Mapping[str, Any]
 
 
 def load_summaries(run: Path) -> list[dict[str, Any]]:
-    """The run's own evaluations by step, plain ones before controls. Later `turnwise evaluate` calls are not among
-    them.
+    """Load the evaluations a run made itself, by step, controls last; those of `turnwise evaluate` are left out.
 
     Raises StoreError naming the file that cannot be read.
     """
@@ -33,25 +32,25 @@ def load_summaries(run: Path) -> list[dict[str, Any]]:
 
 
 def is_control(summary: Summary) -> bool:
-    """Whether something was taken away from the policy (its search, the right documents)."""
+    """Whether the evaluation is a control: something, such as search, was taken away from the policy."""
     return re.fullmatch(r"heldout_\d+", summary["name"]) is None
 
 
 def kinds_of(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every kind of task in any summary: in order of appearance, "all" last."""
+    """Every kind of task in any summary, in order of appearance, "all" last."""
     kinds = dict.fromkeys(str(row["kind"]) for summary in summaries for row in summary["rows"])
     return [kind for kind in kinds if kind != "all"] + (["all"] if "all" in kinds else [])
 
 
 def row_of(summary: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    """A summary's row of one kind, or None."""
+    """A summary's row of one kind; None if there is none."""
     return next((row for row in summary["rows"] if row["kind"] == kind), None)
 
 
 def describe_behaviour(summary: Mapping[str, Any]) -> str:
-    """How long the replies of an evaluation were and how many trajectories got over a failed tool call, in words.
+    """Say how long the replies were and how many trajectories recovered from a failed tool call.
 
-    Empty for a summary without these numbers (of an older run) or without any row.
+    "" if the summary lacks these numbers or any row.
     """
     row = row_of(summary, "all")
     if row is None or "response_tokens" not in row:
@@ -65,7 +64,7 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
 
 
 def format_success(row: Mapping[str, Any]) -> str:
-    """A row's success with its interval in percent, `37.2% [33.3, 41.2]`; the interval never breaks across lines."""
+    """A row's success with its interval in percent, `37.2% [33.3, 41.2]`; "-" if it counts no task."""
     if not row["n"]:
         return "-"
     return f"{100 * row['success']:.1f}% [{100 * row['low']:.1f},\u00a0{100 * row['high']:.1f}]"

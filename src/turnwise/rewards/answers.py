@@ -74,8 +74,8 @@ def _f1(prediction: list[str], gold: list[str]) -> float:
 
 def extract_answer(text: str) -> str | None:
     """The content of the last `<answer>...</answer>` of a reply, stripped; None when there is none."""
-    found = _ANSWER.findall(text)
-    return found[-1].strip() if found else None
+    answers = _ANSWER.findall(text)
+    return answers[-1].strip() if answers else None
 
 
 def final_answer(case: AnswerCase) -> str | None:

@@ -1,7 +1,7 @@
 r"""Rewards for a boxed final answer: what counts as the answer, when two whole numbers agree, and ReTool's two reward
 rules.
 
-Only the model's replies are read: a `\boxed{}` in a tool's output or in the prompt is nobody's answer. Pure functions;
+Only the model's replies are read: a `\boxed{}` in a tool's output or in the prompt does not count. Pure functions;
 comparing anything but whole numbers is `math_verifier`'s business, because it can hang."""
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _SPACING = re.compile(r"\\[,;!]|[\s$]")
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` (or `\fbox{...}`) whose braces balance, stripped; None when there is none.
+    r"""The content of the last `\boxed{...}` (or `\fbox{...}`) whose braces balance, stripped; None if there is none.
 
     A box inside a box belongs to the outer one: `\boxed{\boxed{2}}` gives `\boxed{2}`. Escaped braces `\{` do not
     count."""
-    found: str | None = None
+    answer: str | None = None
     opened: list[int | None] = []  # where the content of each open box starts, None for a bare brace
     for match in _BRACES.finditer(text):
         token = match[0]
         if token == "}":
             start = opened.pop() if opened else None
             if start is not None:
-                found = text[start : match.start()].strip()
+                answer = text[start : match.start()].strip()
         elif token == "{" or len(token) > 2:
             opened.append(match.end() if len(token) > 2 else None)
-    return found
+    return answer
 
 
 def final_boxed(replies: Sequence[Message]) -> str | None:

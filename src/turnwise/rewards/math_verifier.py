@@ -1,7 +1,7 @@
 """Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
 
-`verify` blocks and may be called from any thread. It knows how to talk to `math_worker` and when to give up on it; what
-makes two answers equal is math-verify's business, or that of a reasoning-gym data set."""
+`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give
+up on it; what makes two answers equal is math-verify's business, or that of a reasoning-gym data set."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class _Worker:
         self._process.stdin.flush()
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | None:
-        """The reply; None when there is none in time or the process ended, which is dead afterwards."""
+        """The reply; None if none came in time or the process ended, which it has in both cases afterwards."""
         assert self._process.stdout is not None
         self.num_requests += 1
         # The worker's own alarm counts from when it reads the request; a little later here, to hear of it as an end.

@@ -2,12 +2,12 @@
 back.
 
 It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it
-when a request takes too long (an alarm nobody catches), whether or not its owner still lives. `math_verifier` starts
+when a request takes too long (an alarm without a handler), whether or not its owner still lives. `math_verifier` starts
 it; nothing imports it.
 
     {"limits": {"memory_bytes": 2147483648, "timeout_s": 10}}                      first line
-    {"answer": "0.5", "golds": ["\\\\frac{1}{2}"]}                                 equal to a gold answer by math-verify?
-    {"answer": "42", "dataset": "chain_sum", "entry": {...}}                       full marks from a reasoning-gym data set?
+    {"answer": "0.5", "golds": ["\\\\frac{1}{2}"]}                                 equal to a gold answer?
+    {"answer": "42", "dataset": "chain_sum", "entry": {...}}                       right for reasoning-gym?
     {"correct": true} or {"error": "..."}                                          what comes back
 """
 

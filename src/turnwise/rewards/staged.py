@@ -76,11 +76,11 @@ def _bleu(words: list[str], gold: list[str], max_order: int) -> float:
         return float(words == gold)
     logs = []
     for n in range(1, min(max_order, len(words), len(gold)) + 1):
-        found, wanted = _ngrams(words, n), _ngrams(gold, n)
-        matched, added = (found & wanted).total(), int(n > 1)
+        given, wanted = _ngrams(words, n), _ngrams(gold, n)
+        matched, added = (given & wanted).total(), int(n > 1)
         if not matched + added:
             return 0.0
-        logs.append(math.log((matched + added) / (found.total() + added)))
+        logs.append(math.log((matched + added) / (given.total() + added)))
     return math.exp(min(0.0, 1 - len(gold) / len(words)) + math.fsum(logs) / len(logs))
 
 

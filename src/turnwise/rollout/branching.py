@@ -5,7 +5,7 @@ attempt; they never train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn by 
 Entropy-guided (ARPO, arXiv 2507.19849): states after which the policy's first tokens were less certain than at the
 start. What the leaves are worth is credit's business.
 
-Prefixes are recorded once (`rollout.branches`): a branch's turns hang below the turn it forked from.
+Prefixes are recorded once (`core.paths`): a branch's turns hang below the turn it forked from.
 """
 
 from __future__ import annotations
@@ -14,15 +14,27 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from turnwise.algorithms.turns.branching import compute_sampled_entropy, should_branch
-from turnwise.core.errors import EnvironmentFault, boundary
-from turnwise.core.paths import sign_leaf
+from turnwise.core.errors import EnvironmentFault, ToolFailure, TurnwiseError, boundary
 from turnwise.core.protocols import Engine, Environment, ForkableEnvironment, Renderer
 from turnwise.core.seeds import rng
-from turnwise.core.types import Invalid, StopReason, Trajectory, Turn
+from turnwise.core.types import Ending, Invalid, StopReason, Trajectory, Turn
+from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Fork, Position, Sampling, Visit, close_environment, run_trajectory
+from turnwise.rollout.loop import (
+    Attempt,
+    Cut,
+    Fork,
+    Sampling,
+    Visit,
+    absorb_cut,
+    close_environment,
+    cut_reward,
+    finish,
+    run_trajectory,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +80,20 @@ State = int | None
 class _Snapshot:
     """A state to return to."""
 
-    position: Position
+    conversation: Conversation
     environment: ForkableEnvironment
     """Never stepped itself, only forked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Idle:
+    """A branch that never trains."""
+
+    state: State
+    """The state it left."""
+    branch: Trajectory
+    """Parents count from its own first turn."""
+    kind: Literal["leaf", "estimate"]
 
 
 async def run_branched_trajectory(
@@ -83,36 +106,42 @@ async def run_branched_trajectory(
     *,
     branching: Branching,
     gate: asyncio.Semaphore,
+    cut: Cut | None = None,
 ) -> Trajectory:
-    """Run one attempt, then its branches, as one branched trajectory. Never raises.
+    """Run one attempt, then its branches, as one branched trajectory. Fails and is cut as `run_trajectory` does.
 
     A branch that fails is kept as turns that never train. The whole is Invalid where the attempt itself is, where the
-    environment cannot be forked, and where every continuation from one state failed, as nothing is known about its
-    value then.
+    environment cannot be forked, where every continuation from one state failed, as nothing is known about its value
+    then, and where it was cut before all its branches had ended.
 
     Args:
         gate: how many branches may be open at once, of all trajectories together.
     """
-    tree = _Tree(attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate)
-    found: list[_Snapshot] = []
+    tree = _Tree(
+        attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate, cut=cut
+    )
+    snapshots: list[_Snapshot] = []
     try:
         first = await run_trajectory(
-            attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(found)
+            attempt, environment, engine, renderer, limits, sampling, visit=tree.visitor(snapshots), cut=cut
         )
         if isinstance(first.reward, Invalid):
             return first
-        tree.plant(first.turns, found)
+        tree.plant(first.turns, snapshots)
         if isinstance(branching, ValueEstimates):
-            await tree.grow(
-                [state for state in tree.snapshots for _ in range(branching.num_continuations)], estimate=True
-            )
+            states = [state for state in tree.snapshots for _ in range(branching.num_continuations)]
+            await tree.grow(states, estimate=True)
         elif isinstance(branching, RandomTree):
             await _grow_at_random(tree, branching)
         else:
             await _grow_by_entropy(tree, branching)
     finally:
-        await tree.close()
-    whole = replace(first, turns=tree.to_turns())
+        await finish(tree.close(), cut)
+    turns, endings = tree.to_turns()
+    whole = replace(first, turns=turns, endings=endings)
+    if tree.interrupted:
+        reward = cut_reward()
+        return replace(whole, stop=StopReason.CUT, reward=reward, error=reward.reason)
     if isinstance(branching, ValueEstimates) and branching.num_continuations in tree.num_failed.values():
         reason = f"every continuation from one state failed, so it has no value; the last failure: {tree.failure}"
         return replace(whole, reward=Invalid(reason=reason, retryable=True), error=reason)
@@ -130,8 +159,7 @@ async def _grow_at_random(tree: _Tree, branching: RandomTree) -> None:
 
 
 async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
-    """Paths are looked at in the order they were sampled; the turn a branch begins with stands at a state that was
-    looked at already."""
+    """Look at paths in the order they were sampled, not at the first turn of each: an earlier path has its state."""
     paths = [list(range(len(tree.turns)))]
     while paths and tree.num_branches < branching.num_branches:
         uncertain = [state for path in paths for state in _find_uncertain(tree, path[1:], branching)]
@@ -141,21 +169,21 @@ async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
 
 def _find_uncertain(tree: _Tree, turns: Sequence[int], branching: EntropyTree) -> list[State]:
     """States before these turns from which to branch."""
-    found: list[State] = []
+    uncertain: list[State] = []
     for index in turns:
         root = index
         while (parent := tree.turns[root].parent) is not None:
             root = parent
-        now, initial = (
+        entropy, initial = (
             compute_sampled_entropy(
                 tree.turns[i].completion.logprobs, vocab_size=branching.vocab_size, max_tokens=branching.num_tokens
             )
             for i in (index, root)
         )
         uniform = rng(tree.attempt.seed(tree.sampling.seed, "branch at", index)).random()
-        if should_branch(now, initial, uniform, weight=branching.weight, threshold=branching.threshold):
-            found.append(tree.turns[index].parent)
-    return found
+        if should_branch(entropy, initial, uniform, weight=branching.weight, threshold=branching.threshold):
+            uncertain.append(tree.turns[index].parent)
+    return uncertain
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -168,10 +196,12 @@ class _Tree:
     limits: Limits
     sampling: Sampling
     gate: asyncio.Semaphore
+    cut: Cut | None
     turns: list[Turn] = field(default_factory=list)
     """Those that train."""
-    idle: list[tuple[State, tuple[Turn, ...]]] = field(default_factory=list)
-    """Branches that never train, by the state they left; parents count from the branch's own first turn."""
+    endings: list[Ending] = field(default_factory=list)
+    """Of the leaves that train."""
+    idle: list[_Idle] = field(default_factory=list)
     snapshots: dict[State, _Snapshot] = field(default_factory=dict)
     opened: list[_Snapshot] = field(default_factory=list)
     """Every snapshot that was taken, of whatever path."""
@@ -179,12 +209,17 @@ class _Tree:
     num_failed: Counter[State] = field(default_factory=Counter)
     failure: str = ""
     """Why the last failed branch failed."""
+    interrupted: bool = False
+    """A cut kept branches from being sampled to their end."""
 
-    def visitor(self, found: list[_Snapshot], known: Position | None = None) -> Visit:
-        """Adds a snapshot of every position of one path to `found`, except of `known`."""
+    def visitor(self, snapshots: list[_Snapshot], *, skip_first: bool = False) -> Visit:
+        """Adds a snapshot of every position of one path to `snapshots`; with `skip_first` not of the first one."""
+        skipped = not skip_first
 
-        async def visit(position: Position, environment: Environment) -> None:
-            if position is known:
+        async def visit(conversation: Conversation, environment: Environment) -> None:
+            nonlocal skipped
+            if not skipped:
+                skipped = True
                 return
             if not isinstance(environment, ForkableEnvironment):
                 raise EnvironmentFault(
@@ -192,46 +227,62 @@ class _Tree:
                 )
             twin = await self._fork(environment)
             if not isinstance(twin, ForkableEnvironment):
+                await close_environment(twin)
                 raise EnvironmentFault(
                     f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()"
                 )
-            snapshot = _Snapshot(position=position, environment=twin)
+            snapshot = _Snapshot(conversation=conversation.fork(), environment=twin)
             self.opened.append(snapshot)
-            found.append(snapshot)
+            snapshots.append(snapshot)
 
         return visit
 
-    def plant(self, turns: Sequence[Turn], found: Sequence[_Snapshot]) -> None:
+    def plant(self, turns: Sequence[Turn], snapshots: Sequence[_Snapshot]) -> None:
         """The attempt itself: the first path."""
         self.turns = list(turns)
-        self.snapshots = {index - 1 if index else None: snapshot for index, snapshot in enumerate(found)}
+        self.snapshots = {index - 1 if index else None: snapshot for index, snapshot in enumerate(snapshots)}
 
     async def grow(self, states: Sequence[State], *, estimate: bool = False) -> list[list[int]]:
-        """Sample one branch from each state, all at once; the turns of each that trains. Failed ones and estimates do
-        not."""
+        """Sample one branch from each state, all at once; returns the turns of each that trains, which failed ones and
+        estimates do not. Samples nothing after a cut."""
+        if not states:
+            return []
+        if self.cut is not None and self.cut.reason is not None:
+            self.interrupted = True
+            return []
         numbers = range(self.num_branches + 1, self.num_branches + 1 + len(states))
         self.num_branches += len(states)
-        found: list[list[_Snapshot]] = [[] for _ in states]
-        branches = await asyncio.gather(
-            *(
-                self._sample(state, number, None if estimate else snapshots)
-                for state, number, snapshots in zip(states, numbers, found, strict=True)
-            )
-        )
+        visited: list[list[_Snapshot]] = [[] for _ in states]
+        tasks = [
+            asyncio.ensure_future(self._sample(state, number, None if estimate else snapshots))
+            for state, number, snapshots in zip(states, numbers, visited, strict=True)
+        ]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            is_cut = absorb_cut(self.cut)
+            for task in tasks:
+                task.cancel()
+            await finish(asyncio.wait(tasks), self.cut)
+            if not is_cut:
+                raise
+        branches = [None if task.cancelled() else task.result() for task in tasks]
+        self.interrupted = any(branch is None or branch.stop is StopReason.CUT for branch in branches)
         grown = []
-        for state, snapshots, branch in zip(states, found, branches, strict=True):
+        for state, snapshots, branch in zip(states, visited, branches, strict=True):
+            if branch is None:
+                continue
             if isinstance(branch.reward, Invalid):
                 self.num_failed[state] += 1
                 self.failure = branch.reward.reason
             if not branch.turns:
                 continue
-            leaf = sign_leaf(branch.turns[-1], stop=branch.stop, reward=branch.reward, estimate=estimate)
-            own = (*branch.turns[:-1], leaf)
             if estimate or isinstance(branch.reward, Invalid):
-                self.idle.append((state, own))
+                self.idle.append(_Idle(state=state, branch=branch, kind="estimate" if estimate else "leaf"))
                 continue
-            indices = list(range(len(self.turns), len(self.turns) + len(own)))
-            self.turns += _hang(own, state, indices[0])
+            indices = list(range(len(self.turns), len(self.turns) + len(branch.turns)))
+            self.turns += _hang(branch.turns, state, indices[0])
+            self.endings.append(_end(branch, indices[-1], "leaf"))
             self.snapshots |= dict(zip(indices, snapshots, strict=False))
             grown.append(indices)
         return grown
@@ -240,16 +291,14 @@ class _Tree:
         snapshot, attempt = self.snapshots[state], self.attempt
         async with self.gate:
             try:
-                environment = await self._fork(snapshot.environment)
-            except EnvironmentFault as cause:
-                reward = Invalid(reason=str(cause), retryable=True)
+                async with asyncio.timeout(self.limits.timeout_s):
+                    environment = await self._fork(snapshot.environment)
+            except (TurnwiseError, ToolFailure, TimeoutError) as cause:
+                late = not isinstance(cause, TurnwiseError | ToolFailure)
+                detail = f"ran past rollout.trajectory_timeout_s={self.limits.timeout_s}" if late else str(cause)
+                reward = Invalid(reason=detail, retryable=True)
                 return Trajectory(
-                    task_id=attempt.task.id,
-                    group_id=attempt.group_id,
-                    member=attempt.member,
-                    turns=(),
-                    stop=StopReason.ERROR,
-                    reward=reward,
+                    id=attempt.id, task_id=attempt.task.id, turns=(), stop=StopReason.ERROR, reward=reward
                 )
             return await run_trajectory(
                 attempt,
@@ -258,8 +307,9 @@ class _Tree:
                 self.renderer,
                 self.limits,
                 self.sampling,
-                fork=Fork(number=number, position=snapshot.position),
-                visit=None if snapshots is None else self.visitor(snapshots, known=snapshot.position),
+                fork=Fork(number=number, conversation=snapshot.conversation),
+                visit=None if snapshots is None else self.visitor(snapshots, skip_first=True),
+                cut=self.cut,
             )
 
     async def _fork(self, environment: ForkableEnvironment) -> Environment:
@@ -268,19 +318,24 @@ class _Tree:
         ):
             return await environment.fork()
 
-    def to_turns(self) -> tuple[Turn, ...]:
-        """All turns, those that never train at the end."""
-        turns = list(self.turns)
-        for state, own in self.idle:
-            turns += _hang(own, state, len(turns))
-        return tuple(turns)
+    def to_turns(self) -> tuple[tuple[Turn, ...], tuple[Ending, ...]]:
+        """All turns and endings, those that never train at the end."""
+        turns, endings = list(self.turns), list(self.endings)
+        for idle in self.idle:
+            turns += _hang(idle.branch.turns, idle.state, len(turns))
+            endings.append(_end(idle.branch, len(turns) - 1, idle.kind))
+        return tuple(turns), tuple(endings)
 
     async def close(self) -> None:
-        """Free every snapshot, also of a path that was cancelled; what goes wrong in it concerns no trajectory."""
-        for snapshot in self.opened:
-            await close_environment(snapshot.environment)  # type: ignore[arg-type]
+        """Close every snapshot, also of a path that was cancelled; what goes wrong there concerns no trajectory."""
+        environments = [snapshot.environment for snapshot in self.opened]
+        await asyncio.gather(*map(close_environment, environments))  # type: ignore[arg-type]
 
 
-def _hang(own: Sequence[Turn], state: State, first: int) -> list[Turn]:
-    """A branch's turns with the parents they have in the tree, where the first of them stands at index `first`."""
-    return [replace(turn, parent=state if turn.parent is None else first + turn.parent) for turn in own]
+def _end(branch: Trajectory, turn: int, kind: Literal["leaf", "estimate"]) -> Ending:
+    return Ending(turn=turn, stop=branch.stop, reward=branch.reward, kind=kind)
+
+
+def _hang(turns: Sequence[Turn], state: State, first: int) -> list[Turn]:
+    """A branch's turns with the parents they have in the tree, where the first of them has index `first`."""
+    return [replace(turn, parent=state if turn.parent is None else first + turn.parent) for turn in turns]

@@ -2,68 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Renderer, ScriptedPolicy
-from turnwise.core.types import Completion, FinishReason, Message, StopReason, Task, Trajectory, Turn, to_floats, to_ids
+from turnwise.core.types import Completion, Draw, FinishReason, Message, StopReason, Trajectory, TrajectoryId, to_floats
+from turnwise.rollout.conversation import Conversation
+from turnwise.rollout.loop import close_environment
 
 
 async def run_demonstration(
-    task: Task, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, *, seed: int, max_turns: int
+    draw: Draw, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, *, seed: int, max_turns: int
 ) -> Trajectory:
-    """One episode of `policy`, with its replies encoded by the renderer. Log-probabilities are NaN: nobody sampled
-    them.
+    """One episode of `policy`, with its replies encoded by the renderer. Log-probabilities are NaN: they are unknown.
 
     Raises EnvironmentFault when the policy has not finished after `max_turns`.
     """
-    rng = Random(seed)
+    try:
+        trajectory = await _play(draw, policy, environment, renderer, seed, max_turns)
+    finally:
+        problem = await close_environment(environment)
+    return replace(trajectory, error=problem)
+
+
+async def _play(
+    draw: Draw, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, seed: int, max_turns: int
+) -> Trajectory:
+    rng, task = Random(seed), draw.task
+    conversation = Conversation(renderer=renderer)
     opening = await environment.reset(task, seed)
     messages: list[Message] = list(opening.messages)
-    replies: list[Message] = []
-    turns: list[Turn] = []
-    context_ids = prompt_ids = renderer.open(opening.messages, opening.tools)
-    try:
-        for _ in range(max_turns):
-            reply = policy.reply(task, messages, rng)
-            token_ids = renderer.encode_reply(reply)
-            result = await environment.step(reply)
-            replies.append(reply)
-            completion = Completion(
-                token_ids=token_ids,
-                logprobs=to_floats(np.full(len(token_ids), np.nan)),
-                finish_reason=FinishReason.STOP,
-                version_first=0,
-                version_last=0,
+    conversation.open(opening.messages, opening.tools)
+    for _ in range(max_turns):
+        reply = policy.reply(task, messages, rng)
+        token_ids = renderer.encode_reply(reply)
+        completion = Completion(
+            token_ids=token_ids,
+            logprobs=to_floats(np.full(len(token_ids), np.nan)),
+            finish_reason=FinishReason.STOP,
+            version_first=0,
+            version_last=0,
+        )
+        conversation.append(completion, reply)
+        result = await environment.step(reply)
+        conversation.observe(result)
+        if result.done:
+            return Trajectory(
+                id=TrajectoryId(draw=draw.index, member=0),
+                task_id=task.id,
+                turns=tuple(conversation.turns),
+                stop=StopReason.DONE,
+                reward=await environment.score(conversation.replies, StopReason.DONE),
             )
-            turns.append(
-                Turn(
-                    parent=len(turns) - 1 if turns else None,
-                    context_ids=context_ids,
-                    completion=completion,
-                    message=reply,
-                    observations=result.observations,
-                    tool_records=result.tool_records,
-                )
-            )
-            if result.done:
-                reward = await environment.score(replies, StopReason.DONE)
-                return Trajectory(
-                    task_id=task.id,
-                    group_id=f"demonstration/{task.id}",
-                    member=0,
-                    turns=tuple(turns),
-                    stop=StopReason.DONE,
-                    reward=reward,
-                )
-            messages += [reply, *result.observations]
-            context_ids = renderer.extend(prompt_ids, token_ids, result.observations, opening.tools)
-            prompt_ids = to_ids(np.concatenate([prompt_ids, token_ids, context_ids]))
-    finally:
-        await environment.close()
+        messages += [reply, *result.observations]
     raise EnvironmentFault(
-        f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; raise "
-        "rollout.max_turns"
+        f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; "
+        "raise rollout.max_turns"
     )

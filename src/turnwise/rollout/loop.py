@@ -1,45 +1,50 @@
 """The life of one trajectory: open, then reply and observe until something stops it, score, close.
 
-The one place where tokens and text meet. It owns the limits and the stop reasons; retries belong to `group`, disks to
-the store."""
+It owns the limits and the stop reasons; retries belong to `workers`, disks to the store.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-import numpy as np
-
-from turnwise.core.errors import EnvironmentFault, ToolTimeout, boundary
+from turnwise.core.errors import EngineError, EnvironmentFault, ToolTimeout, TurnwiseError, boundary
 from turnwise.core.protocols import Engine, Environment, Renderer, StatefulEnvironment
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import (
+    Draw,
+    DropReason,
     FinishReason,
     Grammar,
-    IntArray,
     Invalid,
-    Message,
     Reward,
     SamplingParams,
+    Session,
     StopReason,
     Task,
     ToolSpec,
     Trajectory,
-    Turn,
-    to_ids,
+    TrajectoryId,
 )
+from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
+
+CLOSE_S = 30.0
+"""Seconds that closing an environment, releasing a session or obeying a cancellation may take."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How replies are drawn, and the seed everything random in the rollout derives from."""
+    """How replies are drawn, and the seed from which everything random in the rollout derives."""
 
     temperature: float
-    top_p: float
     seed: int
+    top_p: float = 1.0
     top_k: int = 0
     """0 keeps all tokens."""
     min_p: float = 0.0
@@ -52,40 +57,57 @@ class Sampling:
 class Attempt:
     """Which trajectory this is."""
 
-    task: Task
-    group_id: str
+    draw: Draw
     member: int
     number: int = 0
-    """0 for the first try, 1 for the first retry."""
+    """Attempt number of the member; the first one is `draw.attempt`."""
+    scope: str = "train"
+    """What the rollout is for: keeps the engine sessions of training and of an evaluation apart."""
+
+    @property
+    def task(self) -> Task:
+        """The task of the draw."""
+        return self.draw.task
+
+    @property
+    def id(self) -> TrajectoryId:
+        """The name of the trajectory."""
+        return TrajectoryId(draw=self.draw.index, member=self.member, attempt=self.number)
 
     def seed(self, run_seed: int, *path: int | str) -> int:
-        """A seed that depends on the run, the group, the member, the attempt and `path`; never on time or order."""
-        return derive_seed(run_seed, self.group_id, self.task.id, self.member, self.number, *path)
+        """A seed that depends on the run, the draw, the member, the attempt and `path`; never on time or order."""
+        return derive_seed(run_seed, self.draw.index, self.task.id, self.member, self.number, *path)
+
+    def session(self, branch: int = 0) -> Session:
+        """The engine session of this attempt, or of one of its branches."""
+        suffix = f".{branch}" if branch else ""
+        return Session(f"{self.scope}/{self.draw.index}", f"{self.member}/{self.number}{suffix}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Position:
-    """Where the next reply is about to be sampled: what it is conditioned on."""
-
-    tools: tuple[ToolSpec, ...]
-    prompt_ids: IntArray
-    """The whole conversation so far."""
-    context_ids: IntArray
-    """Its end: what was appended since the last reply."""
-    replies: tuple[Message, ...]
+def environment_seed(run_seed: int, draw: Draw) -> int:
+    """The seed of a draw's environments: its members face the same episode and differ by what they sample."""
+    return derive_seed(run_seed, "environment", draw.index, draw.task.id)
 
 
-Visit = Callable[[Position, Environment], Awaitable[None]]
-"""Told of every position before its reply is sampled."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class Cut:
+    """Tells a trajectory that is cancelled whether to hand over what it has (it was cut) or to vanish."""
+
+    reason: DropReason | None = None
+    """Why the trajectory is superfluous; None while it is wanted."""
+
+
+Visit = Callable[[Conversation, Environment], Awaitable[None]]
+"""Called with every position before its reply is sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fork:
-    """Start in the middle: at `position`, in an environment that is there already."""
+    """Start in the middle: at `conversation`, in an environment that is in that state already."""
 
     number: int
     """Of the branch in its trajectory, from 1: names its random numbers and its cache."""
-    position: Position
+    conversation: Conversation
 
 
 async def run_trajectory(
@@ -98,162 +120,213 @@ async def run_trajectory(
     *,
     fork: Fork | None = None,
     visit: Visit | None = None,
+    cut: Cut | None = None,
 ) -> Trajectory:
-    """Run one attempt to its end and score it. Never raises: a failure is a trajectory with an Invalid reward.
+    """Run one attempt to its end and score it. A failure is a trajectory with an Invalid reward, never an exception.
 
-    A group shares its environment seed, so that its members face the same episode and differ by what they sample. With
-    `fork` the turns are those sampled after it, and the environment is not reset."""
-    turns: list[Turn] = []
-    session = f"{attempt.group_id}/{attempt.member}/{attempt.number}" + (f".{fork.number}" if fork else "")
+    With `fork` the turns are those sampled after it, and the environment is not reset. When the task is cancelled
+    after `cut.reason` was set, the trajectory ends with what it has; otherwise the cancellation goes on. Both after
+    the environment was closed.
+    """
+    session = attempt.session(fork.number if fork else 0)
+    conversation = fork.conversation.fork() if fork else Conversation(renderer=renderer)
     play = _Play(
         attempt=attempt,
+        environment=environment,
         engine=engine,
-        renderer=renderer,
         limits=limits,
         sampling=sampling,
         session=session,
         fork=fork,
         visit=visit,
+        conversation=conversation,
     )
-    error: str | None = None
     try:
-        async with asyncio.timeout(limits.timeout_s):
-            stop, reward = await play.run(environment, turns)
-    except ToolTimeout as cause:
-        stop, reward, error = (
-            StopReason.TOOL_TIMEOUT,
-            Invalid(reason=str(cause), retryable=True),
-            f"ToolTimeout: {cause}",
-        )
-    except Exception as cause:  # noqa: BLE001 - the supervisor: a failed trajectory is data, the run goes on
-        detail = (
-            f"ran past rollout.trajectory_timeout_s={limits.timeout_s}"
-            if isinstance(cause, TimeoutError)
-            else str(cause)
-        )
-        stop, error = StopReason.ERROR, f"{type(cause).__name__}: {detail}"
-        reward = Invalid(reason=error, retryable=True)
+        stop, reward, error = await _supervise(play, cut)
     finally:
-        await engine.release(session)
-        error = await close_environment(environment) or error
+        problem = await finish(_close(environment, engine, session), cut)
     if isinstance(reward, Invalid) and error is None:
         error = reward.reason
     return Trajectory(
+        id=attempt.id,
         task_id=attempt.task.id,
-        group_id=attempt.group_id,
-        member=attempt.member,
-        turns=tuple(turns),
+        turns=tuple(conversation.turns),
         stop=stop,
         reward=reward,
-        error=error,
-        attempt=attempt.number,
+        error="; ".join(filter(None, (error, problem))) or None,
+        conversations=conversation.list_openings(),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+def cut_reward() -> Invalid:
+    """The reward of a trajectory that was cut."""
+    return Invalid(reason="cut: the group no longer needed it", retryable=False)
+
+
+def absorb_cut(cut: Cut | None) -> bool:
+    """Whether the current task was cancelled only to hand over what it has; the cancellation is then taken back."""
+    task = asyncio.current_task()
+    if cut is None or cut.reason is None or task is None:
+        return False
+    while task.cancelling():
+        task.uncancel()
+    return True
+
+
+async def finish(work: Coroutine[Any, Any, Result], cut: Cut | None = None) -> Result:
+    """Await `work` to its end, also when cancelled meanwhile; then the cancellation goes on, unless it is a cut.
+
+    `work` has deadlines of its own.
+    """
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled and not absorb_cut(cut):
+        raise asyncio.CancelledError
+    return task.result()
+
+
+async def _supervise(play: _Play, cut: Cut | None) -> tuple[StopReason, Reward, str | None]:
+    """Let `play` run to its end, its deadline or a cut; its stop reason, its reward and what failed.
+
+    A step that ignores its cancellation for `CLOSE_S` is left behind.
+    """
+    playing = asyncio.ensure_future(play.run())
+    is_cut, timeout_s = False, play.limits.timeout_s
+    try:
+        await asyncio.wait({playing}, timeout=timeout_s)
+    except asyncio.CancelledError:
+        is_cut = absorb_cut(cut)
+        if not is_cut:
+            await _end(play, playing, cut)
+            raise
+    is_late = not is_cut and not playing.done()
+    await _end(play, playing, cut)
+    failure: BaseException | None = None
+    if playing.done() and not playing.cancelled():
+        failure = playing.exception()
+        if failure is None:
+            return *playing.result(), None
+    if is_cut:
+        return StopReason.CUT, cut_reward(), None
+    if is_late:
+        failure = TimeoutError(f"ran past rollout.trajectory_timeout_s={timeout_s}")
+    elif failure is None:
+        failure = asyncio.CancelledError("the engine or the environment cancelled what the trajectory waited for")
+    error = f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, ToolTimeout):
+        return StopReason.TOOL_TIMEOUT, Invalid(reason=str(failure), retryable=True), error
+    return StopReason.ERROR, Invalid(reason=error, retryable=True), error
+
+
+async def _end(play: _Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
+    if not playing.done():
+        play.stopped = True
+        playing.cancel()
+        await finish(asyncio.wait({playing}, timeout=CLOSE_S), cut)
+        playing.add_done_callback(_discard_result)
+
+
+async def _close(environment: Environment, engine: Engine, session: Session) -> str | None:
+    """Close the environment and release the session, both at once; what went wrong, None if nothing."""
+    problems = await asyncio.gather(
+        close_environment(environment),
+        finish_within(CLOSE_S, lambda: engine.release(session), EngineError, f"releasing session {session}"),
+    )
+    return "; ".join(filter(None, problems)) or None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Play:
-    """What does not change while one trajectory is played."""
+    """One trajectory while it is played."""
 
     attempt: Attempt
+    environment: Environment
     engine: Engine
-    renderer: Renderer
     limits: Limits
     sampling: Sampling
-    session: str
+    session: Session
     fork: Fork | None
     visit: Visit | None
+    conversation: Conversation
+    stopped: bool = False
+    """It was cancelled: no further reply is sampled, also where the environment ignores cancellation."""
 
-    async def run(self, environment: Environment, turns: list[Turn]) -> tuple[StopReason, Reward]:
-        """Append to `turns` until a stop reason, then score."""
-        position = self.fork.position if self.fork is not None else await self._open(environment)
+    async def run(self) -> tuple[StopReason, Reward]:
+        """Reply and observe until a stop reason, then score."""
+        conversation = self.conversation
+        if self.fork is None:
+            await self._open()
         stop: StopReason | None = None
         while stop is None:
-            room = self.limits.before_reply(num_turns=len(position.replies), num_tokens=len(position.prompt_ids))
+            num_replies, num_tokens = len(conversation.replies), len(conversation.prompt_ids)
+            room = self.limits.before_reply(num_turns=num_replies, num_tokens=num_tokens)
             if isinstance(room, StopReason):
-                if not position.replies:
-                    return room, self._too_long(position)
+                if not num_replies:
+                    return room, self._too_long(num_tokens)
                 stop = room
                 break
             if self.visit is not None:
-                await self.visit(position, environment)
-            turn = await self._reply(position, environment, room, parent=len(turns) - 1 if turns else None)
-            turns.append(turn)
-            replies = (*position.replies, turn.message)
-            position = replace(position, replies=replies)
-            if turn.completion.finish_reason is FinishReason.LENGTH:
-                stop = StopReason.MAX_TURN_TOKENS if room == self.limits.max_turn_tokens else StopReason.MAX_TOKENS
-                break
-            turns[-1], done = await self._step(turn, environment)
-            if done:
-                stop = StopReason.DONE
-            else:
-                context_ids = _extend(self.renderer, position.prompt_ids, turns[-1], position.tools)
-                prompt_ids = to_ids(np.concatenate([position.prompt_ids, turn.completion.token_ids, context_ids]))
-                position = replace(position, prompt_ids=prompt_ids, context_ids=context_ids)
+                await self.visit(conversation, self.environment)
+            stop = await self._turn(room)
         with boundary(EnvironmentFault, f"score of {self._where}"):
-            return stop, await environment.score(position.replies, stop)
+            return stop, await self.environment.score(conversation.replies, stop)
 
     @property
     def _where(self) -> str:
         return f"environment {self.attempt.task.environment!r} for task {self.attempt.task.id}"
 
-    async def _open(self, environment: Environment) -> Position:
+    async def _open(self) -> None:
         attempt = self.attempt
         with boundary(EnvironmentFault, f"reset of {self._where}"):
-            seed = derive_seed(self.sampling.seed, "environment", attempt.group_id, attempt.task.id)
-            opening = await environment.reset(attempt.task, seed)
-        prompt_ids = self.renderer.open(opening.messages, opening.tools)
-        return Position(tools=tuple(opening.tools), prompt_ids=prompt_ids, context_ids=prompt_ids, replies=())
+            opening = await self.environment.reset(attempt.task, environment_seed(self.sampling.seed, attempt.draw))
+        self.conversation.open(opening.messages, opening.tools)
 
-    def _too_long(self, position: Position) -> Invalid:
+    def _too_long(self, num_tokens: int) -> Invalid:
         reason = (
-            f"the opening of task {self.attempt.task.id} has {len(position.prompt_ids)} tokens and leaves no room "
-            "for a reply in "
+            f"the opening of task {self.attempt.task.id} has {num_tokens} tokens and leaves no room for a reply in "
             f"rollout.max_tokens={self.limits.max_tokens}; shorten the task, or raise rollout.max_tokens and "
             "engine.max_context"
         )
         return Invalid(reason=reason, retryable=False)
 
-    async def _reply(self, position: Position, environment: Environment, room: int, *, parent: int | None) -> Turn:
-        """Sample and parse the next reply."""
-        path = ("branch", self.fork.number) if self.fork is not None else ()
-        build_grammar = self.sampling.build_grammar
-        params = SamplingParams(
-            max_tokens=room,
-            temperature=self.sampling.temperature,
-            top_p=self.sampling.top_p,
-            top_k=self.sampling.top_k,
-            min_p=self.sampling.min_p,
-            grammar=build_grammar(position.tools) if build_grammar is not None and position.tools else None,
-            stop=self.renderer.stop,
-            stop_token_ids=self.renderer.stop_token_ids,
-            seed=self.attempt.seed(self.sampling.seed, *path, "turn", len(position.replies)),
-        )
-        state = _state(environment, self.attempt.task)
+    async def _turn(self, room: int) -> StopReason | None:
+        """One reply and what the environment answers; the stop reason if it was the last."""
+        if self.stopped:
+            raise asyncio.CancelledError
+        conversation = self.conversation
+        state = _state(self.environment, self.attempt.task)
         started = time.perf_counter()
-        completion = await self.engine.generate(position.prompt_ids, params, session=self.session)
-        return Turn(
-            parent=parent,
-            context_ids=position.context_ids,
-            completion=completion,
-            engine_s=time.perf_counter() - started,
-            message=self.renderer.parse(position.prompt_ids, completion.token_ids),
-            state=state,
-        )
-
-    async def _step(self, turn: Turn, environment: Environment) -> tuple[Turn, bool]:
-        """The turn with what the environment answered to it, and whether the episode is over."""
+        with boundary(EngineError, f"the engine failed in session {self.session}"):
+            completion = await self.engine.generate(conversation.prompt_ids, self._params(room), session=self.session)
+        message = conversation.reply(completion, state=state, engine_s=time.perf_counter() - started)
+        if completion.finish_reason is FinishReason.LENGTH:
+            return StopReason.MAX_TURN_TOKENS if room == self.limits.max_turn_tokens else StopReason.MAX_TOKENS
         started = time.perf_counter()
         with boundary(EnvironmentFault, f"step of {self._where}"):
-            result = await environment.step(turn.message)
-        answered = replace(
-            turn,
-            observations=result.observations,
-            tool_records=result.tool_records,
-            signals=result.signals,
-            environment_s=time.perf_counter() - started,
+            result = await self.environment.step(message)
+        conversation.observe(result, environment_s=time.perf_counter() - started)
+        return StopReason.DONE if result.done else None
+
+    def _params(self, room: int) -> SamplingParams:
+        conversation, sampling = self.conversation, self.sampling
+        path = ("branch", self.fork.number) if self.fork is not None else ()
+        return SamplingParams(
+            max_tokens=room,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            grammar=(
+                sampling.build_grammar(conversation.tools) if sampling.build_grammar and conversation.tools else None
+            ),
+            stop=conversation.renderer.stop,
+            stop_token_ids=conversation.renderer.stop_token_ids,
+            seed=self.attempt.seed(sampling.seed, *path, "turn", len(conversation.replies)),
         )
-        return answered, result.done
 
 
 def _state(environment: Environment, task: Task) -> str | None:
@@ -264,19 +337,39 @@ def _state(environment: Environment, task: Task) -> str | None:
         return environment.state_hash()
 
 
-def _extend(renderer: Renderer, prompt_ids: IntArray, turn: Turn, tools: Sequence[ToolSpec]) -> IntArray:
-    if not turn.observations:
-        raise EnvironmentFault(
-            "the environment neither ended the episode nor observed anything; return observations or done=True"
-        )
-    return renderer.extend(prompt_ids, turn.completion.token_ids, turn.observations, tools)
+async def finish_within(
+    seconds: float, work: Callable[[], Awaitable[object]], error: type[TurnwiseError], what: str
+) -> str | None:
+    """Call and await `work`; returns what went wrong, None if nothing. After `seconds` it is cancelled and left behind.
+
+    What `work` raises is named `error` where it is not an error of Turnwise.
+    """
+
+    async def guarded() -> None:
+        with boundary(error, what):
+            await work()
+
+    task = asyncio.ensure_future(guarded())
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(_discard_result)
+    if not task.done():
+        return f"{error.__name__}: {what}: not done after {seconds:g} s"
+    if task.cancelled():
+        return f"{error.__name__}: {what}: it was cancelled"
+    cause = task.exception()
+    return None if cause is None else f"{type(cause).__name__}: {cause}"
+
+
+def _discard_result(task: asyncio.Task[Any]) -> None:
+    """Read the exception of a task that was left behind, which asyncio would log."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def close_environment(environment: Environment) -> str | None:
-    """Close and return what went wrong, if anything."""
-    try:
-        with boundary(EnvironmentFault, "closing the environment"):
-            await environment.close()
-    except EnvironmentFault as cause:
-        return f"EnvironmentFault: {cause}"
-    return None
+    """Close within `CLOSE_S` and return what went wrong, None if nothing."""
+    return await finish_within(CLOSE_S, lambda: environment.close(), EnvironmentFault, "closing the environment")

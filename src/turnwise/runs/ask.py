@@ -9,30 +9,22 @@ from pathlib import Path
 
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Scored, Task, text_message
-from turnwise.rollout.loop import Attempt, run_trajectory
-from turnwise.runs.build import set_threads
+from turnwise.core.types import Draw, Scored, Task, Trajectory, text_message
+from turnwise.rollout.loop import Attempt
+from turnwise.runs.build import System
 from turnwise.runs.evaluate import load_trained_system
 
 
 def run_ask(
     run: Path, *, question: str | None, index: int, show: Callable[[str], None], device: str | None = None
 ) -> None:
-    """Answer a held-out task, or `question` put in that task's world, and show every turn. `device` None is the run's
-    own.
+    """Answer a held-out task, or `question` put in that task's world, and show every turn. `device` None is the run's.
 
-    Raises DataError when there is no such task, CheckpointError when the run holds no usable checkpoint.
+    Raises DataError if there is no such task, CheckpointError if the run holds no usable checkpoint.
     """
     _, system, step = load_trained_system(run, device=device)
     task = question_task(system.family, question, index)
-    set_threads(system.config.engine.num_threads)
-    worker = system.worker("evaluate")
-    attempt = Attempt(task=task, group_id="ask", member=0)
-    trajectory = asyncio.run(
-        run_trajectory(
-            attempt, worker.build_environment(), worker.engine, worker.renderer, worker.limits, worker.sampling
-        )
-    )
+    trajectory = asyncio.run(_answer(system, task))
     show(f"checkpoint of step {step}")
     show("".join(m.text for m in task.prompt).strip())
     for turn in trajectory.turns:
@@ -45,8 +37,15 @@ def run_ask(
         show(f"failed: {trajectory.error}")
 
 
+async def _answer(system: System, task: Task) -> Trajectory:
+    try:
+        return await system.worker("evaluate").run_attempt(Attempt(draw=Draw(index=0, task=task), member=0))
+    finally:
+        await system.engine.close()
+
+
 def question_task(family: EnvironmentFamily, question: str | None, index: int) -> Task:
-    """The held-out task at `index`, its question replaced where one is given."""
+    """The held-out task at `index`, with its question replaced unless `question` is None."""
     try:
         task = family.task("heldout", index)
     except IndexError:

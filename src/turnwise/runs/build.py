@@ -2,77 +2,40 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
-from turnwise.config.resolve import CPU_ONLY_WORKERS, GPU_ONLY_GRAPHS
+from turnwise.config.fit import fit_memory
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.protocols import EnvironmentFamily, Renderer
+from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
-from turnwise.engines.local import LocalEngine
-from turnwise.engines.paged import PagedEngine
-from turnwise.engines.workers import WorkerEngine
+from turnwise.engines.registry import EngineSettings, build_engine, check_engine
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
+from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
-from turnwise.rollout.group import FailurePolicy, RolloutWorker
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling
+from turnwise.rollout.loop import Sampling, close_environment
+from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.workers import FailurePolicy, RolloutWorker
+from turnwise.runs.families import build_family
+from turnwise.sync.copied import copy_for_serving
 
-FAMILIES = {
-    "math_code": "turnwise.environments.math_code.family:MathCode",
-    "search_qa": "turnwise.environments.search_qa.family:SearchQA",
-    "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
-}
-"""Built-in environment families by name; any other `environment.name` is an import path."""
 MAX_GUIDED_CALLS = 8
 """Calls in one reply where a grammar holds it to them."""
-
-
-def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) -> EnvironmentFamily:
-    """The environment family of the recipe, with `changes` laid over `environment.args` (an evaluation's controls).
-
-    Raises ConfigError when the name cannot be imported or its arguments are refused.
-    """
-    target = FAMILIES.get(config.environment.name, config.environment.name)
-    module_name, _, class_name = target.partition(":")
-    if not class_name:
-        raise ConfigError(
-            f"environment.name={config.environment.name!r} is not built in ({', '.join(FAMILIES)}) nor a path "
-            "'package.module:Class'"
-        )
-    with boundary(ConfigError, f"environment.name={config.environment.name!r} cannot be imported"):
-        family_class = getattr(importlib.import_module(module_name), class_name)
-    arguments = {
-        "tool_timeout_s": config.environment.tool_timeout_s,
-        "max_observation_chars": config.environment.max_observation_chars,
-        **config.environment.args,
-        **(changes or {}),
-    }
-    with boundary(ConfigError, f"environment.args of {config.environment.name!r}"):
-        family = family_class(**arguments)
-    if not isinstance(family, EnvironmentFamily):
-        raise ConfigError(
-            f"environment.name={config.environment.name!r} lacks one of task, build_environment, policy, texts (see "
-            "EnvironmentFamily)"
-        )
-    return family
 
 
 def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedTokenizerBase:
@@ -105,15 +68,18 @@ def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Ren
 def find_device(config: RunConfig) -> torch.device:
     """Where the recipe's models live on this machine.
 
-    Raises ConfigError when `model.device` is not to be had here, the engine has workers and it is not the CPU, or
-    records graphs and it is."""
+    Raises ConfigError if `model.device` is unavailable or the engine's options do not fit it.
+    """
     device = choose_device(config.model.device)
-    found = f"model.device={config.model.device!r}, which is {device} on this machine"
-    if config.engine.num_workers > 1 and device.type != "cpu":
-        raise ConfigError(f"engine.num_workers={config.engine.num_workers} with {found}: {CPU_ONLY_WORKERS}")
-    if config.engine.cuda_graphs and device.type != "cuda":
-        raise ConfigError(f"engine.cuda_graphs=true with {found}: {GPU_ONLY_GRAPHS}")
+    check_engine(config.engine.kind, common=engine_settings(config), options=config.engine.options, device=device.type)
     return device
+
+
+def fit_to_machine(config: RunConfig) -> RunConfig:
+    """The recipe with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
+    `find_device` do."""
+    device = find_device(config)
+    return fit_memory(config, memory_bytes=read_memory_size(device), device=device.type)
 
 
 def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
@@ -137,92 +103,111 @@ def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) ->
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """What a run is made of."""
+    """What samples: an environment family, a tokenizer, a renderer, a policy and the engine that samples from it."""
 
     config: RunConfig
     family: EnvironmentFamily
     tokenizer: PreTrainedTokenizerBase
     renderer: Renderer
     model: PreTrainedModel
-    engine: LocalEngine | PagedEngine | WorkerEngine
+    """The policy: what a trainer changes."""
+    served: PreTrainedModel
+    """What the engine samples from: `model` itself, or a copy where rollouts go on while the trainer steps."""
+    engine: MeteredEngine
 
     def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
-        """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's
-        own."""
+        """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's."""
         config = self.config
-        training = mode == "train"
-        guided = (config.rollout if training else config.evaluate).grammar == "calls"
+        rollout, evaluate, training = config.rollout, config.evaluate, mode == "train"
+        guided = (rollout if training else evaluate).grammar == "calls"
+        seed = derive_seed(config.run.seed, "rollout" if training else "evaluate")
+        build_grammar = build_reply_grammar if guided else None
+        sampling = Sampling(temperature=rollout.temperature, build_grammar=build_grammar, seed=seed)
+        if not training:
+            sampling = Sampling(
+                temperature=evaluate.temperature,
+                top_p=evaluate.top_p,
+                top_k=evaluate.top_k,
+                min_p=evaluate.min_p,
+                build_grammar=build_grammar,
+                seed=seed,
+            )
         return RolloutWorker(
             build_environment=(family or self.family).build_environment,
             engine=self.engine,
             renderer=self.renderer,
             limits=Limits(
-                max_turns=config.rollout.max_turns,
-                max_turn_tokens=config.rollout.max_turn_tokens,
-                max_tokens=config.rollout.max_tokens,
-                timeout_s=config.rollout.trajectory_timeout_s,
+                max_turns=rollout.max_turns,
+                max_turn_tokens=rollout.max_turn_tokens,
+                max_tokens=rollout.max_tokens,
+                timeout_s=rollout.trajectory_timeout_s,
             ),
-            sampling=Sampling(
-                temperature=config.rollout.temperature if training else config.evaluate.temperature,
-                top_p=config.rollout.top_p if training else config.evaluate.top_p,
-                top_k=config.rollout.top_k if training else config.evaluate.top_k,
-                min_p=config.rollout.min_p if training else config.evaluate.min_p,
-                build_grammar=build_reply_grammar if guided else None,
-                seed=derive_seed(config.run.seed, "rollout" if training else "evaluate"),
-            ),
-            failure=FailurePolicy(
-                max_retries=config.rollout.max_retries, max_invalid_share=config.rollout.max_invalid_share
-            ),
-            max_concurrency=config.engine.max_concurrency,
+            sampling=sampling,
+            failure=FailurePolicy(max_retries=rollout.max_retries, max_invalid_share=rollout.max_invalid_share),
+            max_open=rollout.max_open or config.engine.max_concurrency,
+            scope=mode,
         )
 
 
-def build_system(config: RunConfig, checkpoint: Path | None = None) -> System:
-    """Build everything and prove at start that the renderer is prefix-stable for this tokenizer and tool set.
+def build_system(config: RunConfig, checkpoint: Path | None = None, *, training: bool = False) -> System:
+    """Build everything that samples. With `checkpoint`, tokenizer and model come from that Hugging Face directory.
 
-    With `checkpoint`, tokenizer and model come from that Hugging Face directory. All that holds tensors is on
-    `find_device(config)`.
-    Raises ConfigError or RenderError naming what does not fit.
+    All that holds tensors is on `find_device(config)`. With `training` the engine samples from a copy of the weights
+    where the schedule lets rollouts go on during a step. Raises ConfigError naming what does not fit.
     """
+    if not config.train.micro_batch_tokens:
+        config = fit_to_machine(config)
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)
     tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
     renderer = build_renderer(config, tokenizer)
     model = load_placed(config, checkpoint) if checkpoint else build_policy_model(config, tokenizer)
-    opening = opening_of(family)
-    check_prefix_stable(renderer, tokenizer.decode, opening[0], opening[1])
+    served = copy_for_serving(model) if training and config.schedule.max_staleness else model
+    return System(
+        config=config,
+        family=family,
+        tokenizer=tokenizer,
+        renderer=renderer,
+        model=model,
+        served=served,
+        engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
+    )
+
+
+async def check_opening(system: System) -> None:
+    """Prove that the renderer is prefix-stable for this tokenizer and these tools, and that grammars can be built.
+
+    Raises ConfigError, RenderError or EngineError naming what does not fit.
+    """
+    config, task = system.config, system.family.task("train", 0)
+    environment = system.family.build_environment(task)
+    try:
+        opening = await environment.reset(task, seed=0)
+    finally:
+        await close_environment(environment)
+    check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
-        check_grammar(opening[1], renderer, tokenizer, vocab_size=model.config.vocab_size)
-    engine = build_engine(config, model, tokenizer)
-    return System(config=config, family=family, tokenizer=tokenizer, renderer=renderer, model=model, engine=engine)
+        check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
 
 
-def build_engine(
-    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> LocalEngine | PagedEngine | WorkerEngine:
-    """The recipe's engine, on the parameters of `model`. Workers of its own start when it is first asked to sample."""
-    if config.engine.kind == "local":
-        return LocalEngine(
-            model,
-            max_concurrency=config.engine.max_concurrency,
-            max_context=config.engine.max_context,
-            max_batch_tokens=config.engine.max_batch_tokens,
-            decode=tokenizer.decode,
-        )
-    build: Callable[..., PagedEngine | WorkerEngine] = partial(PagedEngine, cuda_graphs=config.engine.cuda_graphs)
-    if config.engine.num_workers > 1:
-        build = partial(WorkerEngine, num_workers=config.engine.num_workers)
-    return build(
+def build_policy_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Engine:
+    """The recipe's engine, on the parameters of `model`."""
+    return build_engine(
+        config.engine.kind,
         model,
-        max_concurrency=config.engine.max_concurrency,
-        max_context=config.engine.max_context,
-        max_batch_tokens=config.engine.max_batch_tokens,
-        fused=None if config.engine.fused else False,
-        attention=config.engine.attention,
-        max_draft_tokens=config.engine.max_draft_tokens,
+        common=engine_settings(config),
+        options=config.engine.options,
         grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
         decode=tokenizer.decode,
+    )
+
+
+def engine_settings(config: RunConfig) -> EngineSettings:
+    """What the recipe tells every engine."""
+    engine = config.engine
+    return EngineSettings(
+        max_concurrency=engine.max_concurrency, max_context=engine.max_context, num_threads=engine.num_threads
     )
 
 
@@ -240,21 +225,3 @@ def check_grammar(
             "rollout.grammar or evaluate.grammar is 'calls' and the environment offers no tool; use 'none'"
         )
     GrammarCompiler(tokenizer, vocab_size=vocab_size).start(build_reply_grammar(tools), renderer.stop_token_ids)
-
-
-def opening_of(family: EnvironmentFamily) -> tuple[tuple[Any, ...], tuple[ToolSpec, ...]]:
-    """The first messages and the tools of the first training task."""
-    import asyncio
-
-    async def look() -> tuple[tuple[Any, ...], tuple[ToolSpec, ...]]:
-        environment = family.build_environment()
-        opening = await environment.reset(family.task("train", 0), seed=0)
-        await environment.close()
-        return opening.messages, opening.tools
-
-    return asyncio.run(look())
-
-
-def set_threads(num_threads: int) -> None:
-    """Threads torch may use from here on; 0 means all cores."""
-    torch.set_num_threads(num_threads or os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""Held-out evaluation of a policy: greedy, with intervals, and every trajectory kept."""
+"""Held-out evaluation of a policy: greedy by default, with intervals, and every trajectory kept."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, DataError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Task
+from turnwise.core.types import Draw
 from turnwise.evaluation.summary import Summary, summarise
-from turnwise.runs.build import System, build_family, build_system, set_threads
+from turnwise.runs.build import System, build_system
+from turnwise.runs.families import build_family
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 from turnwise.store.run_folder import RunFolder
-from turnwise.store.trajectories import save_group_batch
+from turnwise.store.trajectories import save_groups
 
 
-def heldout_tasks(family: EnvironmentFamily, count: int) -> list[tuple[str, Task]]:
-    """The first `count` held-out tasks, fewer where the data set ends. Raises DataError when there is none."""
-    tasks: list[tuple[str, Task]] = []
+def heldout_draws(family: EnvironmentFamily, count: int) -> list[Draw]:
+    """The first `count` held-out tasks, fewer if the data set ends. Raises DataError if there is none."""
+    draws: list[Draw] = []
     for index in range(count):
         try:
-            tasks.append((f"heldout/{index}", family.task("heldout", index)))
+            draws.append(Draw(index=index, task=family.task("heldout", index)))
         except IndexError:
             break
-    if not tasks:
-        raise DataError(
-            "the held-out split is empty; give environment.args.heldout_path a file with at least one question"
-        )
-    return tasks
+    if not draws:
+        raise DataError("the held-out split is empty; give environment.args.heldout_path a file with a question")
+    return draws
 
 
-def evaluate_policy(
+async def evaluate_policy(
     system: System,
     folder: RunFolder,
     *,
@@ -49,20 +48,17 @@ def evaluate_policy(
     """
     family = build_family(system.config, changes) if changes else system.family
     worker = system.worker("evaluate", family)
-    set_threads(system.config.engine.num_threads)
-    groups = asyncio.run(worker.run_groups(heldout_tasks(system.family, num_tasks), group_size=1))
+    groups = await worker.run_groups(heldout_draws(system.family, num_tasks), group_size=1)
     summary = summarise(groups, name=name, label=label, step=step)
-    save_group_batch(
-        folder.path / "evaluations", name, groups, advantages=None, decode=system.tokenizer.decode, with_pieces=True
-    )
+    decode = system.tokenizer.decode
+    save_groups(folder.path / "evaluations", name, groups, decode=decode, with_pieces=True)
     folder.write_json(f"evaluations/{name}.summary.json", summary.to_json())
     worker.failure.check(groups)
     return summary
 
 
 def load_run(run: Path, *, device: str | None = None) -> tuple[RunFolder, RunConfig]:
-    """A run folder and its resolved config; `device` stands in for the `model.device` it was made with, None keeps
-    that."""
+    """A run folder and its resolved config; `device` replaces the `model.device` it was made with, None keeps that."""
     folder = RunFolder.open(run)
     return folder, load_resolved(folder.path / "config.json", [] if device is None else [f"model.device={device}"])
 
@@ -70,9 +66,9 @@ def load_run(run: Path, *, device: str | None = None) -> tuple[RunFolder, RunCon
 def load_trained_system(
     run: Path, step: int | None = None, *, device: str | None = None
 ) -> tuple[RunFolder, System, int]:
-    """A trained policy ready to answer: the checkpoint of `step`, or the latest one, on `device` (None: the run's own).
+    """A trained policy ready to answer: the checkpoint of `step`, or the latest one, on `device` (None: the run's).
 
-    Raises CheckpointError when there is none or it is damaged, ConfigError when the device is not to be had.
+    Raises CheckpointError if there is none or it is damaged, ConfigError if the device is unavailable.
     """
     folder, config = load_run(run, device=device)
     if step is None:
@@ -92,12 +88,19 @@ def run_evaluate(
     folder, system, at = load_trained_system(run, step, device=device)
     suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
     label = ", ".join(f"{key}={value}" for key, value in sorted(changes.items())) or f"checkpoint of step {at}"
-    return evaluate_policy(
-        system,
-        folder,
-        name=f"again_{at:06d}{suffix}",
-        label=label,
-        step=at,
-        num_tasks=tasks or system.config.evaluate.tasks,
-        changes=changes or None,
-    )
+
+    async def evaluate() -> Summary:
+        try:
+            return await evaluate_policy(
+                system,
+                folder,
+                name=f"again_{at:06d}{suffix}",
+                label=label,
+                step=at,
+                num_tasks=tasks or system.config.evaluate.tasks,
+                changes=changes or None,
+            )
+        finally:
+            await system.engine.close()
+
+    return asyncio.run(evaluate())

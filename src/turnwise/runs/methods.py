@@ -22,7 +22,7 @@ from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.protocols import ForkableEnvironment
+from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
 from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
 from turnwise.training.policy_step import PolicyLoss
 from turnwise.training.preference_step import PairFunction
@@ -76,8 +76,7 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
 def check_environment(config: RunConfig, method: CreditMethod) -> None:
     """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
     futures share a past."""
-    from turnwise.credit.gold_answers import GoldAnswers
-    from turnwise.runs.build import build_family
+    from turnwise.runs.families import build_family
 
     if find_branches(config) != "none":
         family = build_family(config)
@@ -135,8 +134,8 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
     if mode == "auto":
         mode = "truncate" if corrects and loss.recompute_old is not False else "none"
         level = "geometric" if stale == "sequence" else "token"
-    chosen = loss.recompute_old
-    recompute = (stale == "proximal" or mode != "none") if chosen == "auto" else chosen
+    by_default = stale == "proximal" or mode != "none"
+    recompute = by_default if loss.recompute_old == "auto" else loss.recompute_old
     if mode == "none" and _reads_no_ratio(config):
         raise ConfigError(
             f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "
@@ -180,8 +179,8 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
         aggregation, batch_rule = "token_mean", False
         if corrected and old_is_behavior:
             raise ConfigError(
-                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior "
-                "is 1)"
+                "loss.correction.mode: without loss.recompute_old=true there is nothing to correct (old / behavior is "
+                "1)"
             )
     else:
         with boundary(ConfigError, "loss.method and loss.options"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import Split
-from turnwise.runs.build import build_family
+from turnwise.runs.families import build_family
 
 
 def iterate_tasks(config: RunConfig, split: Split, count: int) -> Iterator[dict[str, Any]]:

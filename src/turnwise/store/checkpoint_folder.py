@@ -1,4 +1,4 @@
-"""Checkpoint folders that are whole or not there. What they hold is training's business.
+"""Checkpoint folders that are whole or absent. Training decides what they hold.
 
 checkpoints/step_000012/           whole: written aside, synced, renamed
 checkpoints/step_000012/manifest.json    size and SHA-256 of every other file
@@ -49,7 +49,7 @@ def verify_checkpoint(path: Path) -> None:
     """Raise CheckpointError naming the first file of the manifest that is missing, truncated or changed, and the
     remedy."""
     if not path.is_dir():
-        steps = ", ".join(str(step) for step, _ in _checkpoints(path.parent.parent)) or "none"
+        steps = ", ".join(str(step) for step, _ in list_checkpoints(path.parent.parent)) or "none"
         raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints of steps: {steps}")
     remedy = f"delete the folder {path} to fall back to the checkpoint before it"
     try:
@@ -63,10 +63,9 @@ def verify_checkpoint(path: Path) -> None:
         file = path / name
         if not file.is_file():
             raise CheckpointError(f"checkpoint {path} lacks {name}; {remedy}")
-        found = file.stat().st_size
-        if found != size:
+        if (stored_size := file.stat().st_size) != size:
             raise CheckpointError(
-                f"checkpoint {path}: {name} has {found} bytes instead of {size} (truncated?); {remedy}"
+                f"checkpoint {path}: {name} has {stored_size} bytes instead of {size} (truncated?); {remedy}"
             )
         try:
             same = _sha256(file) == sha256
@@ -79,10 +78,9 @@ def verify_checkpoint(path: Path) -> None:
 
 
 def latest_checkpoint(run: Path) -> Path | None:
-    """The checkpoint of the highest step, or None. Unfinished ones do not count; whether it is intact is
-    `verify_checkpoint`'s."""
-    found = _checkpoints(run)
-    return found[-1][1] if found else None
+    """The checkpoint of the highest step; None where there is none. `verify_checkpoint` says whether it is intact."""
+    checkpoints = list_checkpoints(run)
+    return checkpoints[-1][1] if checkpoints else None
 
 
 def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
@@ -92,7 +90,7 @@ def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
     """
     if keep < 1:
         raise ValueError(f"keep={keep} would delete the latest checkpoint; it must be at least 1")
-    candidates = [path for step, path in _checkpoints(run) if step not in always]
+    candidates = [path for step, path in list_checkpoints(run) if step not in always]
     for path in candidates[:-keep]:
         doomed = _aside(path, "tmp")
         try:
@@ -118,7 +116,7 @@ def sweep(run: Path) -> None:
             raise disk_error("put back checkpoint", target, cause) from cause
     for temporary in checkpoints.glob(".step_*.tmp"):
         shutil.rmtree(temporary, ignore_errors=True)
-    for folder in (run, run / "trajectories", run / "evaluations"):
+    for folder in (run, run / "steps", run / "evaluations", *(run / "groups").glob("*")):
         for file in folder.glob(".*.tmp"):
             file.unlink(missing_ok=True)
 
@@ -131,8 +129,9 @@ def _aside(target: Path, suffix: str) -> Path:
     return target.with_name(f".{target.name}.{suffix}")
 
 
-def _checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Step and path of every checkpoint, by step."""
+def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """Step and path of every checkpoint, by step; unfinished ones are left out, and whether they are intact is
+    `verify_checkpoint`'s."""
     paths = [
         path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)
     ]

@@ -1,16 +1,17 @@
 """The token ledger: what was sampled is trained once or dropped for a stated reason, proven before every optimizer
 step.
 
-For each step, per trajectory and in total:
+For each group, per trajectory and in total:
 
-    sampled = trained + dropped        dropped by reason: invalid, filtered group, too stale, truncated, over budget, ...
+    sampled = trained + dropped        dropped by reason: see `core.types.DropReason`
 
-`reconcile` walks every sample that is about to train back to the turn it was cut from and compares token ids,
-log-probabilities, mask and versions. What it proves is one line of `ledger.jsonl`, appended before the weights change:
+`account_batch` and `account_group` walk every sample that is about to train back to the turn it was cut from and
+compare token ids, log-probabilities, mask and versions. What they prove is one line of `ledger.jsonl` per group,
+appended before the weights change; a group that never trains has a line too (`account_dropped`):
 
-    {"step": 3, "version": 2, "sampled": 640, "trained": 600, "dropped": {"invalid": 40}, "trajectories": [...], ...}
+    {"draw": 57, "fate": "trained", "step": 8, "version": 7, "start_version": 6, "trajectories": [...], ...}
 
-Knows trajectories and samples; knows nothing about why credit or a filter decided what it did.
+A group's baseline is no rollout and has no account.
 """
 
 from __future__ import annotations
@@ -18,74 +19,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError, TrainingError
-from turnwise.core.types import BoolArray, FloatArray, Invalid, Sample, Trajectory, TrajectoryGroup
-from turnwise.store.run_folder import LEDGER, append_line, read_lines
+from turnwise.core.types import (
+    BoolArray,
+    DropReason,
+    FloatArray,
+    Invalid,
+    Sample,
+    Trajectory,
+    TrajectoryGroup,
+    TrajectoryId,
+)
+from turnwise.store.run_folder import LEDGER, append_lines, check_format, read_lines
 from turnwise.store.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
-
-Key = tuple[str, int]
-"""`(group_id, member)` of a trajectory."""
-
-
-class DropReason(StrEnum):
-    """Why sampled tokens do not train."""
-
-    INVALID = "invalid"
-    """The reward is Invalid. Follows from the trajectory; nobody has to state it."""
-    RETRIED = "retried"
-    """An attempt that failed and was made again. Follows from where it is; nobody has to state it."""
-    FILTERED_GROUP = "filtered_group"
-    """The group teaches nothing and was replaced or left out."""
-    NO_CREDIT = "no_credit"
-    """The credit method gave the trajectory, or these turns of it, nothing."""
-    TOO_STALE = "too_stale"
-    """Sampled by weights older than allowed."""
-    TRUNCATED = "truncated"
-    """A limit ended it and the recipe leaves such trajectories out."""
-    OVER_BUDGET = "over_budget"
-    """It teaches something, and the step had enough without it."""
-    NOT_SELECTED = "not_selected"
-    """Rejection sampling or pair mining did not choose it."""
-    VALUE_ESTIMATE = "value_estimate"
-    """A continuation that was sampled only to see what a state is worth."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """A decision not to train."""
-
-    group_id: str
-    member: int
-    reason: DropReason
-    turns: tuple[int, ...] | None = None
-    """Indices of the turns; None is the whole trajectory."""
 
 
 class LedgerError(TrainingError):
     """A token would train that was not sampled so, or twice, or is lost. Raised before the weights change."""
 
-    def __init__(self, message: str, *, group_id: str, member: int) -> None:
+    def __init__(self, message: str, *, trajectory: TrajectoryId) -> None:
         super().__init__(message)
-        self.group_id = group_id
-        self.member = member
+        self.trajectory = trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One trajectory's account: `sampled == trained + sum(dropped.values())`, in tokens."""
 
-    group_id: str
-    member: int
-    attempt: int
+    trajectory: TrajectoryId
     sampled: int
     trained: int
     dropped: Mapping[str, int]
+    """By `DropReason`."""
     tokens_digest: str
     """Of token ids, log-probabilities and versions of every turn (see `sampled.digest_tokens`)."""
     advantages_digest: str
@@ -93,16 +64,23 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepLedger:
-    """The account of one step."""
+class GroupAccount:
+    """The account of one group."""
 
+    draw: int
+    role: str
+    fate: DropReason | Literal["trained"]
+    """"trained" where the group was part of a batch, even if none of its tokens carried loss."""
     step: int
+    """The step that trained it, or the next step that trains after it was dropped."""
     version: int
-    """Weight version that trains."""
-    max_staleness: int
-    """How many versions older a token may be."""
-    num_updates: int
-    """Optimizer steps the batch is cut into."""
+    """Weight version that trained, or that was to train next when it was dropped."""
+    start_version: int
+    """Weight version at the group's start."""
+    oldest_version: int | None
+    """Weight version of its oldest sampled token; None where no token says."""
+    max_staleness: int | None
+    """How many versions older than `version` a trained token may be; None for a dropped group."""
     context_trained: int
     """Observation tokens that train (the unmasked-observation ablation); else 0."""
     entries: tuple[Entry, ...] = field(repr=False)
@@ -126,89 +104,221 @@ class StepLedger:
         return dict(total)
 
 
-def reconcile(
-    step: int,
+def account_batch(
     groups: Sequence[TrajectoryGroup],
-    updates: Sequence[Sequence[Sample]],
+    samples_by_update: Sequence[Sequence[Sample]],
     drops: Iterable[Drop] = (),
     *,
+    step: int,
     version: int,
-    retried: Sequence[Trajectory] = (),
-    max_staleness: int = 0,
+    max_staleness: int,
     max_times: int | None = 1,
     observations_train: bool = False,
-) -> StepLedger:
-    """Prove the identity for one step, before its first optimizer step.
+) -> list[GroupAccount]:
+    """Prove the identity for every group of a step, before its first optimizer step.
 
     Args:
+        groups: those the step trains on, each draw and role once.
+        samples_by_update: the samples of each optimizer step, exactly as they will train.
+        drops: why trajectories or turns do not train. Invalid and discarded ones need none.
         step: RL step, for messages and the record.
-        groups: everything that was sampled for the step, filtered groups included.
-        updates: the samples of each optimizer step, exactly as they will train.
-        drops: why trajectories or turns do not train. Invalid ones need none.
         version: weight version that trains.
-        retried: attempts that were thrown away for another at the same member. They never train.
         max_staleness: how many versions older a trained token may be.
-        max_times: how often a token may train in this step; None where one trajectory stands in several pairs.
+        max_times: how often a token may train in this step; None where one trajectory may be in several pairs.
         observations_train: whether observation tokens may carry loss.
 
     Raises:
         LedgerError: naming trajectory, turn and what is wrong.
     """
-    accounts: dict[Key, _Account] = {}
-    for group in groups:
+    samples: list[list[Sample]] = [[] for _ in groups]
+    stated: list[list[Drop]] = [[] for _ in groups]
+    owners: dict[TrajectoryId, int] = {}
+    for index, group in enumerate(groups):
         for trajectory in group.trajectories:
-            key = (trajectory.group_id, trajectory.member)
-            if key in accounts or trajectory.group_id != group.group_id:
-                raise _breach(
-                    step, key, "two trajectories of this step have this name; group ids and members must be unique"
-                )
-            accounts[key] = _Account(step, trajectory)
-    context_trained = 0
-    for sample in (sample for update in updates for sample in update):
-        key = (sample.origin.group_id, sample.origin.member)
-        if key not in accounts:
-            raise _breach(step, key, "a sample trains a trajectory that was not sampled in this step")
-        context_trained += accounts[key].train(sample, version, max_staleness, observations_train)
+            if owners.setdefault(trajectory.id, index) != index:
+                raise _breach(step, trajectory.id, "two groups of this batch have a trajectory of this name")
+    for sample in (sample for update in samples_by_update for sample in update):
+        owner = owners.get(sample.origin.trajectory)
+        if owner is None:
+            raise _breach(step, sample.origin.trajectory, "a sample trains a trajectory that is not in the batch")
+        samples[owner].append(sample)
     for drop in drops:
-        key = (drop.group_id, drop.member)
-        if key not in accounts:
-            raise _breach(step, key, f"{drop.reason.value!r} drops a trajectory that was not sampled in this step")
-        accounts[key].drop(drop)
-    return StepLedger(
+        owner = owners.get(drop.trajectory)
+        if owner is None:
+            raise _breach(step, drop.trajectory, f"{drop.reason.value!r} drops a trajectory that is not in the batch")
+        stated[owner].append(drop)
+    return [
+        account_group(
+            group,
+            samples[index],
+            stated[index],
+            step=step,
+            version=version,
+            max_staleness=max_staleness,
+            max_times=max_times,
+            observations_train=observations_train,
+        )
+        for index, group in enumerate(groups)
+    ]
+
+
+def account_group(
+    group: TrajectoryGroup,
+    samples: Sequence[Sample],
+    drops: Iterable[Drop] = (),
+    *,
+    step: int,
+    version: int,
+    max_staleness: int,
+    max_times: int | None = 1,
+    observations_train: bool = False,
+) -> GroupAccount:
+    """Prove the identity for one group, before the first optimizer step that trains it. Arguments and errors as in
+    `account_batch`."""
+    accounts = {t.id: _Account(step, t) for t in group.trajectories}
+    _check_names(group, step)
+    context_trained = 0
+    for sample in samples:
+        name = sample.origin.trajectory
+        if name not in accounts:
+            raise _breach(step, name, "a sample trains a trajectory that is not a member of its group")
+        context_trained += accounts[name].train(sample, version, max_staleness, observations_train)
+    for drop in drops:
+        if drop.trajectory not in accounts:
+            text = f"{drop.reason.value!r} drops a trajectory that is not a member of its group"
+            raise _breach(step, drop.trajectory, text)
+        accounts[drop.trajectory].drop(drop)
+    return GroupAccount(
+        draw=group.draw.index,
+        role=group.role,
+        fate="trained",
         step=step,
         version=version,
+        start_version=group.version,
+        oldest_version=_find_oldest_version(group, step),
         max_staleness=max_staleness,
-        num_updates=len(updates),
         context_trained=context_trained,
-        entries=(*(account.close(max_times) for account in accounts.values()), *_list_retried(step, retried, accounts)),
+        entries=(*(account.close(max_times) for account in accounts.values()), *_list_discarded(group)),
     )
 
 
-def _list_retried(step: int, retried: Sequence[Trajectory], accounts: Mapping[Key, _Account]) -> list[Entry]:
-    """Accounts of attempts that were thrown away and had sampled something: everything is dropped."""
-    entries: dict[tuple[str, int, int], Entry] = {}
-    for trajectory in retried:
-        key = (trajectory.group_id, trajectory.member)
-        name = (*key, trajectory.attempt)
-        if key not in accounts:
-            raise _breach(step, key, f"attempt {trajectory.attempt} was retried, and no attempt of this member is left")
-        if name in entries or trajectory.attempt >= accounts[key].attempt:
-            raise _breach(
-                step, key, f"attempt {trajectory.attempt} is accounted for twice, or is not before the one that counts"
+def account_dropped(group: TrajectoryGroup, reason: DropReason, *, step: int, version: int) -> GroupAccount:
+    """The account of a group that never trains: every token of a scored member is dropped for `reason`.
+
+    `step` is the next step that trains, `version` the weights it starts from. Raises LedgerError when two trajectories
+    of the group have one name.
+    """
+    _check_names(group, step)
+    return GroupAccount(
+        draw=group.draw.index,
+        role=group.role,
+        fate=reason,
+        step=step,
+        version=version,
+        start_version=group.version,
+        oldest_version=_find_oldest_version(group, step),
+        max_staleness=None,
+        context_trained=0,
+        entries=(
+            *(
+                _drop_whole(t, DropReason.INVALID if isinstance(t.reward, Invalid) else reason)
+                for t in group.trajectories
+            ),
+            *_list_discarded(group),
+        ),
+    )
+
+
+def append_accounts(run: Path, accounts: Sequence[GroupAccount]) -> None:
+    """Append one line per account to `run/ledger.jsonl` and wait for the disk once; readable at once.
+
+    Raises StoreError when the disk refuses; none of the lines stays then.
+    """
+    append_lines(run / LEDGER, [_to_row(account) for account in accounts])
+
+
+def load_accounts(run: Path) -> list[GroupAccount]:
+    """The account of every group that trained or was dropped, in the order of the file; empty where there is none yet.
+
+    Raises StoreError naming file and draw of a line that does not add up or of a second line for one draw, or when
+    the run has another format.
+    """
+    check_format(run)
+    accounts: dict[tuple[int, str], GroupAccount] = {}
+    for row in read_lines(run / LEDGER):
+        draw = row.get("draw")
+        try:
+            account = _from_row(row)
+            balanced = all(entry.sampled == entry.trained + sum(entry.dropped.values()) for entry in account.entries)
+            totals = (row["sampled"], row["trained"], row["dropped"])
+        except (KeyError, TypeError, ValueError, AttributeError) as cause:
+            raise StoreError(
+                f"{run / LEDGER}, draw {draw} is not a ledger line ({type(cause).__name__}: {cause}); restore the file "
+                "from a copy"
+            ) from cause
+        if not balanced or (account.sampled, account.trained, account.dropped) != totals:
+            raise StoreError(
+                f"{run / LEDGER}, draw {draw}: the totals are not the sums of the trajectories; the line was changed, "
+                "restore the file from a copy"
             )
-        if not (sampled := trajectory.num_sampled_tokens):
-            continue
-        entries[name] = Entry(
-            group_id=trajectory.group_id,
-            member=trajectory.member,
-            attempt=trajectory.attempt,
-            sampled=sampled,
-            trained=0,
-            dropped={DropReason.RETRIED.value: sampled},
-            tokens_digest=digest_tokens(trajectory),
-            advantages_digest=digest_advantages(None),
-        )
-    return list(entries.values())
+        if (account.draw, account.role) in accounts:
+            raise StoreError(
+                f"{run / LEDGER} accounts for draw {draw} twice; the file was changed, restore it from a copy"
+            )
+        accounts[account.draw, account.role] = account
+    return list(accounts.values())
+
+
+def _check_names(group: TrajectoryGroup, step: int) -> None:
+    """Raise LedgerError unless every trajectory of the group has a name of its own, of the group's draw and role, and
+    every attempt that was retried comes before another at its member."""
+    names: set[TrajectoryId] = set()
+    baseline = () if group.baseline is None else (group.baseline,)
+    for trajectory in (*group.trajectories, *(each.trajectory for each in group.discarded), *baseline):
+        name = trajectory.id
+        if name in names or (name.draw, name.role) != (group.draw.index, group.role):
+            text = f"its name must be unique in its group, of draw {group.draw.index} and role {group.role!r}"
+            raise _breach(step, name, text)
+        names.add(name)
+    attempts = [t.id for t in (*group.trajectories, *(each.trajectory for each in group.discarded))]
+    for name in (each.trajectory.id for each in group.discarded if each.reason is DropReason.RETRIED):
+        if not any(other.member == name.member and other.attempt > name.attempt for other in attempts):
+            text = f"attempt {name.attempt} was retried, and no later attempt of this member is left"
+            raise _breach(step, name, text)
+
+
+def _list_discarded(group: TrajectoryGroup) -> list[Entry]:
+    """Accounts of discarded trajectories that had sampled something: everything is dropped."""
+    return [_drop_whole(each.trajectory, each.reason) for each in group.discarded if each.trajectory.num_sampled_tokens]
+
+
+def _drop_whole(trajectory: Trajectory, reason: DropReason) -> Entry:
+    sampled = trajectory.num_sampled_tokens
+    return Entry(
+        trajectory=trajectory.id,
+        sampled=sampled,
+        trained=0,
+        dropped={reason.value: sampled} if sampled else {},
+        tokens_digest=digest_tokens(trajectory),
+        advantages_digest=digest_advantages(None),
+    )
+
+
+def _find_oldest_version(group: TrajectoryGroup, step: int) -> int | None:
+    """Raises LedgerError when a token is older than the group's start."""
+    oldest: int | None = None
+    for trajectory in (*group.trajectories, *(each.trajectory for each in group.discarded)):
+        for index, turn in enumerate(trajectory.turns):
+            versions = token_versions(turn.completion)
+            first = turn.completion.version_first if versions is None else int(versions.min())
+            if first < group.version:
+                text = (
+                    f"turn {index} was sampled by weight version {first}, its group was opened under version "
+                    f"{group.version}"
+                )
+                raise _breach(step, trajectory.id, text)
+            oldest = first if oldest is None else min(oldest, first)
+    return oldest
 
 
 class _Account:
@@ -217,8 +327,6 @@ class _Account:
     def __init__(self, step: int, trajectory: Trajectory) -> None:
         self._step = step
         self._trajectory = trajectory
-        self._key = (trajectory.group_id, trajectory.member)
-        self.attempt = trajectory.attempt
         self._branches = trajectory.branches()
         self._times = [np.zeros(len(turn.completion.token_ids), np.int64) for turn in trajectory.turns]
         self._advantages: list[FloatArray | None] = [None] * len(trajectory.turns)
@@ -292,9 +400,7 @@ class _Account:
                 dropped[reason] += len(times)
         trajectory = self._trajectory
         return Entry(
-            group_id=trajectory.group_id,
-            member=trajectory.member,
-            attempt=trajectory.attempt,
+            trajectory=trajectory.id,
             sampled=trajectory.num_sampled_tokens,
             trained=trained,
             dropped=dict(dropped),
@@ -319,7 +425,7 @@ class _Account:
         wrong = np.flatnonzero(trained & ~allowed)
         if len(wrong):
             raise self._error(
-                f"context token {wrong[0]} of turn {index} trains; nobody sampled it (the loss mask is shifted or "
+                f"context token {wrong[0]} of turn {index} trains; it was not sampled (the loss mask is shifted or "
                 "wrong)"
             )
         return int(trained.sum())
@@ -347,88 +453,64 @@ class _Account:
             )
 
     def _error(self, text: str) -> LedgerError:
-        return _breach(self._step, self._key, text)
+        return _breach(self._step, self._trajectory.id, text)
 
 
-def append_ledger(run: Path, ledger: StepLedger) -> None:
-    """Append one line to `run/ledger.jsonl` and wait for the disk; readable at once. Raises StoreError when the disk
-    refuses."""
-    row: dict[str, Any] = {
-        "step": ledger.step,
-        "version": ledger.version,
-        "max_staleness": ledger.max_staleness,
-        "num_updates": ledger.num_updates,
-        "sampled": ledger.sampled,
-        "trained": ledger.trained,
-        "dropped": ledger.dropped,
-        "context_trained": ledger.context_trained,
+def _to_row(account: GroupAccount) -> dict[str, Any]:
+    return {
+        "draw": account.draw,
+        "role": account.role,
+        "fate": str(account.fate),
+        "step": account.step,
+        "version": account.version,
+        "start_version": account.start_version,
+        "oldest_version": account.oldest_version,
+        "max_staleness": account.max_staleness,
+        "sampled": account.sampled,
+        "trained": account.trained,
+        "dropped": account.dropped,
+        "context_trained": account.context_trained,
         "trajectories": [
             [
-                e.group_id,
-                e.member,
-                e.attempt,
-                e.sampled,
-                e.trained,
-                dict(e.dropped),
-                e.tokens_digest,
-                e.advantages_digest,
+                entry.trajectory.member,
+                entry.trajectory.attempt,
+                entry.sampled,
+                entry.trained,
+                dict(entry.dropped),
+                entry.tokens_digest,
+                entry.advantages_digest,
             ]
-            for e in ledger.entries
+            for entry in account.entries
         ],
     }
-    append_line(run / LEDGER, row)
 
 
-def load_ledgers(run: Path) -> dict[int, StepLedger]:
-    """Every step's account; empty where the run kept none. Raises StoreError naming file and step of a line that does
-    not add up."""
-    ledgers: dict[int, StepLedger] = {}
-    for row in read_lines(run / LEDGER):
-        step = row.get("step")
-        try:
-            entries = tuple(
-                Entry(
-                    group_id=group_id,
-                    member=member,
-                    attempt=attempt,
-                    sampled=sampled,
-                    trained=trained,
-                    dropped=dropped,
-                    tokens_digest=tokens,
-                    advantages_digest=advantages,
-                )
-                for group_id, member, attempt, sampled, trained, dropped, tokens, advantages in row["trajectories"]
+def _from_row(row: Mapping[str, Any]) -> GroupAccount:
+    draw, role = row["draw"], row["role"]
+    return GroupAccount(
+        draw=draw,
+        role=role,
+        fate="trained" if row["fate"] == "trained" else DropReason(row["fate"]),
+        step=row["step"],
+        version=row["version"],
+        start_version=row["start_version"],
+        oldest_version=row["oldest_version"],
+        max_staleness=row["max_staleness"],
+        context_trained=row["context_trained"],
+        entries=tuple(
+            Entry(
+                trajectory=TrajectoryId(draw=draw, member=member, attempt=attempt, role=role),
+                sampled=sampled,
+                trained=trained,
+                dropped=dropped,
+                tokens_digest=tokens,
+                advantages_digest=advantages,
             )
-            ledger = StepLedger(
-                step=row["step"],
-                version=row["version"],
-                max_staleness=row["max_staleness"],
-                num_updates=row["num_updates"],
-                context_trained=row["context_trained"],
-                entries=entries,
-            )
-            balanced = all(e.sampled == e.trained + sum(e.dropped.values()) for e in entries)
-        except (KeyError, TypeError, ValueError, AttributeError) as cause:
-            raise StoreError(
-                f"{run / LEDGER}, step {step} is not a ledger line ({type(cause).__name__}: {cause})"
-            ) from cause
-        if not balanced or (ledger.sampled, ledger.trained, ledger.dropped) != (
-            row["sampled"],
-            row["trained"],
-            row["dropped"],
-        ):
-            raise StoreError(
-                f"{run / LEDGER}, step {step}: the totals are not the sums of the trajectories; the line was changed"
-            )
-        if ledger.step in ledgers:
-            raise StoreError(f"{run / LEDGER} accounts for step {step} twice; the file was changed")
-        ledgers[ledger.step] = ledger
-    return ledgers
-
-
-def _breach(step: int, key: Key, text: str) -> LedgerError:
-    group_id, member = key
-    message = (
-        f"token ledger, step {step}, trajectory {group_id}/{member}: {text}. The weights were not changed by this step"
+            for member, attempt, sampled, trained, dropped, tokens, advantages in row["trajectories"]
+        ),
     )
-    return LedgerError(message, group_id=group_id, member=member)
+
+
+def _breach(step: int, trajectory: TrajectoryId, text: str) -> LedgerError:
+    message = f"token ledger, step {step}, trajectory {trajectory}: {text}. The weights were not changed by this step"
+    return LedgerError(message, trajectory=trajectory)

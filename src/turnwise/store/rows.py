@@ -1,15 +1,18 @@
-"""Trajectories as plain JSON data and back, token data left out: `trajectories` keeps those in arrays and adds the
+"""Trajectories as plain JSON data and back, without token data: `trajectories` keeps those in arrays and adds the
 spans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from turnwise.core.types import (
     Completion,
+    ConversationOpening,
+    Ending,
     FinishReason,
     Invalid,
     Message,
@@ -23,8 +26,11 @@ from turnwise.core.types import (
     ToolCall,
     ToolCallError,
     ToolRecord,
+    ToolSpec,
     Trajectory,
+    TrajectoryId,
     Turn,
+    TurnScores,
     to_floats,
     to_ids,
 )
@@ -51,14 +57,24 @@ def task_from_json(row: Mapping[str, Any]) -> Task:
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """A trajectory as plain data, without token ids and logprobs."""
+    """A trajectory as plain data, without token ids, log-probabilities and versions per token."""
+    name = trajectory.id
     return {
+        "id": {"draw": name.draw, "member": name.member, "attempt": name.attempt, "role": name.role},
         "task_id": trajectory.task_id,
-        "member": trajectory.member,
-        "attempt": trajectory.attempt,
         "stop": trajectory.stop.value,
         "error": trajectory.error,
         "reward": _reward_to_json(trajectory.reward),
+        "endings": [
+            {
+                "turn": ending.turn,
+                "stop": ending.stop.value,
+                "reward": _reward_to_json(ending.reward),
+                "kind": ending.kind,
+            }
+            for ending in trajectory.endings
+        ],
+        "conversations": [_opening_to_json(opening) for opening in trajectory.conversations],
         "turns": [_turn_to_json(turn) for turn in trajectory.turns],
     }
 
@@ -70,15 +86,28 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     Raises KeyError, TypeError or ValueError when the row is not one.
     """
     return Trajectory(
+        id=id_from_json(row),
         task_id=row["task_id"],
-        group_id=row["group_id"],
-        member=row["member"],
         turns=tuple(_turn_from_json(turn, arrays) for turn in row["turns"]),
         stop=StopReason(row["stop"]),
         reward=_reward_from_json(row["reward"]),
         error=row["error"],
-        attempt=row["attempt"],
+        endings=tuple(
+            Ending(
+                turn=ending["turn"],
+                stop=StopReason(ending["stop"]),
+                reward=_reward_from_json(ending["reward"]),
+                kind=ending["kind"],
+            )
+            for ending in row["endings"]
+        ),
+        conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
     )
+
+
+def id_from_json(row: Mapping[str, Any]) -> TrajectoryId:
+    """The id in a trajectory's row. Raises KeyError or TypeError when the row is not one."""
+    return TrajectoryId(**row["id"])
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
@@ -120,8 +149,10 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "message": message_to_json(turn.message),
         "observations": [message_to_json(message) for message in turn.observations],
         "tool_records": [_record_to_json(record) for record in turn.tool_records],
+        "scores": _scores_to_json(turn.scores),
         "signals": [{"name": signal.name, "value": signal.value} for signal in turn.signals],
         "state": turn.state,
+        "conversation": turn.conversation,
         "engine_s": turn.engine_s,
         "environment_s": turn.environment_s,
     }
@@ -129,9 +160,8 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
 
 def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Turn:
     context, completion = slice(*row["context"]), slice(*row["completion"])
-    versions = arrays["versions"][completion] if "versions" in arrays else None
-    if versions is not None and ((versions == row["version_first"]).all() or (versions == -1).all()):
-        versions = None
+    versions = arrays["versions"][completion]
+    several = not ((versions == row["version_first"]).all() or (versions == -1).all())
     return Turn(
         parent=row["parent"],
         context_ids=to_ids(arrays["token_ids"][context]),
@@ -141,18 +171,45 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
             finish_reason=FinishReason(row["finish_reason"]),
             version_first=row["version_first"],
             version_last=row["version_last"],
-            versions=None if versions is None else to_ids(versions),
-            full_logprobs=to_floats(arrays["full_logprobs"][completion]) if row.get("guided") else None,
+            versions=to_ids(versions) if several else None,
+            full_logprobs=to_floats(arrays["full_logprobs"][completion]) if row["guided"] else None,
         ),
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),
         tool_records=tuple(
             ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]
         ),
+        scores=TurnScores(**row["scores"]),
         signals=tuple(Signal(**signal) for signal in row["signals"]),
-        state=row.get("state"),
+        state=row["state"],
+        conversation=row["conversation"],
         engine_s=row["engine_s"],
         environment_s=row["environment_s"],
+    )
+
+
+def _scores_to_json(scores: TurnScores) -> dict[str, float]:
+    """Only what was measured."""
+    values = {field.name: getattr(scores, field.name) for field in fields(scores)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _opening_to_json(opening: ConversationOpening) -> dict[str, Any]:
+    return {
+        "name": opening.name,
+        "messages": [message_to_json(message) for message in opening.messages],
+        "tools": [
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tool in opening.tools
+        ],
+    }
+
+
+def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
+    return ConversationOpening(
+        name=row["name"],
+        messages=tuple(message_from_json(message) for message in row["messages"]),
+        tools=tuple(ToolSpec(**tool) for tool in row["tools"]),
     )
 
 

@@ -1,16 +1,18 @@
 """One run on disk. Whole files are replaced atomically; lines are only appended, so nothing written is lost to a crash.
 
+    format.json                      the number of this format
     config.json                      the resolved recipe
     metrics.jsonl                    one line per step and phase
     events.jsonl                     what happened to the run as a whole, one line each; never rewritten
-    ledger.jsonl                     what became of every sampled token, one line per RL step (see `ledger`)
-    trajectories/step_000012.*       every trajectory of RL step 12 (see `trajectories`)
-    trajectories/step_000012_retried.*   attempts that failed and were made again, where there were any
-    evaluations/NAME.*               trajectories and summary of one evaluation
+    journal.jsonl                    the fate of every draw, each before its effect (see `journal`)
+    groups/000/000000012.*           the trajectories of draw 12 (see `groups`)
+    ledger.jsonl                     what became of every sampled token, one line per group (see `ledger`)
+    steps/step_000012.npz            the advantages of RL step 12 (see `advantages`)
+    evaluations/NAME.*               trajectories and summary of one evaluation (see `trajectories`)
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
     report.html
 
-Knows files and steps; knows nothing about models, tensors or what a config means.
+This module handles files and lines; it reads no config and no tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 LEDGER = "ledger.jsonl"
+FORMAT_FILE = "format.json"
+FORMAT = 2
+"""The format of the run folders this version writes and reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make the folder, or take an empty one. Of two processes that want one name, one gets it.
+        """Make the folder, or take an empty one, and note the format. Of two processes that want one name, one gets it.
 
         Raises StoreError when the folder holds anything already, or cannot be made.
         """
@@ -62,24 +67,26 @@ class RunFolder:
         except OSError as cause:
             raise disk_error("make the run folder", path, cause) from cause
         folder = cls(path)
+        folder.write_json(FORMAT_FILE, {"format": FORMAT})
         folder.append_event("created")
         return folder
 
     def discard(self) -> None:
-        """Remove the folder of a run that was refused before anything happened. What else lies there stays, and the
-        folder with it."""
+        """Remove the folder of a run that was refused before anything happened. The folder stays if it holds other
+        files."""
         with contextlib.suppress(OSError):
-            for name in (CONFIG, EVENTS):
+            for name in (CONFIG, FORMAT_FILE, EVENTS):
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run. Raises StoreError when the folder holds no run."""
+        """An existing run. Raises StoreError when the folder holds no run, or one of another format."""
         if not (path / CONFIG).is_file():
             raise StoreError(
                 f"{path} is not a run folder: it holds no {CONFIG}; name a folder that `turnwise train` made"
             )
+        check_format(path)
         return cls(path)
 
     def write_json(self, name: str, value: Any) -> None:
@@ -108,26 +115,43 @@ class RunFolder:
         return list(read_lines(self.path / METRICS))
 
     def truncate(self, *, after_step: int) -> None:
-        """Forget metrics, ledger, trajectories and evaluations of RL steps after `after_step`, before they are run
-        again.
+        """Forget metrics, ledger lines, advantages and evaluations of RL steps after `after_step`, before they are run
+        again. Groups and journal stay: the steps can be redone from them.
 
         The supervised warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is
-        negative; -1 forgets everything but config, events and checkpoints. Raises StoreError.
+        negative; -1 forgets the metrics of the warm-up too. Raises StoreError.
         """
         kept = [
             row
             for row in self.read_metrics()
             if after_step >= 0 and (row["phase"] == "sft" or row["step"] <= after_step)
         ]
-        write_bytes_atomic(self.path / METRICS, b"".join(_line(row) for row in kept))
+        write_bytes_atomic(self.path / METRICS, b"".join(to_line(row) for row in kept))
         if (self.path / LEDGER).exists():
             accounts = [row for row in read_lines(self.path / LEDGER) if row["step"] <= after_step]
-            write_bytes_atomic(self.path / LEDGER, b"".join(_line(row) for row in accounts))
-        for folder in ("trajectories", "evaluations"):
+            write_bytes_atomic(self.path / LEDGER, b"".join(to_line(row) for row in accounts))
+        for folder in ("steps", "evaluations"):
             for file in sorted((self.path / folder).glob("*")):
                 match = re.search(r"_(\d{6,})(?!\d)", file.name)
                 if match and int(match.group(1)) > after_step:
                     _remove(file)
+
+
+def check_format(run: Path) -> None:
+    """Raise StoreError naming the folder, its format and the remedy, unless it is a run folder of this format."""
+    path = run / FORMAT_FILE
+    try:
+        value = json.loads(path.read_bytes())
+        number = value["format"] if isinstance(value, dict) else None
+    except FileNotFoundError:
+        number = "1 (it has no format number)"
+    except (OSError, ValueError, KeyError) as cause:
+        raise StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); restore the file") from cause
+    if number != FORMAT:
+        raise StoreError(
+            f"run folder {run} has format {number}, this version of Turnwise reads format {FORMAT}; read it with the "
+            "version that made it, or train again"
+        )
 
 
 def write_json_atomic(path: Path, value: Any) -> None:
@@ -156,18 +180,23 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
 
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
-    """Append `row` as one JSON line and wait for the disk. What a crash left of an unfinished last line is cut off
+    """Append `row` as one JSON line (see `append_lines`)."""
+    append_lines(path, (row,))
+
+
+def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append one JSON line per row and wait for the disk. What a crash left of an unfinished last line is cut off
     first.
 
-    Raises StoreError when the disk refuses; nothing of the row stays then.
+    Raises StoreError when the disk refuses; none of the rows stays then.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            end = _end_of_lines(path, handle)
+            end = end_of_lines(path, handle)
             try:
                 os.ftruncate(handle, end)
-                _write_all(handle, _line(row), end)
+                _write_all(handle, b"".join(to_line(row) for row in rows), end)
                 os.fsync(handle)
             except BaseException:
                 os.ftruncate(handle, end)
@@ -195,7 +224,8 @@ def disk_error(verb: str, path: Path, cause: OSError) -> StoreError:
     )
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
+def to_line(row: Mapping[str, Any]) -> bytes:
+    """The row as a line of JSON."""
     return json.dumps(row).encode() + b"\n"
 
 
@@ -205,7 +235,7 @@ def _write_all(handle: int, data: bytes, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def _end_of_lines(path: Path, handle: int) -> int:
+def end_of_lines(path: Path, handle: int) -> int:
     """Where the next line starts: the end of the file, or of its last whole line when a crash tore the one after."""
     size = os.fstat(handle).st_size
     if size == 0 or os.pread(handle, 1, size - 1) == b"\n":

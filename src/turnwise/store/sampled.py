@@ -43,7 +43,7 @@ def digest_tokens(trajectory: Trajectory) -> str:
 
     Log-probabilities of the whole distribution count where there are any, and versions one by one where they differ.
     """
-    digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.attempt}".encode())
+    digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.id.attempt}".encode())
     for turn in trajectory.turns:
         completion = turn.completion
         sizes = (

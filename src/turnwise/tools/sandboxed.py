@@ -1,18 +1,20 @@
 """Tools that run the model's code in a sandbox: `python`, `run_program`, `bash`, `read_file`, `write_file`.
 
 One `SandboxTools` belongs to one episode and holds its live sessions. What the model's code does wrong comes back as
-text for the model to read; `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid.
-It knows nothing about which sandbox it is, or about messages."""
+text for the model to read. `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid.
+Any object that implements the `Sandbox` protocol will do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
 
 from turnwise.core.errors import ConfigError, SandboxError, ToolFailure
+from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Sandbox, Session
 
 Language = Literal["python", "bash"]
+T = TypeVar("T")
 
 _LIMIT_TEXTS: dict[Limit, str] = {
     "wall": "the code ran longer than {limits.wall_s:g} s",
@@ -24,10 +26,19 @@ _LIMIT_TEXTS: dict[Limit, str] = {
 }
 
 
+async def ask_sandbox(answer: Awaitable[T]) -> T:
+    """Await what a sandbox or a session answers. Raises Turnwise's SandboxError, with the same message, in place of the
+    error of the package `turnwise_sandbox`, which does not know Turnwise's."""
+    try:
+        return await answer
+    except sandbox_errors.SandboxError as cause:
+        raise SandboxError(str(cause)) from cause
+
+
 class SandboxTools:
     """The tools of one episode. Give `functions` to a `ToolEnvironment` in `setup`, and call `close` in `teardown`.
 
-    A call takes up to `limits.wall_s` and its wait for a free place: `tool_timeout_s` of the environment must be
+    A call takes at most `limits.wall_s` plus its wait for a free place. Make the environment's `tool_timeout_s`
     larger."""
 
     def __init__(
@@ -41,12 +52,12 @@ class SandboxTools:
         files_in: Language = "python",
         max_chars: int = 3000,
     ) -> None:
-        """`seed`: everything random in the episode's code. `files_in`: whose folder `read_file` and `write_file` use;
-        the two live sessions share nothing. `max_chars`: how much of an execution's output the model sees; beginning
-        and end are kept, because a traceback says at its end what went wrong. Keep it below the environment's
-        `max_observation_chars`.
+        """`seed` seeds every random generator of the episode's code. `files_in` names the live session whose folder
+        `read_file` and `write_file` use; the two sessions share nothing. `max_chars` bounds the output that the model
+        sees of one execution; its beginning and end are kept, because a traceback says at its end what went wrong. Keep
+        it below the environment's `max_observation_chars`.
 
-        Nothing is started before the first call.
+        The first call starts a session; the constructor starts nothing. Raises ConfigError for `max_chars` below 1.
         """
         if max_chars < 1:
             raise ConfigError(f"max_chars is {max_chars}; the model must see at least one character")
@@ -63,14 +74,14 @@ class SandboxTools:
         """Every execution of the episode, in order."""
 
     def functions(self, names: Sequence[str] = ("python",)) -> list[Callable[..., object]]:
-        """The tool functions by name. Raises ConfigError for an unknown one, naming the known."""
-        known = {
+        """The tool functions by name. Raises ConfigError, listing the tools, for an unknown name."""
+        tools = {
             tool.__name__: tool for tool in (self.python, self.run_program, self.bash, self.read_file, self.write_file)
         }
-        unknown = [name for name in names if name not in known]
+        unknown = [name for name in names if name not in tools]
         if unknown:
-            raise ConfigError(f"there is no sandbox tool {unknown[0]!r}; choose from {', '.join(known)}")
-        return [known[name] for name in names]
+            raise ConfigError(f"there is no sandbox tool {unknown[0]!r}; choose from {', '.join(tools)}")
+        return [tools[name] for name in names]
 
     async def python(self, code: str) -> str:
         """Run Python code in a live interpreter and show what it prints and the value of its last expression.
@@ -93,14 +104,14 @@ class SandboxTools:
         return await self._run_cell("bash", command)
 
     async def run_program(self, code: str, stdin: str = "") -> str:
-        """Run a complete Python program from nothing and show what it prints. Nothing is kept.
+        """Run a complete Python program in a new interpreter and show what it prints. Nothing is kept.
 
         Args:
             code: The program.
             stdin: What the program reads from standard input.
         """
         program = Program(code=code, stdin=stdin.encode(), seed=self._seed, network=self._network)
-        execution = await self._sandbox.run(program, self._limits)
+        execution = await ask_sandbox(self._sandbox.run(program, self._limits))
         self.executions.append(execution)
         return self._describe(execution, kept="", lost="the program was ended")
 
@@ -113,8 +124,8 @@ class SandboxTools:
         session = await self._session(self._files_in)
         try:
             content = await session.read_file(path)
-        except SandboxError:
-            await session.run("")  # raises where the session is over, which is not the model's doing
+        except sandbox_errors.SandboxError:
+            await ask_sandbox(session.run(""))  # raises when the session is over: not the model's fault
             raise ToolFailure(
                 f"cannot read {path!r}: it is missing, too large, no plain file, or not below the working folder"
             ) from None
@@ -131,8 +142,8 @@ class SandboxTools:
         data = content.encode()
         try:
             await session.write_file(path, data)
-        except SandboxError:
-            await session.run("")  # as above
+        except sandbox_errors.SandboxError:
+            await ask_sandbox(session.run(""))  # as in `read_file`
             raise ToolFailure(
                 f"cannot write {path!r}: there is no room for it, or it is not below the working folder"
             ) from None
@@ -143,32 +154,33 @@ class SandboxTools:
         self._closed = True
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
-            await session.close()
+            await ask_sandbox(session.close())
 
     async def _session(self, language: Language) -> Session:
-        """The live session, started when there is none."""
+        """The live session in `language`; starts it if there is none."""
         if self._closed:
             raise SandboxError("the episode's sandbox tools are closed; build new ones for each episode")
         if language not in self._sessions:
-            self._sessions[language] = await self._sandbox.open(
+            opening = self._sandbox.open(
                 language, limits=self._limits, seed=self._seed, profile=self._profile, network=self._network
             )
+            self._sessions[language] = await ask_sandbox(opening)
         return self._sessions[language]
 
     async def _run_cell(self, language: Language, code: str) -> str:
         session = await self._session(language)
-        execution = await session.run(code)
+        execution = await ask_sandbox(session.run(code))
         self.executions.append(execution)
         if execution.exit_code is None:  # the session is over; the next call starts a new one
             del self._sessions[language]
-            await session.close()
+            await ask_sandbox(session.close())
         thing = "variables" if language == "python" else "the shell and its variables"
         return self._describe(
             execution, kept=f"it was interrupted; {thing} are kept", lost=f"{thing} and all files are gone"
         )
 
     def _describe(self, execution: Execution, *, kept: str, lost: str) -> str:
-        """What the model reads. `kept`: what to say of a timeout that left the session alive, `lost`: of any end that
+        """What the model reads. `kept` is added after a timeout that left the session alive, `lost` after any end that
         did not."""
         shown = [
             execution.stdout.decode("utf-8", "replace"),
@@ -196,7 +208,8 @@ class SandboxTools:
 
 
 def clip_middle(text: str, max_chars: int) -> str:
-    """`text` where it has at most `max_chars` characters, else that many of its beginning and end around a marker."""
+    """`text` if it has at most `max_chars` characters, else its beginning and end, `max_chars` together, around a
+    marker."""
     cut = len(text) - max_chars
     if cut <= 0:
         return text

@@ -58,7 +58,7 @@ async def run_in_thread(job: Callable[[], T]) -> T:
         except BaseException as cause:  # noqa: BLE001 - carried to the waiting task and raised there
             outcome = (None, cause)
         _idle.append(worker)
-        # The loop is closed when the run ended while this job still hung: nobody is waiting any more.
+        # The loop is closed when the run ended while this job still hung: nothing waits for it.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, outcome)
 

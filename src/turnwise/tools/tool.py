@@ -1,7 +1,5 @@
 """A typed Python function becomes a tool: its schema from the signature and docstring, its calls checked, timed and
-clipped.
-
-Knows nothing about episodes or messages; `environments.tool_environment` does.
+clipped. Episodes and messages are the business of `environments.tool_environment`.
 """
 
 from __future__ import annotations
@@ -117,11 +115,10 @@ async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float) -> str:
             return await run_in_thread(lambda: _to_text(tool.function(**arguments)))
     except TimeoutError:
         if not deadline.expired():
-            raise  # the tool's own
+            raise  # raised by the tool itself
         raise ToolTimeout(
             f"tool {tool.spec.name!r} ran past {timeout_s:g} s with arguments {repr(arguments)[:200]}; make it "
-            "faster or raise "
-            "environment.tool_timeout_s"
+            "faster or raise environment.tool_timeout_s"
         ) from None
 
 
@@ -144,7 +141,7 @@ def _read_arguments(spec: ToolSpec, raw: str) -> dict[str, Any]:
     """The checked arguments. Raises ToolFailure with what to tell the model."""
     try:
         arguments = json.loads(raw, parse_constant=_refuse_constant)
-        json.dumps(arguments, ensure_ascii=False).encode()  # a lone surrogate would crash whoever encodes it next
+        json.dumps(arguments, ensure_ascii=False).encode()  # a lone surrogate would crash the next encoder
     except (ValueError, RecursionError):
         raise ToolFailure(f"the arguments of {spec.name} are not valid JSON") from None
     if not isinstance(arguments, dict):

@@ -217,8 +217,8 @@ def _find_end_token(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         return None
     return Diagnosis(
         cause="end_token",
-        text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: one side "
-        "masks or ignores them, as happens where the padding token is the end token and a loss ignores padding; mask "
+        text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: one "
+        "side masks or ignores them, as happens where the padding token is the end token and a loss ignores padding; mask "
         "by position, not by token id",
     )
 
@@ -232,7 +232,8 @@ def _find_temperature(evidence: Evidence, bound: Bound) -> Diagnosis | None:
             return Diagnosis(
                 cause="temperature",
                 text=f"the sampler's numbers are those of temperature {temperature:g}, the recipe says "
-                f"{evidence.temperature:g}: one side ignores it; log-probabilities must be taken after the temperature, on both sides",
+                f"{evidence.temperature:g}: one side ignores it; log-probabilities must be taken after the "
+                "temperature, on both sides",
             )
     return None
 

@@ -1,4 +1,4 @@
-"""Grades a program by what it prints for given input; the comparison is made here, where the program never was."""
+"""Grades a program by its output for given input, compared outside the sandbox."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ProgramRunner(Protocol):
     """A sandbox that runs single programs."""
 
     async def run(self, program: Program, limits: Limits = ...) -> Execution:
-        """As `Sandbox.run`."""
+        """See `Sandbox.run`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One input and the output it should give."""
+    """An input and its expected output."""
 
     stdin: bytes
     expected: bytes
@@ -32,36 +32,35 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseOutcome:
-    """One case, run."""
+    """The result of one case."""
 
     passed: bool
     reason: str | None
-    """Why it did not pass; None when it did."""
+    """Why the case did not pass; None if it passed."""
     execution: Execution
 
 
 def is_exact(actual: bytes, expected: bytes) -> bool:
-    """The same bytes."""
+    """Whether the bytes are equal."""
     return actual == expected
 
 
 def is_same_tokens(actual: bytes, expected: bytes) -> bool:
-    """The same words in the same order, whatever ASCII white space is between them."""
+    """Whether the words, separated by ASCII white space, are equal and in the same order."""
     return actual.split() == expected.split()
 
 
 def is_close(actual: bytes, expected: bytes, *, tolerance: float = 1e-6) -> bool:
-    """The same words in the same order, where two words are also the same when both are finite decimal numbers that
-    differ by at most `tolerance`, or by `tolerance` times the expected one's magnitude. NaN and infinity only equal
-    themselves as words."""
-    got, wanted = actual.split(), expected.split()
-    return len(got) == len(wanted) and all(
-        a == b or is_close_number(a, b, tolerance) for a, b in zip(got, wanted, strict=True)
+    """Whether the words match in their order. Two words match if they are equal, or if both are finite decimal numbers
+    that differ by at most `tolerance` or by `tolerance` times the expected one's magnitude."""
+    actual_words, expected_words = actual.split(), expected.split()
+    return len(actual_words) == len(expected_words) and all(
+        a == b or is_close_number(a, b, tolerance) for a, b in zip(actual_words, expected_words, strict=True)
     )
 
 
 def is_close_number(actual: bytes, expected: bytes, tolerance: float) -> bool:
-    """Two words are finite numbers close to each other."""
+    """Whether two words are finite numbers that differ by at most `tolerance`, absolute or relative."""
     try:
         a, b = float(actual), float(expected)
     except ValueError:
@@ -84,23 +83,22 @@ async def grade_cases(
     limits: Limits | None = None,
     comparison: Comparison = "tokens",
 ) -> tuple[CaseOutcome, ...]:
-    """Run `program` once per case with the case's input, each from nothing, at the same time as far as the sandbox has
-    room.
+    """Run `program` in a fresh place for each case, with the case's input, as many at a time as the sandbox has slots.
 
-    A case passes when the program exited with status 0, hit no limit, lost no output, and `comparison` finds its
-    standard output equal to the expected one. The program never sees what is expected.
+    A case passes if the program exited with status 0, hit no limit, lost no output, and its standard output matches the
+    expected one under `comparison`. The program never sees the expected output.
 
     Args:
-        limits: of each run; None is `Limits()`.
-        comparison: "exact" bytes, "tokens" between white space, or "floats": tokens, numbers within 1e-6 absolute or
-        relative.
+        limits: Limits of each run; None means `Limits()`.
+        comparison: "exact" compares bytes, "tokens" words between white space, "floats" also accepts numbers within
+            1e-6, absolute or relative.
 
     Raises:
-        ValueError: no cases, or a comparison that does not exist.
-        SandboxError: the sandbox itself failed.
+        ValueError: There are no cases, or the comparison does not exist.
+        SandboxError: The sandbox itself failed.
     """
     if not cases:
-        raise ValueError("no cases: a program that is not run cannot pass")
+        raise ValueError("there are no cases; give at least one, since a program that is not run cannot pass")
     if comparison not in COMPARISONS:
         raise ValueError(f"comparison {comparison!r} does not exist; use one of {sorted(COMPARISONS)}")
     runs = [
@@ -116,7 +114,7 @@ async def grade_cases(
 
 
 def judge(execution: Execution, case: Case, comparison: Comparison) -> CaseOutcome:
-    """Whether one run's output is the expected one."""
+    """The outcome of a case whose program ended with `execution`."""
     reason = None
     if execution.limit is not None:
         reason = f"hit its {execution.limit} limit"

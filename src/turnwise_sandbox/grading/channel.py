@@ -1,4 +1,4 @@
-"""What grading needs of a sandbox. Knows nothing about how either program is isolated."""
+"""The part of a sandbox that grading uses."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Protocol
 from turnwise_sandbox.types import Execution, Limits, Program
 
 CHANNEL_FD = 4
-"""The file descriptor at which each program of a pair finds its end of the channel."""
+"""The descriptor of each program's end of the channel between the two."""
 
 
 class PairRunner(Protocol):
-    """Runs two programs that can talk to each other and to nobody else."""
+    """Runs two programs that can communicate with each other only."""
 
     async def run_pair(self, worker: Program, grader: Program, limits: Limits) -> tuple[Execution, Execution]:
-        """Run both at the same time, each in a place of its own (processes, files and memory of one are out of the
-        other's reach), with the two ends of one `AF_UNIX` stream socket pair at file descriptor `CHANNEL_FD`.
+        """Run both at the same time, each isolated from the other's processes, files and memory. Each has one end of an
+        `AF_UNIX` stream socket pair as descriptor `CHANNEL_FD`.
 
-        Each program has `limits` for itself. When one ends (or is ended) the other sees its end of the channel closed.
-        The run is over when the grader has ended; a worker that is still there is then killed, which is not a limit it
-        ran into. Cancelling the task ends both. Raises SandboxError when the sandbox itself failed."""
+        `limits` apply to each program. When one ends, the other sees the channel close. The run ends with the grader; a
+        worker that still runs is then killed, which does not count as a limit. Cancelling the task ends both. Raises
+        SandboxError when the sandbox itself fails."""
         ...
 
 
 class GradingSandbox(PairRunner, Protocol):
-    """A sandbox that runs single programs as well."""
+    """A sandbox that runs pairs and single programs."""
 
     async def run(self, program: Program, limits: Limits = ...) -> Execution:
-        """As `Sandbox.run`."""
+        """See `Sandbox.run`."""
         ...

@@ -1,16 +1,15 @@
-"""Grades a candidate's code with tests that it cannot touch.
+"""Grades a candidate's code by tests that it cannot touch.
 
-An exit status, a printed "PASS" or a report file proves nothing when the candidate's code runs in the process that
-makes it. So the candidate (the *worker*) and the tests (the *grader*) run as two programs in two places of the sandbox.
-In the grader, importing the candidate's module gives stand-ins whose every operation is a message to the worker
-(guest/proxy.py); values of built-in types are copied, and only copies are ever believed to be equal to what a test
-expects.
+If the candidate's code runs in the process that reports the result, it can forge an exit status, a printed "PASS" or a
+report file. So the candidate (the *worker*) and the tests (the *grader*) run as two isolated programs. When a test
+imports the candidate's module it gets stand-ins, whose every operation is a message to the worker (guest/proxy.py).
+Values of built-in types are copied, and only copies can equal a value that a test expects.
 
-What still is the candidate's word: comparisons between two of its own objects, the truth of its own objects, and how
-often it calls a callback. What works differently over the channel: a list, dict or set that comes out of the candidate
-is a copy (changing it does not change the candidate's), `type(x)` and `x.__class__` of a candidate's object are not its
-class (`isinstance` works), tests cannot subclass the candidate's classes except exceptions, and the two do not share
-files or standard input. Suites that need any of that run with `isolation="shared"`, and their grade says `forgeable`.
+Three results still come from the candidate: comparisons of two of its own objects, the truth value of its objects, and
+how often it calls a callback. Some code behaves differently over the channel: a list, dict or set from the candidate is
+a copy, `type(x)` and `x.__class__` of a candidate's object are not its class (`isinstance` works), tests can subclass
+only exceptions of the candidate, and the two programs share neither files nor standard input. Suites that need any of
+this run with `isolation="shared"`, and their grade says `forgeable`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Status = Literal["passed", "failed", "error"]
 GUEST_PACKAGE = "grading_guest"
 """The name of the guest modules inside the sandbox."""
 DEADLINE_SHARE = 0.8
-"""Share of the wall limit after which a worker that does not answer is given up, so that the grader still reports."""
+"""Part of the wall limit after which a silent worker counts as lost, so that the grader has time to report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,38 +40,41 @@ class Problem:
 
     id: str
     message: str
-    """The reason, at most 300 characters. Written by the tests' process, but may quote the candidate."""
+    """The reason, in at most 300 characters. Comes from the tests' process, but may quote the candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What the tests say."""
+    """The results of the tests."""
 
     passed: tuple[str, ...]
     """Ids of the tests that passed."""
     failed: tuple[Problem, ...] = ()
-    """An assertion did not hold."""
+    """Tests with an assertion that failed."""
     errors: tuple[Problem, ...] = ()
-    """Something else was raised, the worker died or fell silent, or the test was collected and never ran."""
+    """Tests that raised another exception, lost the worker, or were collected and never ran."""
     skipped: tuple[Problem, ...] = ()
-    """Skipped, or failed as announced (xfail). A test that looks at the candidate before it skips can be made to
-    skip."""
+    """Tests that were skipped or failed as announced (xfail). The candidate can cause it for a test that asks the
+    candidate before it skips."""
     complete: bool
-    """The grader ended by itself with status 0 and accounted for every test it found."""
+    """Whether the grader ended by itself with status 0 and reported on every test it found."""
     reason: str | None = None
-    """Why the grade is not complete; None when it is."""
+    """Why the grade is incomplete; None if it is complete."""
     forgeable: bool = False
-    """Candidate and tests shared a process (`isolation="shared"`): a candidate that wants to can write this grade
-    itself."""
+    """Whether candidate and tests shared a process (`isolation="shared"`), so that the candidate could write this
+    grade."""
     worker: Execution | None
-    """None with `isolation="shared"`."""
+    """How the candidate's program ended; None with `isolation="shared"`."""
     grader: Execution
+    """How the tests' program ended."""
 
     @property
     def status(self) -> Status:
-        """ "passed": complete, at least one test passed and nothing else happened (a skipped test counts against it).
-        "error": not complete. A candidate can provoke that (by exhausting the grader's memory with huge values), so a
-        reward should treat it like "failed" unless the sandbox itself raised."""
+        """The grade in one word.
+
+        "passed" means complete, with at least one passed test and no other outcome, not even a skipped test. "error"
+        means incomplete. A candidate can cause an error, for example by exhausting the grader's memory with huge
+        values, so a reward should treat it like "failed"."""
         if not self.complete:
             return "error"
         return "passed" if self.passed and not (self.failed or self.errors or self.skipped) else "failed"
@@ -94,24 +96,24 @@ async def grade(
     """Run `tests` against `candidate`.
 
     Args:
-        kind: "asserts": each `.py` file is a script and one test; the candidate's public names need no import there.
-        "unittest",
-            "pytest": every `.py` file but `conftest.py` and `__init__.py` is searched for tests.
-        candidate: relative paths to contents, as the worker sees them (it starts in their folder).
-        module: the candidate's module or package, as the tests import it. Other modules of the candidate are not
-        importable by the tests.
-        tests: relative paths to contents, data files included. With `isolation="shared"` they are laid over the
-        candidate's files.
-        limits: for each of the two programs; None is `Limits()`. Past 0.8 of `wall_s` the worker counts as silent.
-        allow_operators: believe the candidate's objects in `in`, ordering and arithmetic with values of the tests
-        (guest/proxy.py).
-            Needed where the candidate is asked for such a class; an object that agrees with everything may then pass.
-        profile: of the worker; the grader takes "pytest" or "std" itself.
-        seed: of both programs.
+        kind: With "asserts", each `.py` file is a script and one test, and the candidate's public names need no import.
+            With "unittest" and "pytest", every `.py` file but `conftest.py` and `__init__.py` is searched for tests.
+        candidate: Relative paths to contents; the worker starts in their folder.
+        module: The candidate's module or package, as the tests import it. The tests can import no other module of the
+            candidate.
+        tests: Relative paths to contents, including data files. With `isolation="shared"` they replace files of the
+            candidate with the same path.
+        limits: Limits of each of the two programs; None means `Limits()`. After 0.8 of `wall_s` the worker counts as
+            lost.
+        allow_operators: Trust the candidate's objects in `in`, ordering and arithmetic with values of the tests
+            (guest/proxy.py). Needed if the task asks for such a class; an object that agrees with everything may then
+            pass.
+        profile: Profile of the worker; the grader's is "pytest" or "std".
+        seed: Seed of both programs.
 
     Raises:
-        ValueError: no test file, a module that is not among the candidate's files, or a path that leaves its folder.
-        SandboxError: the sandbox itself failed.
+        ValueError: There is no test file, the module is not among the candidate's files, or a path leaves its folder.
+        SandboxError: The sandbox itself failed.
     """
     limits = limits or Limits()
     files = sorted(
@@ -146,7 +148,7 @@ async def grade(
 
 
 def check_request(candidate: Mapping[str, bytes], module: str, tests: Mapping[str, bytes], files: list[str]) -> None:
-    """Raises ValueError for a request that cannot give a grade."""
+    """Raise ValueError for a request that cannot be graded."""
     if not files:
         raise ValueError(
             f"no test file among {sorted(tests)}: give at least one .py file besides conftest.py and __init__.py"
@@ -162,13 +164,13 @@ def check_request(candidate: Mapping[str, bytes], module: str, tests: Mapping[st
 
 
 def below(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files, moved into `folder`."""
+    """The files with their paths moved into `folder`."""
     return {f"{folder}/{path}": content for path, content in files.items()}
 
 
 @functools.cache
 def guest_sources() -> tuple[tuple[str, bytes], ...]:
-    """The guest modules under the name they have inside the sandbox, where turnwise is not installed."""
+    """Path and source of each guest module inside the sandbox, where they form a package of their own."""
     home = f"{__package__}.guest"
     sources = {
         item.name: item.read_text(encoding="utf-8")
@@ -182,31 +184,31 @@ def guest_sources() -> tuple[tuple[str, bytes], ...]:
 
 
 def guest_files() -> dict[str, bytes]:
-    """The guest modules as files of a program."""
+    """Path to source of each guest module, as files of a program."""
     return dict(guest_sources())
 
 
 def to_grade(worker: Execution | None, grader: Execution, *, forgeable: bool) -> Grade:
-    """Read the grader's report. One that is cut, malformed or misses a test, or a grader that did not exit with 0, is
-    not complete."""
-    found: dict[str, list[Problem]] = {"passed": [], "failed": [], "error": [], "skipped": []}
+    """The grade in the grader's report. It is incomplete if the report is cut, malformed or misses a test, or if the
+    grader did not exit with status 0."""
+    outcomes: dict[str, list[Problem]] = {"passed": [], "failed": [], "error": [], "skipped": []}
     reason = why_not_finished(grader)
     if reason is None:
         try:
             report = json.loads(grader.stdout)
             for test, outcome, message in report["results"]:
-                found[outcome].append(Problem(id=str(test), message=str(message)))
+                outcomes[outcome].append(Problem(id=str(test), message=str(message)))
             if [test for test, _, _ in report["results"]] != report["collected"]:
                 reason = "the report does not account for every test"
         except (ValueError, KeyError, TypeError) as problem:
             reason = f"the report cannot be read: {type(problem).__name__}"
     if reason is not None:
-        found = {outcome: [] for outcome in found}
+        outcomes = {outcome: [] for outcome in outcomes}
     return Grade(
-        passed=tuple(test.id for test in found["passed"]),
-        failed=tuple(found["failed"]),
-        errors=tuple(found["error"]),
-        skipped=tuple(found["skipped"]),
+        passed=tuple(test.id for test in outcomes["passed"]),
+        failed=tuple(outcomes["failed"]),
+        errors=tuple(outcomes["error"]),
+        skipped=tuple(outcomes["skipped"]),
         complete=reason is None,
         reason=reason,
         forgeable=forgeable,
@@ -216,7 +218,7 @@ def to_grade(worker: Execution | None, grader: Execution, *, forgeable: bool) ->
 
 
 def why_not_finished(grader: Execution) -> str | None:
-    """None when the grader ended by itself with status 0 and its whole output is here."""
+    """Why the grader's report is incomplete; None if the grader ended by itself with status 0 and lost no output."""
     if grader.limit is not None:
         return f"the grader hit its {grader.limit} limit"
     if grader.exit_code != 0:

@@ -1,1 +1,1 @@
-"""What runs inside the sandbox, beside or below the code that is not trusted. Standard library only."""
+"""Code that runs inside the sandbox, in the processes of the untrusted code. Standard library only."""

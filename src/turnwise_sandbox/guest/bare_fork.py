@@ -1,5 +1,5 @@
-"""The limit that isolation is measured against: fork, run, exit, and nothing else. Only the benchmark runs it, on its
-own code."""
+"""Runs code in plain forks without isolation, as the benchmark's lower bound. Only the benchmark uses it, with its own
+code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import time
 
 
 def main() -> None:
-    """`python -m turnwise_sandbox.guest.bare_fork PROFILE COUNT CODE` prints processor and elapsed seconds as JSON."""
+    """Run `python -m turnwise_sandbox.guest.bare_fork PROFILE COUNT CODE`: prints processor and elapsed seconds as
+    JSON."""
     from turnwise_sandbox.zygote import preload
 
     profile, count, source = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     preload(profile)
     devnull = os.open("/dev/null", os.O_WRONLY)
     walls = []
-    own = time.process_time()
+    before_s = time.process_time()
     for _ in range(count):
         started = time.perf_counter()
         pid = os.fork()
@@ -30,7 +31,7 @@ def main() -> None:
         os.waitpid(pid, 0)
         walls.append(time.perf_counter() - started)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = time.process_time() - own + used.ru_utime + used.ru_stime
+    cpu_s = time.process_time() - before_s + used.ru_utime + used.ru_stime
     sys.stdout.write(json.dumps({"cpu_s": cpu_s, "wall_s": walls}))
     sys.stdout.flush()
 

@@ -1,8 +1,7 @@
-"""A live Python interpreter: variables persist between pieces of code, the last expression's value is handed back.
+"""A live Python interpreter, which keeps variables between pieces of code and returns the value of the last expression.
 
 Runs inside the sandbox as the process whose state it keeps. Reads packets from its socket (see `wire`): `run` with the
-code in a memfd, `fork` with a new socket and new outputs. Whatever it answers is as trustworthy as the code it runs:
-not at all."""
+code in a memfd, `fork` with a new socket and new outputs. Its answers are as untrusted as the code it runs."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ from turnwise_sandbox import wire
 from turnwise_sandbox.guest.program import exit_status, print_error
 
 MAX_VALUE_CHARS = 20_000
+"""Longest value that is returned whole."""
 
 
 class LiveInterpreter:
@@ -39,12 +39,13 @@ class LiveInterpreter:
         _signal.signal(_signal.SIGINT, self._on_interrupt)
 
     def _on_interrupt(self, number: int, frame: object) -> None:
-        # An interrupt that arrives between two pieces of code is late, and must not end the interpreter.
+        # An interrupt that arrives after the code has ended must not end the interpreter.
         if self._running:
             raise KeyboardInterrupt
 
     def serve(self) -> None:
-        """Say hello, so that the supervisor learns whom to interrupt; then answer packets until the socket closes."""
+        """Send a first packet, from which the supervisor learns this process's pid; then answer packets until the
+        socket closes."""
         wire.send_packet(self._connection, wire.READY)
         while True:
             try:
@@ -69,7 +70,8 @@ class LiveInterpreter:
                 return
 
     def run(self, source: bytes) -> dict[str, Any]:
-        """Execute one piece of code: what it came to, and its error if any."""
+        """Execute one piece of code. Returns `repr` of its value and the last line of its error; each None if
+        absent."""
         self._count += 1
         name = f"<cell {self._count}>"
         value = None
@@ -79,7 +81,7 @@ class LiveInterpreter:
             value = self._evaluate(source, name)
         except SystemExit:
             raise
-        except BaseException as failure:  # the code's own failure, also an interrupt
+        except BaseException as failure:  # whatever the code raises, also KeyboardInterrupt
             self._running = False
             error = print_error(failure, source, name) or type(failure).__name__
         finally:
@@ -106,8 +108,8 @@ class LiveInterpreter:
         )
 
     def _fork(self, fds: list[int]) -> None:
-        """Go on as two: the child answers on the new socket and works in a copy of the folder."""
-        import shutil  # not at the top: the libraries it brings along would cost every fork of every program
+        """Fork: the child answers on the new socket and works in a copy of the folder."""
+        import shutil  # not at the top: its imports would slow down the fork of every program
 
         connection, stdout, stderr = fds
         self._forks += 1
@@ -116,21 +118,21 @@ class LiveInterpreter:
         is_copy = is_made = False
         try:
             os.mkdir(copy)
-            is_made = True  # what else has that name is not ours to remove
+            is_made = True  # a folder that existed before must not be removed
             shutil.copytree(here, copy, symlinks=True, dirs_exist_ok=True)
             _flush()
             is_copy = _split()
         except (OSError, shutil.Error) as failure:
             if is_made:
                 shutil.rmtree(copy, ignore_errors=True)
-            # Of all the files that could not be copied the first says enough: a packet has an end.
+            # Report only the first file that could not be copied, because a packet has a limited size.
             why = failure.args[0][0][-1] if isinstance(failure, shutil.Error) else failure
             with socket.socket(fileno=os.dup(connection)) as refused:
                 wire.send(refused, {"error": str(why)[:1000]})
         if not is_copy:
             wire.close_all(fds)
             return
-        os.setsid()  # an interrupt is for the branch and what it starts, not for the original
+        os.setsid()  # so that an interrupt reaches the branch and what it starts, but not the original
         self._connection.close()
         self._connection = socket.socket(fileno=connection)
         os.dup2(stdout, 1)
@@ -143,20 +145,18 @@ class LiveInterpreter:
 
 
 def _split() -> bool:
-    """Fork; True in the copy. Raises OSError when there can be no more processes.
+    """Fork; True in the copy. Raises OSError if no more processes are allowed.
 
-    Through a process between that ends at once: the copy is the cell's to reap, and does not end with the original. Not
-    by a raw clone: the session may have threads, and a lock that one of them holds or waits for would stop the copy for
-    good."""
-    state = random.getstate()  # which a fork reseeds; a copy is a copy
+    An intermediate process forks the copy and ends at once, so that the cell reaps the copy and the copy outlives the
+    original. `os.fork` is used rather than a raw clone, because the session may have threads, and a lock that one of
+    them holds could block the copy forever."""
+    state = random.getstate()  # a fork reseeds `random`, and the copy must not
     between = os.fork()
     if between:
         try:
             failed = os.waitpid(between, 0)[1] != 0
         except ChildProcessError:
-            failed = (
-                False  # the session ignores SIGCHLD; whether there is a copy shows when that answers, or nobody does
-            )
+            failed = False  # the session ignores SIGCHLD; the answer of the copy, or none, shows whether it exists
         if failed:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return False

@@ -1,6 +1,6 @@
-"""Runs one Python program in a forked interpreter as `python FILE` would. The one place that executes code.
+"""Runs one Python program in a forked interpreter, as `python FILE` would.
 
-It runs inside the sandbox, in the process that is thrown away afterwards; nothing it reports is trusted.
+It runs inside the sandbox, in a process that ends with the program; nothing that it reports is trusted.
 """
 
 from __future__ import annotations
@@ -26,32 +26,30 @@ _GUEST = os.path.dirname(__file__) + os.sep
 
 
 class _Entropy:
-    """Stands in for the kernel's random bytes, `numpy.random.default_rng()` and whatever else would differ from run to
-    run."""
+    """Seeded replacements for the kernel's random bytes and the default seed of `numpy.random.default_rng()`."""
 
     def __init__(self) -> None:
         self.restart(0)
 
     def restart(self, seed: int) -> None:
-        """Begin the streams of `seed`, whatever was drawn before."""
+        """Begin the streams of `seed` from their start."""
         self.seed = seed
-        self._stream: random.Random | None = None  # made when bytes are wanted: few programs need it
+        self._stream: random.Random | None = None  # made at the first use: few programs need it
         self._draws = itertools.count()
 
     def bytes(self, size: int, /) -> bytes:
-        """As `os.urandom`."""
+        """Replaces `os.urandom`."""
         if self._stream is None:
             self._stream = random.Random(~self.seed)
         return self._stream.randbytes(size)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Finds `numpy.random` as usual, and seeds it when a program has loaded it. Importing it from here would load
-        numpy twice."""
+        """Find `numpy.random` as usual, and seed it after a program has loaded it."""
         if name != "numpy.random":
             return None
         sys.meta_path.remove(self)
         spec: Any = next(
-            found for finder in sys.meta_path if (found := finder.find_spec(name, path, target)) is not None
+            first for finder in sys.meta_path if (first := finder.find_spec(name, path, target)) is not None
         )
         load = spec.loader.exec_module
 
@@ -64,7 +62,7 @@ class _Entropy:
         return spec
 
     def hook_numpy(self, numpy_random: Any) -> None:
-        """Let `default_rng()` draw its seed from here."""
+        """Let `default_rng()` without a seed take its seed from this object."""
         default_rng, seed_sequence = numpy_random.default_rng, numpy_random.SeedSequence
 
         def seeded_default_rng(seed: Any = None) -> Any:
@@ -75,8 +73,8 @@ class _Entropy:
 
 
 class _SeededWhenUsed(types.ModuleType):
-    """A module of numpy's global generator, until a program looks into it. Seeding touches dozens of pages, each of
-    which a forked program has to copy, and most programs never draw a number."""
+    """A numpy module whose global generator is seeded when a program first reads an attribute. Seeding touches dozens
+    of pages, which each forked program would have to copy, and most programs never draw a number."""
 
     def __getattribute__(self, name: str) -> Any:
         for module in _numpy_random:
@@ -87,11 +85,11 @@ class _SeededWhenUsed(types.ModuleType):
 
 _entropy = _Entropy()
 _numpy_random: list[Any] = []
-"""`numpy.random`, and the module of it that holds the global generator; empty as long as numpy is not preloaded."""
+"""`numpy.random` and its module with the global generator; empty if `numpy.random` is not preloaded."""
 
 
 def install_entropy() -> None:
-    """Replace every source of randomness by streams of the program's seed. Once per zygote, after preloading."""
+    """Replace every source of randomness by streams of the program's seed. Call once per zygote, after preloading."""
     os.urandom = random._urandom = _entropy.bytes  # type: ignore[attr-defined]
     plain_seed = random.Random.seed
 
@@ -108,10 +106,11 @@ def install_entropy() -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Make `random`, numpy's generators, `uuid`, `secrets` and `os.urandom` functions of `seed`, loaded or not.
+    """Make `random`, numpy's generators, `uuid`, `secrets` and `os.urandom` functions of `seed`, also when they are
+    imported later.
 
-    A forked interpreter would otherwise continue its parent's streams: every execution would draw the same numbers.
-    String hashes are the same in all of them."""
+    A forked interpreter would otherwise continue its parent's streams, and every execution would draw the same numbers.
+    Hashes of strings do not depend on the seed."""
     seed %= 2**64
     _entropy.restart(seed)
     _random.Random.seed(random._inst, seed)  # type: ignore[attr-defined]
@@ -120,11 +119,9 @@ def seed_everything(seed: int) -> None:
 
 
 def legacy_seed(seed: int) -> int:
-    """The 32 bits that numpy's legacy generator takes as a number: `seed` itself where it fits, else a multiplicative
-    hash of its 64.
+    """A 32-bit seed for numpy's legacy generator: `seed` itself if it fits, else a multiplicative hash of its 64 bits.
 
-    numpy also takes lists, but seeding from one touches dozens of pages more, each of which a forked program has to
-    copy."""
+    numpy also takes a list of numbers, but seeding from a list touches dozens of pages more."""
     return seed if seed < 2**32 else (seed * 0x9E3779B97F4A7C15) % 2**64 >> 32
 
 
@@ -139,14 +136,14 @@ def write_files(files: list[tuple[str, bytes]]) -> None:
 
 
 def open_streams() -> None:
-    """UTF-8 streams on descriptors 0, 1 and 2, whatever these are. Once per zygote: making them anew costs page
+    """Open UTF-8 streams on descriptors 0, 1 and 2. Call once per zygote: opening them in each program costs page
     faults."""
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(  # type: ignore[misc]
         io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "replace"
-    )  # type: ignore[misc]
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(
+    )
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(  # type: ignore[misc]
         io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace"
-    )  # type: ignore[misc]
+    )
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
         io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True
     )
@@ -155,20 +152,20 @@ def open_streams() -> None:
 def run_python(source: bytes, name: str = FILENAME) -> int:
     """Execute `source` as `__main__` and return its exit status. Prints the traceback of what it raises.
 
-    Runs exit handlers and waits for non-daemon threads, like the interpreter's own shutdown.
+    Runs exit handlers and waits for non-daemon threads, as the interpreter does at its end.
     """
     status = execute_as_main(source, name)
     try:
         if threading.active_count() > 1:
             threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-    except BaseException:  # an exit handler may raise anything; the interpreter prints it and goes on
+    except BaseException:  # the interpreter also prints what an exit handler raises, and continues
         traceback.print_exc()
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            status = status or 120  # what python answers when its last flush fails
+            status = status or 120  # the status of Python when its last flush fails
     return status
 
 
@@ -193,7 +190,7 @@ def _execute(source: bytes, name: str, namespace: dict[str, Any]) -> int:
 
 
 def exit_status(code: object) -> int:
-    """The process status that `sys.exit(code)` means; other objects than numbers are printed."""
+    """The exit status for `sys.exit(code)`. Prints a `code` that is neither a number nor None."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -215,13 +212,12 @@ def print_error(error: BaseException, source: bytes, name: str) -> str:
         sys.stderr.write("".join(report.format()))
         sys.stderr.flush()
         return "".join(traceback.format_exception_only(type(error), error)).strip().rsplit("\n", 1)[-1][:2000]
-    except BaseException:  # a hostile __str__, a closed stderr: the status already tells
+    except BaseException:  # a hostile __str__ or a closed stderr; the exit status reports the error anyway
         return type(error).__name__
 
 
 def warm_up(source: str) -> None:
-    """Run `source` of our own with its output thrown away, and format a traceback: what programs do first is then
-    loaded."""
+    """Run trusted `source` without output, and format a traceback, so that what programs do first is loaded."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(source, FILENAME, "exec"), namespace)

@@ -1,5 +1,4 @@
-"""The kernel's own walls, one file per wall: system calls, seccomp, Landlock, limits, cgroups, root file system, file
-access, probe.
+"""The kernel's means of isolation, one per file: seccomp, Landlock, limits, cgroups, root file system, file access.
 
-Standard library only, so that a preloaded interpreter imports it in a few milliseconds. Nothing here knows of programs,
-sessions or levels of isolation except `probe`, which finds out what the machine allows."""
+`syscalls` makes the system calls and `probe` tests which of the means work on this machine. Standard library only, so
+that a preloaded interpreter imports the package in a few milliseconds."""

@@ -1,12 +1,11 @@
-"""Pooled control groups: total memory and number of processes of everything a cell starts, and counts of what was
-refused.
+"""Pooled control groups: they limit the memory and the number of processes of a whole cell, and count refusals.
 
-Version 2, or version 1 with its memory and pids hierarchies, whichever lets this user make groups; found out by making
-one. Groups are kept and used again, since making one costs more than joining one. A name carries its owner's tag, so
-what a killed owner left is swept by the next. A process joins by writing b"0" to the group's descriptors, which works
-without any path; close them before it runs untrusted code.
+Uses version 2, or version 1 with its memory and pids hierarchies, whichever lets this user make groups, which is tested
+by making one. Groups are used again, since making one costs more than joining one. A group's name holds its owner's
+tag, so that the next owner removes the groups of one that was killed. A process joins by writing b"0" to the group's
+descriptors, which needs no path; close them before the process runs untrusted code.
 
-It does not move its own process and does not enable controllers where that would take moving others.
+The pool never moves its own process to another group, and enables controllers only where no process must be moved.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ _NAME = re.compile(rf"turnwise-({TAG.pattern})-\d+")
 _KILL_DEADLINE_S = 2.0
 _CONTROLLERS = ("memory", "pids")
 _numbers = itertools.count()
-"""Shared by all pools of this process: two of them must not make groups of one name."""
+"""Shared by all pools of this process, so that their groups have different names."""
 
 
 class CgroupEvents(NamedTuple):
-    """What happened in a group since `mark()`."""
+    """Events in a group since `mark()`."""
 
     num_oom_kills: int
     """Processes the kernel killed because the group was out of memory."""
     num_pids_refused: int
-    """Forks and clones refused because the group had its number of processes and threads."""
+    """Forks and clones that were refused because the group was at its limit of processes and threads."""
     cpu_s: float | None
-    """CPU seconds of all its processes; None where the kernel does not count them with memory and pids."""
+    """Processor seconds of all its processes; None in version 1, which counts them in another hierarchy."""
 
 
 class _Layout(NamedTuple):
-    """Where one group's files lie: `parents` has one folder (version 2) or one per hierarchy (memory, pids)."""
+    """Where groups are made: `parents` is one folder (version 2) or one per hierarchy (memory, pids)."""
 
     version: int
     parents: tuple[str, ...]
@@ -61,8 +60,7 @@ class Cgroup:
         try:
             for folder in self._folders:
                 os.mkdir(folder)
-            # A thread that moves itself alone needs no lock of the whole machine, which takes a grace period of the
-            # kernel (up to 20 ms).
+            # A thread that moves only itself needs no machine-wide lock, for which the kernel may take 20 ms.
             joined = "tasks" if layout.version == 1 else "cgroup.procs"
             self._attach = [os.open(f"{folder}/{joined}", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
             self._base = self._read_counters()
@@ -71,13 +69,13 @@ class Cgroup:
             raise
 
     def attach_fds(self) -> list[int]:
-        """Descriptors into each of which a process writes b"0" to join. They belong to the group: duplicate or inherit,
-        do not close."""
+        """Descriptors to which a process writes b"0", one after the other, to join. The group owns them: a process may
+        inherit or duplicate them, but the caller must not close them."""
         return list(self._attach)
 
     def set_limits(self, memory_bytes: int, num_pids: int) -> None:
-        """Memory (swap is off or counted with it) and number of processes and threads, all together. Raises OSError
-        (EBUSY: in use)."""
+        """Limit the memory, including swap, and the number of processes and threads of the group. Raises OSError (EBUSY
+        if more memory is in use)."""
         if self._limits == (memory_bytes, num_pids):
             return
         self._limits = None
@@ -88,9 +86,8 @@ class Cgroup:
                 _write(f"{memory}/memory.swap.max", 0)
         else:
             with contextlib.suppress(FileNotFoundError):
-                _write(
-                    f"{memory}/memory.memsw.limit_in_bytes", -1
-                )  # never below the other limit, whichever way that moves
+                # This limit must never be below the next one, in whichever direction that changes.
+                _write(f"{memory}/memory.memsw.limit_in_bytes", -1)
             _write(f"{memory}/memory.limit_in_bytes", memory_bytes)
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{memory}/memory.memsw.limit_in_bytes", memory_bytes)
@@ -98,45 +95,44 @@ class Cgroup:
         self._limits = (memory_bytes, num_pids)
 
     def mark(self) -> None:
-        """Count events from now on."""
+        """Let `events` count from here."""
         self._base = self._read_counters()
 
     def events(self) -> CgroupEvents:
-        """What happened since `mark()` (or since the group was taken)."""
+        """Events since `mark()`, or since the group was taken."""
         now, base = self._read_counters(), self._base
         cpu_s = now[2] - base[2] if self._layout.version == 2 else None
         return CgroupEvents(int(now[0] - base[0]), int(now[1] - base[1]), cpu_s)
 
     def memory_bytes(self) -> int:
-        """Memory charged to the group now."""
+        """Memory that is charged to the group."""
         name = "memory.current" if self._layout.version == 2 else "memory.usage_in_bytes"
         with open(f"{self._folders[0]}/{name}", "rb") as file:
             return int(file.read())
 
     def processes(self) -> list[int]:
-        """Pids in the group, as this process sees them; 0 stands for one it cannot see."""
+        """Pids of the group's processes, in this process's pid namespace; 0 for each that it cannot see."""
         return _members(self._folders[-1])
 
     def kill_all(self) -> bool:
-        """Kill every process in the group and wait until none is left. False when some is after two seconds (stuck in
-        the kernel)."""
+        """Kill every process in the group and wait for their end. False if one still lives after two seconds."""
         if not self.processes():
             return True
         if os.path.exists(f"{self._folders[0]}/cgroup.kill"):
             _write(f"{self._folders[0]}/cgroup.kill", 1)
         else:
             self._limits = None
-            _write(f"{self._folders[-1]}/pids.max", 0)  # nothing forks away while it is being killed
+            _write(f"{self._folders[-1]}/pids.max", 0)  # prevents forks while the processes are killed
         return _kill_members(self._folders[-1])
 
     def give_back(self) -> None:
-        """Kill what is left and keep the group for the next `take`; one that cannot be emptied is not used again."""
+        """Kill the group's processes and return it to the pool, unless one of them cannot be killed."""
         if self.kill_all():
             self._pool.free.append(self)
 
     def remove(self) -> None:
-        """Close the descriptors, kill what is left and remove the group's folders. Raises OSError (EBUSY) when a
-        process stays in it."""
+        """Close the descriptors, kill the group's processes and remove its folders. Raises OSError (EBUSY) if a process
+        remains."""
         for fd in (*getattr(self, "_attach", ()), *self._open.values()):
             os.close(fd)
         self._attach = []
@@ -160,8 +156,8 @@ class Cgroup:
         )
 
     def _counter(self, path: str, key: bytes) -> int:
-        """One value of a file of `key value` rows, through a descriptor that is opened once; 0 where the kernel does
-        not count it."""
+        """One value in a file of `key value` rows, through a descriptor that stays open; 0 if the kernel has no such
+        count."""
         if path not in self._open:
             try:
                 self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -175,24 +171,24 @@ class Cgroup:
 
 
 class CgroupPool:
-    """Groups of this process. Not for use from several threads at once."""
+    """The groups of this process. Not thread-safe."""
 
     def __init__(self, layout: _Layout) -> None:
-        """Use `probe()`."""
+        """Made by `probe()`."""
         self._layout = layout
         self.free: list[Cgroup] = []
-        """Groups that wait to be used again."""
+        """Empty groups that can be used again."""
         self._all: list[Cgroup] = []
 
     @property
     def version(self) -> int:
-        """1 or 2: which kind of control groups this is."""
+        """The version of control groups, 1 or 2."""
         return self._layout.version
 
     @classmethod
     def probe(cls) -> CgroupPool | None:
-        """A pool, after sweeping what dead owners left; None where this user can make no group with both limits that a
-        child can join."""
+        """A pool, after removing the groups of dead owners. None if this user cannot make a group with both limits that
+        a child process can join."""
         for layout in _candidates():
             sweep_stale(layout.parents)
             pool = cls(layout)
@@ -208,7 +204,7 @@ class CgroupPool:
         return None
 
     def take(self, memory_bytes: int, num_pids: int) -> Cgroup:
-        """An empty group with these limits, its counters marked. Raises OSError when none can be made."""
+        """An empty group with these limits, which counts events from here. Raises OSError if none can be made."""
         if self.free:
             cgroup = self.free.pop()
         else:
@@ -219,7 +215,7 @@ class CgroupPool:
         return cgroup
 
     def close(self) -> None:
-        """Kill what is left in all groups and remove them. Raises OSError naming one that cannot be removed."""
+        """Kill all processes in the groups and remove them. Raises OSError naming a group that cannot be removed."""
         for cgroup in self._all:
             cgroup.kill_all()
             cgroup.remove()
@@ -227,8 +223,8 @@ class CgroupPool:
 
 
 def sweep_stale(parents: tuple[str, ...]) -> int:
-    """Remove groups below `parents` whose owner is dead, killing what is left in them; returns how many folders
-    went."""
+    """Remove groups below `parents` whose owner is dead, with their processes; returns the number of folders
+    removed."""
     num_removed = 0
     for parent in parents:
         for name in _names(parent):
@@ -236,7 +232,9 @@ def sweep_stale(parents: tuple[str, ...]) -> int:
             if match is None or not is_dead(match[1]):
                 continue
             folder = f"{parent}/{name}"
-            with contextlib.suppress(OSError):  # another process sweeps too, or a process there cannot be killed yet
+            with contextlib.suppress(
+                OSError
+            ):  # another process may sweep too, and some processes cannot be killed at once
                 _kill_members(folder)
                 os.rmdir(folder)
                 num_removed += 1
@@ -249,8 +247,8 @@ def _members(folder: str) -> list[int]:
 
 
 def _kill_members(folder: str) -> bool:
-    """Kill until none is left; False when some is after two seconds. Pid 0 is a process that cannot be seen from
-    here."""
+    """Kill all processes in the group; False if one still lives after two seconds. Pid 0 is a process that this pid
+    namespace does not show."""
     deadline = time.monotonic() + _KILL_DEADLINE_S
     while pids := _members(folder):
         for pid in pids:
@@ -264,8 +262,8 @@ def _kill_members(folder: str) -> bool:
 
 
 def _remove_folder(folder: str) -> None:
-    """A cell that nobody waits for any more may be on its way in, in one hierarchy and not yet in the other, or on its
-    way out."""
+    """Remove a group's folder, if necessary again and again for two seconds: a cell may still be entering the group, in
+    one hierarchy and not yet in the other, or leaving it. Raises OSError."""
     deadline = time.monotonic() + _KILL_DEADLINE_S
     while True:
         try:
@@ -288,7 +286,7 @@ def _names(parent: str) -> list[str]:
 
 
 def _child_joins(cgroup: Cgroup) -> bool:
-    """Whether a process of ours can be put into the group."""
+    """Whether a child process can be moved into the group."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         try:
             for fd in cgroup.attach_fds():
@@ -299,8 +297,7 @@ def _child_joins(cgroup: Cgroup) -> bool:
 
 
 def _candidates() -> Iterator[_Layout]:
-    """Places where groups might be made: the process's own group and those above it, in version 2, then in version
-    1."""
+    """Places where groups might be made: in version 2 the process's own group and those above it, then in version 1."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             own = {controllers: path for _, controllers, path in (line.rstrip("\n").split(":", 2) for line in file)}
@@ -323,9 +320,8 @@ def _candidates() -> Iterator[_Layout]:
                         folders[controller] = _own_folder(path, root, point)
     if "" in folders:
         folder = folders[""]
-        with contextlib.suppress(
-            OSError
-        ):  # processes in it, or not ours: perhaps the groups above have the controllers on
+        # Fails if the group holds processes or belongs to another user; a group above may have the controllers enabled.
+        with contextlib.suppress(OSError):
             _write(f"{folder}/cgroup.subtree_control", "+memory +pids")
         while folder.startswith(top) and folder != "/":
             if set(_CONTROLLERS) <= set(_words(f"{folder}/cgroup.subtree_control")):
@@ -336,7 +332,7 @@ def _candidates() -> Iterator[_Layout]:
 
 
 def _own_folder(path: str, root: str, point: str) -> str:
-    """The folder of group `path` when the mount at `point` shows the hierarchy from group `root` on."""
+    """The folder of group `path`, if the mount at `point` shows the hierarchy from group `root` on."""
     inside = os.path.relpath(path, root)
     return point if inside == "." or inside.startswith("..") else f"{point}/{inside}"
 

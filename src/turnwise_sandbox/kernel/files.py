@@ -1,9 +1,8 @@
-"""Files below a folder descriptor that untrusted code has been writing to: no link is ever followed, nothing leads out,
-nothing blocks.
+"""Access to files below a folder that untrusted code can write: follows no link, leaves no folder, never blocks.
 
-Paths are relative, without `.` or `..`. openat2(2) confines them where the kernel has it (5.6); otherwise each part is
-opened by itself without following links. Only plain files are opened: a FIFO, a device or a socket is refused before it
-can block. It does not know quotas: the size of what is read is the caller's to bound."""
+Paths are relative, without `.` or `..`. openat2(2) confines them on Linux 5.6 and later; on older kernels each part is
+opened separately without following links. Only plain files are opened: FIFOs, devices and sockets are refused, because
+they could block. The caller must bound the size of what it reads."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ _CHUNK_BYTES = 1 << 20
 
 
 def split_path(path: str) -> list[str]:
-    """The parts of a relative path. Raises ValueError for an absolute one, an empty one, `.`, `..`, NUL, or a part over
-    255 bytes."""
+    """The parts of a relative path. Raises ValueError if the path is absolute or empty, or holds `.`, `..`, NUL or a
+    part over 255 bytes."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part or len(os.fsencode(part)) > 255 for part in parts):
         raise ValueError(
@@ -36,15 +35,15 @@ def split_path(path: str) -> list[str]:
 
 
 def open_folder(dir_fd: int, path: str) -> int:
-    """A folder below `dir_fd`, open for reading. Raises ValueError (`split_path`), OSError (ELOOP or ENOTDIR for a
+    """Open a folder below `dir_fd` for reading. Raises ValueError like `split_path`, OSError (ELOOP or ENOTDIR for a
     link)."""
     return _open_beneath(dir_fd, split_path(path), _FOLDER_FLAGS, 0)
 
 
 def open_file(dir_fd: int, path: str) -> int | None:
-    """A plain file below `dir_fd`, open for reading; None when there is no such plain file or it may not be read.
+    """Open a plain file below `dir_fd` for reading; None if there is no such plain file or it may not be read.
 
-    The descriptor is non-blocking, and its size is only what it was when looked at. Raises ValueError as `split_path`.
+    The descriptor is non-blocking. Raises ValueError like `split_path`.
     """
     try:
         fd = _open_beneath(dir_fd, split_path(path), os.O_RDONLY | _PLAIN_FLAGS, 0)
@@ -57,12 +56,11 @@ def open_file(dir_fd: int, path: str) -> int | None:
 
 
 def create_file(dir_fd: int, path: str, *, mode: int = 0o644, owner: tuple[int, int] | None = None) -> int:
-    """A plain, empty file below `dir_fd`, open for writing; folders on the way are made, a plain file that is there is
-    emptied.
+    """Open a plain, empty file below `dir_fd` for writing. Makes its folders, and empties a plain file that exists.
 
-    owner: (uid, gid) of what is newly made, None for the caller's. Raises ValueError as `split_path`, OSError: EINVAL
-    when the path names something that is no plain file, ELOOP or ENOTDIR when a link is on the way, ENOSPC and the
-    like."""
+    `owner` is the (uid, gid) of new files and folders; None means the caller's. Raises ValueError like `split_path`,
+    and OSError: EINVAL for a path to something other than a plain file, ELOOP or ENOTDIR for a path through a link,
+    ENOSPC and similar ones."""
     *folders, name = split_path(path)
     parent = os.dup(dir_fd)
     try:
@@ -90,8 +88,8 @@ def write_file(
     mode: int = 0o644,
     owner: tuple[int, int] | None = None,
 ) -> None:
-    """`create_file` and fill it. More than `max_bytes` (None: any amount) raises OSError(EFBIG) before anything is
-    made."""
+    """Write a file, made as by `create_file`. Raises OSError(EFBIG), before it makes anything, for more than
+    `max_bytes`; None means no bound."""
     if max_bytes is not None and len(content) > max_bytes:
         raise OSError(errno.EFBIG, f"{len(content)} bytes, more than the {max_bytes} allowed", path)
     fd = create_file(dir_fd, path, mode=mode, owner=owner)
@@ -104,28 +102,28 @@ def write_file(
 
 
 def read_file(dir_fd: int, path: str, *, max_bytes: int) -> bytes:
-    """The content of a plain file. Raises FileNotFoundError when there is none, OSError(EFBIG) when it is longer than
+    """The content of a plain file. Raises FileNotFoundError if there is none, OSError(EFBIG) if it is longer than
     `max_bytes`."""
     fd = open_file(dir_fd, path)
     if fd is None:
         raise FileNotFoundError(errno.ENOENT, "there is no such plain file that may be read", path)
     try:
         chunks: list[bytes] = []
-        left = max_bytes + 1
-        while left and (chunk := os.read(fd, min(left, _CHUNK_BYTES))):
+        num_left = max_bytes + 1
+        while num_left and (chunk := os.read(fd, min(num_left, _CHUNK_BYTES))):
             chunks.append(chunk)
-            left -= len(chunk)
+            num_left -= len(chunk)
     finally:
         os.close(fd)
-    if not left:
+    if not num_left:
         raise OSError(errno.EFBIG, f"longer than the {max_bytes} bytes allowed", path)
     return b"".join(chunks)
 
 
 def list_files(dir_fd: int, *, max_files: int) -> list[tuple[str, int]]:
-    """Path and size of every plain file below `dir_fd`, sorted. Links, devices, unreadable folders and what lies deeper
-    than 64 folders are left out. Raises OSError(E2BIG) when there are more than `max_files` entries of any kind."""
-    found: list[tuple[str, int]] = []
+    """Path and size of every plain file below `dir_fd`, sorted. Leaves out links, devices, unreadable folders and files
+    below more than 64 folders. Raises OSError(E2BIG) for more than `max_files` entries of any kind."""
+    listed: list[tuple[str, int]] = []
     folders = [""]
     num_entries = 0
     while folders:
@@ -145,17 +143,17 @@ def list_files(dir_fd: int, *, max_files: int) -> list[tuple[str, int]]:
                         if path.count("/") < _MAX_LISTED_DEPTH:
                             folders.append(path)
                     elif entry.is_file(follow_symlinks=False):
-                        found.append((path, _size(fd, entry.name)))
+                        listed.append((path, _size(fd, entry.name)))
         finally:
             os.close(fd)
-    return sorted(found)
+    return sorted(listed)
 
 
 def remove_tree(dir_fd: int) -> None:
-    """Remove everything below the folder; it stays, empty. `dir_fd` is open for reading (not O_PATH).
+    """Empty the folder. `dir_fd` must be open for reading, not with O_PATH.
 
-    Any depth and number, with two descriptors and constant memory: what lies two levels down is moved up before its
-    folder goes. Folders without permissions are given them. Call it when no process writes there any more. Raises
+    Takes two descriptors and constant memory for any depth and number of files: the folders in a folder are moved up
+    before it is removed. Folders without permissions get them. Call it when no process can write to the folder. Raises
     OSError for what cannot be removed."""
     serial = itertools.count()
     prefix = f".removing-{os.getpid()}-{os.getrandom(4).hex()}-"
@@ -179,13 +177,13 @@ def _remove_entry(top: int, name: str, prefix: str, serial: itertools.count[int]
 
 
 def _unlink(dir_fd: int, name: str) -> bool:
-    """False when it is a folder that is not empty (or cannot be told to be)."""
+    """Remove a file or an empty folder; False if it is a folder that is not empty."""
     try:
         os.unlink(name, dir_fd=dir_fd)
         return True
     except IsADirectoryError:
         pass
-    except PermissionError:  # a folder, as POSIX has it; or this folder may not be written
+    except PermissionError:  # POSIX's answer for a folder; or `dir_fd` is not writable
         os.fchmod(dir_fd, 0o700)
         if not stat.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode):
             os.unlink(name, dir_fd=dir_fd)
@@ -202,7 +200,7 @@ def _unlink(dir_fd: int, name: str) -> bool:
 def _move_up(folder: int, child: str, top: int, name: str) -> None:
     try:
         os.rename(child, name, src_dir_fd=folder, dst_dir_fd=top)
-    except PermissionError:  # its `..` must be written to move it
+    except PermissionError:  # moving a folder changes its `..`, so it must be writable
         os.fchmod(top, 0o700)
         _make_accessible(folder, child)
         os.rename(child, name, src_dir_fd=folder, dst_dir_fd=top)
@@ -225,13 +223,12 @@ def _make_accessible(dir_fd: int, name: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        os.chmod(
-            name, 0o700, dir_fd=dir_fd
-        )  # follows links: reached only by a caller without privileges over other users' files
+        # Follows links, but the caller has no privileges over other users' files.
+        os.chmod(name, 0o700, dir_fd=dir_fd)
 
 
 def _some_names(dir_fd: int) -> list[str]:
-    """Some entries of a folder; all of a huge one would be the writer's memory in ours."""
+    """The names of some entries of a folder, not all of them, so that a huge folder does not use much memory."""
     try:
         with os.scandir(dir_fd) as entries:
             return [entry.name for entry in itertools.islice(entries, _NAMES_AT_A_TIME)]
@@ -242,7 +239,7 @@ def _some_names(dir_fd: int) -> list[str]:
 
 
 def _step_into(parent: int, name: str, owner: tuple[int, int] | None) -> int:
-    """The folder `name` in `parent`, made if missing; closes `parent`, whatever happens to the caller's name for it."""
+    """Open the folder `name` in `parent`, making it if it is missing, and close `parent`."""
     try:
         os.mkdir(name, 0o755, dir_fd=parent)
         if owner is not None:
@@ -276,9 +273,8 @@ def _open_beneath(dir_fd: int, parts: list[str], flags: int, mode: int) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise OSError(error.errno, os.strerror(error.errno or 0), "/".join(parts)) from error
-    return _walk_beneath(
-        dir_fd, parts, flags, mode
-    )  # an old kernel, or a container's filter that does not know the call
+    # An old kernel, or a container's filter that refuses the call.
+    return _walk_beneath(dir_fd, parts, flags, mode)
 
 
 def _walk_beneath(dir_fd: int, parts: list[str], flags: int, mode: int) -> int:

@@ -1,5 +1,5 @@
-"""Resource limits of a process. Per process (but for the count of processes, which is per user): totals need a cgroup
-or a sized tmpfs."""
+"""Resource limits of a process. They apply to each process, and to the processes of a user for their number; totals
+need a cgroup or a tmpfs of limited size."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def apply_rlimits(
     stack_bytes: int | None = None,
     core_bytes: int = 0,
 ) -> None:
-    """Lower the limits of the calling process, soft and hard; None leaves one as it is, and none is ever raised.
+    """Lower the soft and hard limits of the calling process. None leaves a limit unchanged; no limit is raised.
 
-    `cpu_s`: SIGXCPU after so many CPU seconds, SIGKILL one later. `num_pids` counts threads of the real user id in its
-    user namespace and does not bind root of the machine. `address_bytes` also counts memory that is only reserved
-    (every thread reserves 64 MiB and more): keep it at 4 GiB or above and bound with `data_bytes`. Real-time
-    scheduling, raised priority, message queues and locked memory are always limited to nothing."""
+    After `cpu_s` processor seconds the process gets SIGXCPU, one second later SIGKILL. `num_pids` bounds the threads of
+    the real user id in its user namespace, except those of the machine's root. `address_bytes` also counts reserved
+    memory, of which each thread has 64 MiB or more, so keep it at 4 GiB or above and use `data_bytes` as the bound.
+    Real-time scheduling, raised priority, message queues and locked memory are always limited to 0."""
     wanted = (
         (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_AS, address_bytes),

@@ -1,11 +1,12 @@
-"""What this machine allows, found out by doing it, and the strongest level of isolation that follows.
+"""Tests what this machine allows, by trying it, and derives the strongest level of isolation.
 
 Every attempt runs in a child of a fresh interpreter, because most are irrevocable and because forking a process with
-threads is not safe. System settings are never read: whether something works is all that counts. That the walls hold is
-the canaries' business."""
+threads is unsafe. System settings are not read, since only the attempt shows whether something works. The canaries then
+test whether the isolation holds."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -16,50 +17,51 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import landlock, root, seccomp, syscalls
 
 LevelName = Literal["full", "uid", "process", "seccomp", "none"]
 
 _UID_RANGES = ((1 << 31, 1 << 31), (20_000, 40_000))
-"""First user id and how many: far above all users of a host, else within the 65536 that a container usually has."""
+"""First user id and number of ids: a range far above all users of a host, else one within a container's usual 65536."""
 _UIDS_PER_OWNER = 512
 _DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What was seen to work."""
+    """What works on this machine."""
 
     direct_namespaces: bool
-    """Namespaces, a root of one's own and a change of user id inside, by this process's own privilege."""
+    """Namespaces with their own root and a change of user id, by this process's own privileges."""
     user_namespaces: bool
     """The same inside a user namespace."""
     first_uid: int | None
-    """User ids from here on (`num_uids` of them) can be taken without a user namespace; None where none can."""
+    """The first of `num_uids` user ids that cells can take without a user namespace; None if there are none."""
     num_uids: int = 0
     landlock_abi: int
-    """Landlock version that was seen to refuse a file; 0 for none."""
+    """The Landlock version, which refused a file in the test; 0 without Landlock."""
     seccomp: bool
+    """Whether a seccomp filter refused a socket in the test."""
     has_children_file: bool
-    """/proc lists the children of a process, so that a subreaper can find orphans. Needed where a cell has no pid
-    namespace or user id."""
+    """Whether /proc lists the children of a process, so that a subreaper can find orphans. Needed if a cell has neither
+    a pid namespace nor a user id of its own."""
     failures: dict[str, str] = field(default_factory=dict)
-    """What did not work: name to the error."""
+    """Name to error of each failed attempt."""
 
     def cell_uid(self, index: int) -> int:
-        """A user id for cell number `index` of this process: other processes and, for 512 cells, its other cells get
-        different ones.
+        """The user id for cell number `index` of this process. Other processes and the next 511 cells get different
+        ids, except that in a small range two processes may share some.
 
-        SandboxError where user ids cannot be changed. In a small range two sandboxes of one container may meet.
+        Raises SandboxError if user ids cannot be changed.
         """
         if self.first_uid is None:
-            raise SandboxError(f"user ids cannot be changed here: {self.failures.get('other_uid', 'not tried')}")
+            raise SandboxError(f"user ids cannot be changed: {self.failures.get('other_uid', 'not tried')}")
         return self.first_uid + (os.getpid() * _UIDS_PER_OWNER + index % _UIDS_PER_OWNER) % (self.num_uids - 1)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Level name to why it cannot be had; levels that can are left out."""
+        """Name of each unavailable level to the reason."""
         lacking: dict[str, list[str]] = {
             "full": [] if self.direct_namespaces or self.user_namespaces else ["direct_namespaces", "user_namespaces"],
             "uid": [] if self.first_uid is not None else ["other_uid"],
@@ -83,36 +85,36 @@ class Capabilities:
 
 
 def probe() -> Capabilities:
-    """Try everything in a fresh interpreter (some 100 ms). Raises SandboxError when that interpreter itself fails."""
+    """Try everything in a fresh interpreter, in about 100 ms. Raises SandboxError if the interpreter itself fails."""
     start = "import sys; sys.path.insert(0, sys.argv[1]); from turnwise_sandbox.kernel.probe import main; main()"
-    command = [sys.executable, "-I", "-c", start, str(Path(__file__).parents[3])]
+    command = [sys.executable, "-I", "-c", start, str(Path(__file__).parents[2])]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, stdin=subprocess.DEVNULL, check=True)
         return Capabilities(**json.loads(done.stdout))
     except subprocess.CalledProcessError as error:
         last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise SandboxError(
-            f"the interpreter that tries what the sandbox may do failed ({error.returncode}): {last}"
+            f"the interpreter that tests this machine failed with status {error.returncode}: {last}"
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        raise SandboxError(f"the interpreter that tries what the sandbox may do failed: {error}") from error
+        raise SandboxError(f"the interpreter that tests this machine failed: {error}") from error
 
 
 def main() -> None:
-    """Print what works as JSON: in the fresh interpreter."""
+    """Run in the fresh interpreter: print the fields of `Capabilities` as JSON."""
     sys.stdout.write(json.dumps(_capabilities()))
 
 
 def best_level(capabilities: Capabilities) -> LevelName:
-    """The strongest level whose parts all work."""
+    """The strongest available level."""
     levels: tuple[LevelName, ...] = ("full", "uid", "process", "seccomp")
     reasons = capabilities.reasons
     return next((level for level in levels if level not in reasons), "none")
 
 
 def try_in_child(attempt: Callable[[], None], flags: int = 0) -> str | None:
-    """Run `attempt` in a clone with CLONE_* `flags`: None when it returns, else why not. For a process without
-    threads."""
+    """Run `attempt` in a clone with CLONE_* `flags`. Returns None if it succeeds, else the error. The calling process
+    must have one thread only."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         pid = syscalls.clone_process(flags)
@@ -137,7 +139,7 @@ def try_in_child(attempt: Callable[[], None], flags: int = 0) -> str | None:
 
 
 def _capabilities() -> dict[str, Any]:
-    """Each attempt in turn, as the fields of `Capabilities`."""
+    """Make each attempt; returns the fields of `Capabilities`."""
     failures: dict[str, str] = {}
 
     def works(name: str, attempt: Callable[[], None], flags: int = 0) -> bool:
@@ -147,11 +149,11 @@ def _capabilities() -> dict[str, Any]:
         return failure is None
 
     uid_range = next(
-        (chosen for chosen in _UID_RANGES if works("other_uid", lambda: _change_user(chosen[0] + 1))), None
-    )  # noqa: B023
+        (ids for ids in _UID_RANGES if works("other_uid", functools.partial(_change_user, ids[0] + 1))), None
+    )
     if uid_range is not None:
         failures.pop("other_uid", None)
-    own = os.geteuid(), os.getegid()
+    ids = os.geteuid(), os.getegid()
     flags = (
         syscalls.CLONE_NEWPID
         | syscalls.CLONE_NEWNS
@@ -164,15 +166,13 @@ def _capabilities() -> dict[str, Any]:
         failures["direct_namespaces"] = failures["other_uid"]
     has_children_file = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
     if not has_children_file:
-        failures["children_file"] = (
-            "/proc does not list a process's children, so that orphans could not be found and ended"
-        )
+        failures["children_file"] = "/proc does not list a process's children, so orphans could not be found and ended"
     abi = landlock.landlock_abi()
     if abi == 0:
         failures["landlock"] = "the kernel has no Landlock, or it is disabled"
     return {
         "direct_namespaces": direct,
-        "user_namespaces": works("user_namespaces", lambda: _isolate(own, None), flags | syscalls.CLONE_NEWUSER),
+        "user_namespaces": works("user_namespaces", lambda: _isolate(ids, None), flags | syscalls.CLONE_NEWUSER),
         "first_uid": uid_range[0] if uid_range else None,
         "num_uids": uid_range[1] if uid_range else 0,
         "landlock_abi": abi if abi and works("landlock", lambda: _refuse_a_file(abi)) else 0,
@@ -187,7 +187,7 @@ def _change_user(uid: int) -> None:
 
 
 def _isolate(mapped: tuple[int, int] | None, uid: int | None) -> None:
-    """In fresh namespaces: the root of a zygote, then a cell's namespaces, scratch and user inside it."""
+    """Build a zygote's root in fresh namespaces, then a cell's namespaces, scratch folder and user inside it."""
     if mapped is not None:
         syscalls.enter_user_namespace(*mapped)
     root.build_root()

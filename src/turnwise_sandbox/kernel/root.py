@@ -1,10 +1,8 @@
-"""A read-only root file system in memory: what interpreters need of the host, and nothing else.
+"""A read-only root file system in memory, with the parts of the host that interpreters need and nothing else.
 
-Made inside a mount namespace of one's own (`CLONE_NEWNS`; with `CLONE_NEWUSER` when unprivileged), once per zygote;
-cells inherit it and mount their own scratch folder and /proc. All sources are opened before anything is covered, so
-interpreters under /root or /tmp work too, as long as this process may read them. Needs Linux 5.12.
-
-It does not know who will run in it, and does not check that it holds: tests and the start-up canaries do.
+It is built once per zygote inside a new mount namespace (`CLONE_NEWNS`; with `CLONE_NEWUSER` if unprivileged). Cells
+inherit it and mount their own scratch folder and /proc. All sources are opened before anything is covered, so
+interpreters under /root or /tmp also work if this process may read them. Needs Linux 5.12.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ import stat
 import sys
 from collections.abc import Iterable, Sequence
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import syscalls
 
 SCRATCH_PARENT = "/box"
-"""A folder, so that one Landlock rule covers what every cell mounts below it."""
+"""The folder of the mount point: one Landlock rule on it covers what every cell mounts below."""
 SCRATCH = f"{SCRATCH_PARENT}/own"
-"""Where each cell mounts its own tmpfs. /tmp and /dev/shm are links into it, so nothing writable is shared."""
+"""Where each cell mounts its own tmpfs. /tmp and /dev/shm are links into it, so cells share nothing writable."""
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _ETC_FILES = ("/etc/ld.so.cache", "/etc/localtime")
@@ -36,30 +34,28 @@ _LINKS = {
     "/dev/stderr": "/proc/self/fd/2",
 }
 _STAGING = ("/tmp", "/mnt", "/var", "/usr")
-"""The new root is put together on the first of these that exists; the namespace is the caller's own, so nobody else
-sees that."""
+"""The new root is assembled on the first of these folders that exists. Only this process's mount namespace shows it."""
 _READ_ONLY = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 _MAX_MAP_AREAS = 100_000
 
 
 def interpreter_paths() -> list[str]:
-    """Absolute paths this interpreter and the system's programs must read: no path lies below another one of the list.
+    """Absolute paths that this interpreter and the system's programs must read, for Landlock without a root of its own.
 
-    System folders, the few name files, harmless devices, the prefixes of the interpreter and its virtual environment
-    (under their own names and resolved), and any library loaded from elsewhere. For Landlock where there is no root of
-    one's own."""
+    They are system folders, a few files of names, harmless devices, the prefixes of the interpreter and its virtual
+    environment (as named and resolved), and libraries loaded from other places. No path is below another one."""
     return _without_nested(
         [*_system_paths(), *filter(os.path.exists, (*_NAME_FILES, *_ETC_FILES, *_DEVICES)), *_python_paths()]
     )
 
 
 def build_root(*, extra_paths: Sequence[str] = (), size_bytes: int = 8 << 20) -> bool:
-    """Replace the root of this mount namespace by the read-only one; the old one is gone. True if it has a /proc.
+    """Replace the root of this mount namespace by the read-only one. Returns whether the new root has a /proc.
 
-    `extra_paths` are shown read-only as well, at their own names. `size_bytes` bounds the memory of the skeleton
-    itself. The working folder becomes /. Raises SandboxError naming the step and path that failed: an interpreter this
-    user cannot read, a kernel without mount_setattr, a host root that cannot be left (ramdisk, chroot), or no
-    privilege. After a failure the process is good for nothing."""
+    `extra_paths` are also shown, read-only and under their own names. `size_bytes` bounds the memory of the skeleton.
+    The working folder becomes /. Raises SandboxError naming the step and path that failed: an interpreter that this
+    user cannot read, a kernel without mount_setattr, a host root that cannot be left (ramdisk, chroot), or a lack of
+    privileges. After a failure the process must exit."""
     binds = _without_nested([*_system_paths(), *_python_paths(), *map(os.path.abspath, extra_paths)])
     try:
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -78,36 +74,36 @@ def build_root(*, extra_paths: Sequence[str] = (), size_bytes: int = 8 << 20) ->
         os.umask(old_umask)
         _enter(staging)
     except OSError as error:
-        raise SandboxError(f"the sandbox's root file system could not be made: {error}") from error
+        raise SandboxError(f"the sandbox's root file system could not be built: {error}") from error
     return has_proc
 
 
 def mount_scratch(path: str, *, bytes: int, inodes: int) -> None:
-    """Mount an empty tmpfs of limited size at `path`, for whoever is in this mount namespace. Raises OSError.
+    """Mount an empty tmpfs of limited size at `path` in this mount namespace. Raises OSError.
 
-    `bytes` is rounded up to pages; `inodes` counts files, folders and links besides those of `make_folders`.
-    Set-user-id bits and device nodes have no effect in it."""
+    `bytes` is rounded up to pages. `inodes` bounds files, folders and links besides those of `make_folders`.
+    Set-user-id bits and device nodes have no effect in the tmpfs."""
     options = f"size={bytes},nr_inodes={inodes + 3},mode=777"
     syscalls.mount("turnwise-scratch", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
 
 def make_folders(path: str) -> None:
-    """Make `work` and `tmp` in a new scratch folder, the caller's own. Raises OSError."""
+    """Make `work` and `tmp` in a new scratch folder, owned by the caller. Raises OSError."""
     for name in ("work", "tmp"):
         syscalls.syscall("mkdirat", syscalls.AT_FDCWD, os.fsencode(f"{path}/{name}"), 0o700)
 
 
 def mount_proc() -> bool:
-    """Mount a /proc that shows the present pid namespace. False where the host allows none and none is there.
+    """Mount a /proc of the present pid namespace. False if the host allows none and none is visible.
 
-    Raises OSError when a /proc of another pid namespace would stay visible.
+    Raises OSError if the /proc of another pid namespace would remain visible.
     """
     if _try_proc("/proc"):
         return True
     if os.path.lexists("/proc/self"):
         raise OSError(
             errno.EPERM,
-            "the host refuses a /proc for the new pid namespace, and the old one would stay visible",
+            "the host refuses a /proc for the new pid namespace, and the old one would remain visible",
             "/proc",
         )
     return False
@@ -120,7 +116,7 @@ def _try_proc(path: str) -> bool:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EACCES):
             raise
-        return False  # a user namespace gets a /proc only where the host's is not covered in places, as containers do
+        return False  # a user namespace gets no /proc if parts of the host's are covered, as in containers
     return True
 
 
@@ -129,7 +125,7 @@ def _system_paths() -> list[str]:
 
 
 def _python_paths() -> list[str]:
-    """Prefixes as named and resolved, and libraries that are loaded from elsewhere."""
+    """The interpreter's prefixes, as named and resolved, and libraries that are loaded from other places."""
     named = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     prefixes = [path for name in named for path in (os.path.abspath(name), os.path.realpath(name)) if path != "/"]
     covered = [*_SYSTEM, *prefixes]
@@ -137,7 +133,7 @@ def _python_paths() -> list[str]:
 
 
 def _mapped_files() -> list[str]:
-    """Files this process has mapped as code, where /proc tells."""
+    """Files that this process has mapped as code; empty without /proc."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
             rows = [line.rstrip("\n").split(maxsplit=5) for _, line in zip(range(_MAX_MAP_AREAS), file, strict=False)]
@@ -157,8 +153,7 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _without_nested(paths: Iterable[str]) -> list[str]:
-    """Sorted, each once, without those that lie below another one; below a link nothing is left out, since the link is
-    only a name."""
+    """The paths, sorted and without duplicates, except those below another one that is no link."""
     kept: list[str] = []
     for path in sorted(set(paths)):
         if not _is_below(path, (folder for folder in kept if not os.path.islink(folder))):
@@ -167,7 +162,7 @@ def _without_nested(paths: Iterable[str]) -> list[str]:
 
 
 def _open_source(path: str, *, device: bool = False) -> tuple[int, bool]:
-    """A detached read-only copy of the mounts at `path`, and whether it is a folder."""
+    """A detached, read-only copy of the mounts at `path`, and whether `path` is a folder. Raises OSError."""
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         readable = not is_folder or os.access(path, os.R_OK | os.X_OK, effective_ids=True)
@@ -191,8 +186,8 @@ def _attach(tree: int, target: str, *, is_folder: bool) -> None:
 
 
 def _etc_contents() -> dict[str, bytes]:
-    """Small files under /etc: two copied (names of libraries, time zone), the rest made up so that the host's users
-    stay unknown."""
+    """Path to content of small files under /etc. The library cache and the time zone are the host's; the other files
+    are generated and do not name the host's users."""
     uid, gid = os.geteuid(), os.getegid()
     users = {0: "root", uid: "sandbox", 65534: "nobody"}
     groups = {0: "root", gid: "sandbox", 65534: "nogroup"}
@@ -208,7 +203,7 @@ def _etc_contents() -> dict[str, bytes]:
         try:
             with open(path, "rb") as file:
                 contents[path] = file.read(1 << 20)
-        except OSError:  # a system without it works without it
+        except OSError:  # a system without the file does not need it
             continue
     return contents
 
@@ -226,7 +221,7 @@ def _write_skeleton(staging: str, links: dict[str, str], contents: dict[str, byt
 
 
 def _enter(new_root: str) -> None:
-    """Make the staging folder the root, drop the old one, and forbid writing to the skeleton."""
+    """Make the staging folder the root, detach the old root, and make the skeleton read-only."""
     os.chdir(new_root)
     syscalls.pivot_root(".", ".")  # the old root ends up on top of the new one, and is detached from there
     syscalls.umount(".", syscalls.MNT_DETACH)

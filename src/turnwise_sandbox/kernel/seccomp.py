@@ -1,12 +1,13 @@
-"""seccomp: the system calls a sandboxed program may make, as a classic BPF program emitted here.
+"""seccomp: builds the filter of the system calls that a sandboxed program may make, as a classic BPF program.
 
-An allow-list: what CPython with its scientific packages, pytest, bash, coreutils and gcc need. Calls that would reach
-outside are answered with EPERM, calls whose absence programs handle (io_uring, clone3, anything unknown or newer than
-the table) with ENOSYS, and a call through another architecture's entry kills the process. Some calls are allowed for
-certain arguments only; pointers cannot be looked into, so clone3 is refused and the C library falls back to clone.
+The filter is an allow-list of what CPython with its scientific packages, pytest, bash, coreutils and gcc need. Calls
+that would reach outside fail with EPERM. Calls that programs can do without (io_uring, clone3, and all that are unknown
+or newer than the table) fail with ENOSYS. A call through another architecture's entry point kills the process. Some
+calls are allowed for certain arguments only. A filter cannot follow pointers, so clone3 is refused and the C library
+falls back to clone.
 
-It does not know paths (Landlock, mounts) or amounts (limits, cgroups). It does not tell processes of one user apart:
-kill(2) is allowed."""
+Paths are restricted by Landlock and mounts, amounts by limits and cgroups. kill(2) is allowed, since a filter cannot
+distinguish the processes of a user."""
 
 from __future__ import annotations
 
@@ -62,9 +63,10 @@ process_vm_readv process_vm_writev ptrace quotactl quotactl_fd reboot request_ke
 set_mempolicy setdomainname sethostname setns settimeofday shmat shmctl shmdt shmget swapoff swapon syslog umount2
 unshare userfaultfd vhangup """
 _NO_ATTRIBUTES = "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"
-"""Extended attributes are kernel memory outside every quota; programs that copy them go on without."""
+"""Extended attributes take kernel memory outside every quota; programs that copy them continue without them."""
 _PRETENDED = "sync syncfs"
-"""Answered with success: they flush the disks of the whole machine, and the sandbox's own files are in memory."""
+"""Calls that do nothing and report success: they would flush the disks of the whole machine, and the sandbox's files
+are in memory."""
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -124,30 +126,29 @@ _INTERFACE_IOCTLS = (
     0x8933,
 )  # reading names, flags and addresses only
 _HARMLESS_PRCTLS = (2, 3, 4, 7, 15, 16, 21, 23, 27, 29, 30, 38, 39, 40, 41, 42, 0x53564D41)
-"""Getters, dumpable, the thread's name, timer slack, no-new-privileges, transparent huge pages off, names of memory
-areas."""
+"""prctl options: getters, dumpable, the thread's name, timer slack, no-new-privileges, disabling transparent huge
+pages, names of memory areas."""
 _SET_DEATH_SIGNAL, _SIGKILL = 1, 9
 _AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_TYPE_MASK = 1, 2, 10, 1, 2, 0xF
 _FILE_TYPE_MASK, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
 
 Instruction = tuple[int, int, int, int]
-"""code, jump if true, jump if false, k."""
+"""Code, jump if true, jump if false, k."""
 Code = tuple[Instruction, ...]
 
 
 def build_filter(*, network: Network, machine: str | None = None) -> bytes:
-    """The filter as an array of `sock_filter`, for `install_filter`. Build once, install per process.
+    """The filter as an array of `sock_filter`, to be built once and installed in each process by `install_filter`.
 
-    network: "none" allows AF_UNIX sockets only; "loopback" also TCP and UDP over IPv4 and IPv6 (reaching what the
-    network namespace
-    reaches: it must be an empty one). machine: `os.uname().machine` of another computer, None for this one; unknown
-    ones raise ValueError."""
+    `network` "none" allows AF_UNIX sockets only; "loopback" also allows TCP and UDP over IPv4 and IPv6, and needs an
+    empty network namespace. `machine` is the `os.uname().machine` of another computer; None means this one. Raises
+    ValueError for an unknown network or machine."""
     if network not in ("none", "loopback"):
         raise ValueError(f"network {network!r}: it must be 'none' or 'loopback'")
     machine = machine or os.uname().machine
     verdicts = syscall_verdicts(syscall_numbers(machine), network)
-    # One balanced tree over runs of neighbouring calls with the same answer: some eight comparisons, and the kernel
-    # caches plain allows.
+    # One balanced tree over runs of adjacent call numbers with the same answer takes about eight comparisons, and the
+    # kernel caches calls that are always allowed.
     runs: list[tuple[int, Code]] = [(0, _refuse(errno.ENOSYS))]
     for number in range(max(verdicts) + 2):
         verdict = verdicts.get(number, _refuse(errno.ENOSYS))
@@ -166,16 +167,16 @@ def build_filter(*, network: Network, machine: str | None = None) -> bytes:
 
 
 def install_filter(program: bytes) -> None:
-    """Put the calling thread and its descendants under a built filter, for good. Needs `set_no_new_privileges()` (or
-    CAP_SYS_ADMIN) before.
+    """Apply a filter irrevocably to the calling thread and its descendants. Call `set_no_new_privileges()` first,
+    unless the process has CAP_SYS_ADMIN.
 
-    Raises OSError: EACCES without no-new-privileges, EINVAL where the kernel has no filters.
+    Raises OSError: EACCES without no-new-privileges, EINVAL if the kernel has no filters.
     """
     call(*hold_filter(program).install)
 
 
 class HeldFilter(NamedTuple):
-    """A filter in memory, and the system call that puts a process under it."""
+    """A filter in memory, and the system call that applies it."""
 
     memory: object
     install: tuple[str, int, int, bytes]
@@ -183,12 +184,14 @@ class HeldFilter(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def hold_filter(program: bytes) -> HeldFilter:
-    """Keep a filter for `install_filter`. A process that forks many does this once for all of them."""
+    """Put a filter into memory for `install_filter`. A process that forks others does this once for all of them."""
     memory = ctypes.create_string_buffer(program, len(program))
     request = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
-    set_mode_filter, allow_speculation = 1, 1 << 2  # without the flag every call pays for a store-bypass mitigation
+    set_mode_filter, allow_speculation = 1, 1 << 2  # without the flag a mitigation slows down every call
     try:
-        call("seccomp", set_mode_filter, allow_speculation, 0)  # of nothing: only to see whether the flag is known
+        call(
+            "seccomp", set_mode_filter, allow_speculation, 0
+        )  # without a filter: EFAULT shows that the kernel has the flag
     except OSError as error:
         if error.errno == errno.EFAULT:
             return HeldFilter(memory, ("seccomp", set_mode_filter, allow_speculation, request))
@@ -197,21 +200,20 @@ def hold_filter(program: bytes) -> HeldFilter:
 
 
 def syscall_verdicts(numbers: dict[str, int], network: Network) -> dict[int, Code]:
-    """What happens to each call number of one machine: a piece of filter code that ends in a return. Unlisted numbers
-    are unknown."""
-    found: dict[str, Code] = {}
+    """Call number to filter code, which ends in a return, for one machine. Numbers that are left out are unknown."""
+    verdicts: dict[str, Code] = {}
     for names, verdict in (
         (_ALLOWED, (_return(_ALLOW),)),
         (_DENIED, _refuse(errno.EPERM)),
         (_NO_ATTRIBUTES, _refuse(_EOPNOTSUPP)),
         (_PRETENDED, _refuse(0)),
     ):
-        found |= dict.fromkeys(names.split(), verdict)
+        verdicts |= dict.fromkeys(names.split(), verdict)
     only_self = _argument_in(0, (0,), errno.EPERM)
-    found |= dict.fromkeys(
+    verdicts |= dict.fromkeys(
         ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), only_self
     )
-    found |= {
+    verdicts |= {
         "setpriority": (*_skip_unless(0, (0,), errno.EPERM), *_argument_in(1, (0,), errno.EPERM)),
         "clone": (_load(0), (_JUMP_ANY_BIT, 0, 1, _FORBIDDEN_CLONE_FLAGS), *_refuse(errno.EPERM), _return(_ALLOW)),
         "ioctl": _argument_in(
@@ -223,7 +225,7 @@ def syscall_verdicts(numbers: dict[str, int], network: Network) -> dict[int, Cod
         "socketpair": _argument_in(0, (_AF_UNIX,), _EAFNOSUPPORT),
         "socket": _argument_in(0, (_AF_UNIX,), _EAFNOSUPPORT) if network == "none" else _internet_socket(),
     }
-    return {numbers[name]: verdict for name, verdict in found.items() if name in numbers}
+    return {numbers[name]: verdict for name, verdict in verdicts.items() if name in numbers}
 
 
 def _return(action: int) -> Instruction:
@@ -235,12 +237,12 @@ def _refuse(code: int) -> Code:
 
 
 def _load(argument: int) -> Instruction:
-    """The low half of an argument: all that the kernel looks at for the `int` arguments tested here."""
+    """Load the low half of an argument. The kernel ignores the other half of the `int` arguments tested here."""
     return (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * argument)
 
 
 def _skip_unless(argument: int, values: Iterable[int], code: int) -> Code:
-    """Refuse unless the argument is one of `values`, else run on behind this code."""
+    """Refuse unless the argument is one of `values`; otherwise continue after this code."""
     tests = [(_JUMP_EQUAL, 0, 0, value) for value in values]
     to_next = [(op, len(tests) - index, 0, value) for index, (op, _, _, value) in enumerate(tests)]
     return (_load(argument), *to_next, *_refuse(code))
@@ -251,8 +253,7 @@ def _argument_in(argument: int, values: Iterable[int], code: int) -> Code:
 
 
 def _prctl_code() -> Code:
-    """Harmless options; its own dumpable flag (exec sets it anyway); and to die with its parent, which cannot be
-    undone."""
+    """Allow the harmless options, and SIGKILL as the parent-death signal."""
     die_with_parent = ((_JUMP_EQUAL, 0, 3, _SET_DEATH_SIGNAL), _load(1), (_JUMP_EQUAL, 0, 1, _SIGKILL), _return(_ALLOW))
     return (_load(0), *die_with_parent, *_argument_in(0, _HARMLESS_PRCTLS, errno.EPERM))
 
@@ -263,7 +264,7 @@ def _no_device(argument: int) -> Code:
 
 
 def _internet_socket() -> Code:
-    """AF_UNIX, and TCP and UDP by their usual names: no raw sockets, no other transports."""
+    """Allow AF_UNIX, and TCP and UDP over IPv4 and IPv6; refuse raw sockets and other protocols."""
     unix_or_internet = _skip_unless(0, (_AF_UNIX, _AF_INET, _AF_INET6), _EAFNOSUPPORT)
     unix = (_load(0), (_JUMP_EQUAL, 0, 1, _AF_UNIX), _return(_ALLOW))
     kind = (
@@ -277,7 +278,7 @@ def _internet_socket() -> Code:
 
 
 def _search_tree(runs: list[tuple[int, Code]]) -> list[Instruction]:
-    """Binary search of the call number over `(first number, code)` runs; each run's code stands in the tree once."""
+    """Binary search for the call number in `(first number, code)` runs; each run's code occurs once."""
     if len(runs) == 1:
         return list(runs[0][1])
     middle = len(runs) // 2

@@ -1,7 +1,4 @@
-"""System call numbers of x86_64 and aarch64 by name: a fact table, and the column of the machine this runs on.
-
-It does not know which calls are allowed (seccomp.py) or how they are made (syscalls.py).
-"""
+"""System call numbers of x86_64 and aarch64 by name."""
 
 from __future__ import annotations
 
@@ -64,15 +61,16 @@ landlock_create_ruleset:444:444 landlock_add_rule:445:445 landlock_restrict_self
 process_mrelease:448:448 futex_waitv:449:449 set_mempolicy_home_node:450:450 cachestat:451:451 fchmodat2:452:452
 map_shadow_stack:453:453 futex_wake:454:454 futex_wait:455:455 futex_requeue:456:456 statmount:457:457 listmount:458:458
 mseal:462:462 """
-"""`name:x86_64:aarch64`, `-` where the architecture lacks the call."""
+"""`name:x86_64:aarch64`, with `-` if the architecture lacks the call."""
 
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
 
 def syscall_numbers(machine: str) -> dict[str, int]:
-    """Number of every known call by name. `machine` is `os.uname().machine`; another architecture raises ValueError."""
+    """Call name to number. `machine` is `os.uname().machine`. Raises ValueError for an architecture not in the
+    table."""
     if machine not in _COLUMNS:
-        raise ValueError(f"machine {machine!r}: system call numbers are known for {', '.join(_COLUMNS)} only")
+        raise ValueError(f"machine {machine!r} has no table of system calls; it must be one of {', '.join(_COLUMNS)}")
     column = _COLUMNS[machine]
     rows = [entry.split(":") for entry in _TABLE.split()]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}

@@ -1,10 +1,8 @@
-"""System calls that the standard library does not wrap: raw clone, namespaces, mounts, prctl, capabilities, huge pages,
-loopback.
+"""System calls that the standard library lacks: clone, namespaces, mounts, prctl, capabilities, huge pages, loopback.
 
-Everything goes through one `syscall()` binding that keeps the interpreter lock (the caller is often a fresh child that
-must not wait) and turns errno into OSError. Where `os` or `signal` already has a call (`pidfd_open`,
-`pidfd_send_signal`, `closerange`, `memfd_create`, `socket.sethostname`), use that one, unless it belongs to what a cell
-does on its way in, which is recorded. It does not know what the calls are combined for."""
+All go through `syscall()`, which keeps the interpreter lock, because the caller is often a fresh child that must not
+wait, and which raises OSError. Use the function of `os` or `signal` for a call that has one (`pidfd_open`,
+`pidfd_send_signal`, `closerange`, `memfd_create`), except among the first steps of a cell, which are recorded."""
 
 from __future__ import annotations
 
@@ -60,8 +58,8 @@ _raw_syscall.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 6
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """The result of one raw call, at most six arguments: ints, bytes or ctypes buffers. Raises OSError naming the call;
-    EINTR included."""
+    """Make one raw call with at most six arguments: ints, bytes or ctypes buffers. Raises OSError naming the call, also
+    for EINTR."""
     number = NUMBERS.get(name)
     if number is None:
         raise OSError(errno.ENOSYS, f"{name}: no such system call on {os.uname().machine}")
@@ -78,13 +76,13 @@ def syscall(name: str, *arguments: object) -> int:
 _SETGROUPS, _SETRESGID, _SETRESUID = (NUMBERS[name] for name in ("setgroups", "setresgid", "setresuid"))
 
 Call = tuple[object, ...]
-"""One system call, ready to be made: its number and six arguments."""
+"""A system call: its number and six arguments."""
 _recording: list[Call] | None = None
 
 
 def record(action: Callable[[], object]) -> list[Call]:
-    """The system calls that `action` makes through this module, not made but kept for `perform`. What it does otherwise
-    happens now. For a process with one thread: whatever calls meanwhile is recorded too."""
+    """Run `action` and return the system calls that it asks this module for, without making them; see `perform`. Other
+    effects of `action` happen. The process must have one thread, since the calls of others would be recorded too."""
     global _recording
     calls: list[Call] = []
     _recording = calls
@@ -96,8 +94,8 @@ def record(action: Callable[[], object]) -> list[Call]:
 
 
 def perform(calls: Sequence[Call]) -> None:
-    """Make recorded calls one after the other. A fresh fork then touches a fraction of the pages that the wrappers
-    would, each of which would have to be copied. Raises OSError naming the first that fails."""
+    """Make recorded calls one after the other, touching few pages in a fresh fork, where each would be copied. Raises
+    OSError naming the first call that fails."""
     for call in calls:
         if _raw_syscall(*call) == -1:
             code = ctypes.get_errno()
@@ -114,14 +112,14 @@ def clone_process(flags: int = 0, *, pidfd: Literal[False] = False) -> int: ...
 
 
 def clone_process(flags: int = 0, *, pidfd: bool = False) -> int | tuple[int, int]:
-    """Fork through raw clone(2) into new namespaces: 0 in the child, the pid (as the caller sees it) in the parent.
+    """Fork through raw clone(2) into new namespaces. Returns 0 in the child and the child's pid in the parent.
 
-    With `pidfd`, also a close-on-exec pidfd of the child: (pid, fd) in the parent, (0, -1) in the child. `flags` are
-    CLONE_NEW* bits, CLONE_PARENT (the child becomes a sibling) or 0. Like fork, but Python's after-fork handlers and
-    `os.register_at_fork` do not run: the caller must have one thread only (a lock that another one holds or waits for
-    in that moment stops the child for good), and the child reseeds what needs reseeding. The C library's own record of
-    the thread id is kept right where the kernel tells its address. Raises OSError (EPERM without the privilege, ENOSPC
-    when namespaces are used up, EAGAIN at a process limit)."""
+    With `pidfd`, also returns a close-on-exec pidfd of the child: (pid, fd) in the parent, (0, -1) in the child.
+    `flags` are CLONE_NEW* bits, CLONE_PARENT (the child becomes a sibling) or 0. Unlike `os.fork`, it runs no
+    after-fork handlers: the caller must have one thread only, since a lock held by another thread would block the child
+    forever, and the child must reseed what needs it. If the kernel tells where the C library stores the thread id, the
+    child's is stored there. Raises OSError: EPERM without privileges, ENOSPC at the limit of namespaces, EAGAIN at the
+    limit of processes."""
     handle = ctypes.c_int(-1)
     if not pidfd:
         return _clone(flags, 0)
@@ -132,24 +130,23 @@ def clone_process(flags: int = 0, *, pidfd: bool = False) -> int | tuple[int, in
 _IS_X86 = os.uname().machine == "x86_64"
 _SIGCHLD = int(signal.SIGCHLD)
 _tid_address: list[int] = []
-"""Where the C library keeps this thread's id, once known: the same in every fork, since forking changes no address."""
+"""Where the C library stores this thread's id; empty before the first clone. Every fork has the same address."""
 
 
 def _clone(flags: int, parent_tid: int) -> int:
     if not _tid_address:
-        found = ctypes.c_long(0)
-        with contextlib.suppress(
-            OSError
-        ):  # kernels without checkpoint support do not tell; only mutex owners of the child are then stale
-            syscall("prctl", _PR_GET_TID_ADDRESS, ctypes.addressof(found))
-        _tid_address.append(found.value)
+        address = ctypes.c_long(0)
+        # Without checkpoint support in the kernel the address stays unknown, and mutex owners in the child are stale.
+        with contextlib.suppress(OSError):
+            syscall("prctl", _PR_GET_TID_ADDRESS, ctypes.addressof(address))
+        _tid_address.append(address.value)
     child_tid = _tid_address[0]
     if child_tid:
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
     # x86_64 takes (flags, stack, parent_tid, child_tid, tls), aarch64 (flags, stack, parent_tid, tls, child_tid); tls
     # is unused here.
     first, second = (child_tid, 0) if _IS_X86 else (0, child_tid)
-    # Not through `syscall()`: this is the one call whose every page touched is paid for in each program.
+    # Without `syscall()`, because each page that is touched here is copied for every program.
     pid: int = _raw_syscall(NUMBERS["clone"], flags | _SIGCHLD, 0, parent_tid, first, second, 0)
     if pid == -1:
         code = ctypes.get_errno()
@@ -158,17 +155,17 @@ def _clone(flags: int, parent_tid: int) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Move the caller into new namespaces (CLONE_NEW* bits); NEWPID concerns its later children. Raises OSError."""
+    """Move the caller into new namespaces (CLONE_NEW* bits); NEWPID applies to its later children. Raises OSError."""
     syscall("unshare", flags)
 
 
 def setns(fd: int, flags: int) -> None:
-    """Join the namespaces behind `fd` (a namespace file or a pidfd), restricted to the CLONE_NEW* kinds in `flags`."""
+    """Join the namespaces of `fd` (a namespace file or a pidfd) of the CLONE_NEW* kinds in `flags`. Raises OSError."""
     syscall("setns", fd, flags)
 
 
 def mount(source: str | None, target: str, filesystem: str | None, flags: int = 0, options: str | None = None) -> None:
-    """mount(2); None is a null pointer. Raises OSError naming the target."""
+    """Call mount(2); None becomes a null pointer. Raises OSError naming the target."""
     try:
         syscall("mount", _c_string(source), _c_string(target), _c_string(filesystem), flags, _c_string(options))
     except OSError as error:
@@ -178,18 +175,18 @@ def mount(source: str | None, target: str, filesystem: str | None, flags: int = 
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
-    """umount2(2); detaches lazily unless told otherwise."""
+    """Call umount2(2), by default detaching lazily. Raises OSError."""
     syscall("umount2", _c_string(target), flags)
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
-    """pivot_root(2). EINVAL where the present root is a ramdisk or a chroot."""
+    """Call pivot_root(2). Raises OSError, EINVAL if the present root is a ramdisk or a chroot."""
     syscall("pivot_root", _c_string(new_root), _c_string(put_old))
 
 
 def open_tree(path: str) -> int:
-    """A detached, private copy of the mount tree at `path` (submounts included) as a close-on-exec fd; attach it with
-    `move_mount`."""
+    """A detached, private copy of the mounts at and below `path`, as a close-on-exec descriptor for `move_mount`.
+    Raises OSError naming the path."""
     try:
         return syscall("open_tree", AT_FDCWD, _c_string(path), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)
     except OSError as error:
@@ -197,7 +194,7 @@ def open_tree(path: str) -> int:
 
 
 def move_mount(tree_fd: int, target: str) -> None:
-    """Attach a detached mount tree at `target`."""
+    """Attach a detached mount tree at `target`. Raises OSError naming the target."""
     try:
         syscall("move_mount", tree_fd, b"\0", AT_FDCWD, _c_string(target), MOVE_MOUNT_F_EMPTY_PATH)
     except OSError as error:
@@ -205,60 +202,59 @@ def move_mount(tree_fd: int, target: str) -> None:
 
 
 def set_mount_attributes(fd: int, attributes: int, *, recursive: bool) -> None:
-    """Add MOUNT_ATTR_* bits to the mount that is the root of `fd`'s tree, and to all below it if `recursive` (Linux
-    5.12)."""
+    """Add MOUNT_ATTR_* bits to the mount at the root of `fd`'s tree, and with `recursive` to all below it. Needs Linux
+    5.12."""
     request = struct.pack("QQQQ", attributes, 0, 0, 0)
     syscall("mount_setattr", fd, b"\0", AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0), request, len(request))
 
 
 def set_no_new_privileges() -> None:
-    """From now on no exec gains privileges (set-user-id bits, file capabilities); inherited, cannot be undone."""
+    """Let no exec gain privileges (set-user-id bits, file capabilities). Inherited and irrevocable."""
     syscall("prctl", _PR_SET_NO_NEW_PRIVS, 1)
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """False: no core dump, no ptrace by the same user, and /proc/self belongs to root. Inherited by fork, reset to True
-    by exec."""
+    """Set the dumpable flag. False means no core dump, no ptrace by the same user, and a /proc/self that belongs to
+    root. Forks inherit the flag; exec resets it to True."""
     syscall("prctl", _PR_SET_DUMPABLE, int(dumpable))
 
 
 def set_pdeathsig(number: int = signal.SIGKILL) -> None:
-    """The signal this process gets when the thread that created it ends. Not inherited; lost when user ids change, so
-    set it after that.
+    """Set the signal that this process gets when the thread that created it ends. Not inherited, and lost when user ids
+    change, so set it afterwards.
 
-    The parent may be gone already: compare `os.getppid()` before and after.
+    The parent may have ended before: compare `os.getppid()` before and after.
     """
     syscall("prctl", _PR_SET_PDEATHSIG, number)
 
 
 def set_child_subreaper(enabled: bool = True) -> None:
-    """Orphaned descendants become children of this process instead of pid 1."""
+    """Make orphaned descendants children of this process instead of pid 1."""
     syscall("prctl", _PR_SET_CHILD_SUBREAPER, int(enabled))
 
 
 def drop_bounding_set() -> None:
-    """No exec from here on gains a capability, whatever the file says. Inherited; does nothing without CAP_SETPCAP."""
+    """Let no exec gain a capability from a file. Inherited. Does nothing without CAP_SETPCAP."""
     try:
         for capability in range(64):
             syscall("prctl", _PR_CAPBSET_DROP, capability)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.EPERM,
-        ):  # past the last capability; or not privileged, and then nothing to bound
+        # EINVAL: past the last capability. EPERM: without privileges there is nothing to drop.
+        if error.errno not in (errno.EINVAL, errno.EPERM):
             raise
 
 
 def drop_all_capabilities() -> None:
-    """Empty the ambient, effective, permitted and inheritable sets. No way back."""
+    """Empty the ambient, effective, permitted and inheritable capability sets, irrevocably."""
     syscall("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     syscall("capset", struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
 def drop_privileges(*, bounding_set: bool = True) -> None:
-    """No new privileges from exec, and no capability left. Call after everything that needs one (mounts, user ids).
+    """Drop all capabilities, and let no exec gain privileges. Call it after every step that needs them (mounts, user
+    ids).
 
-    `bounding_set=False` where that was dropped before, which saves some 40 calls.
+    Give `bounding_set=False` if the bounding set was dropped before, which saves about 40 calls.
     """
     set_no_new_privileges()
     if bounding_set:
@@ -267,20 +263,19 @@ def drop_privileges(*, bounding_set: bool = True) -> None:
 
 
 def set_identity(uid: int, gid: int) -> None:
-    """Become another user: no supplementary groups, all user and group ids replaced. Needs CAP_SETUID and CAP_SETGID
-    (PermissionError)."""
+    """Become another user: replace all user and group ids and drop supplementary groups. Raises PermissionError without
+    CAP_SETUID and CAP_SETGID."""
     perform(
         ((_SETGROUPS, 0, 0, 0, 0, 0, 0), (_SETRESGID, gid, gid, gid, 0, 0, 0), (_SETRESUID, uid, uid, uid, 0, 0, 0))
     )
 
 
 def enter_user_namespace(uid: int, gid: int) -> None:
-    """In a process just cloned with CLONE_NEWUSER: map its one user and group to themselves (`uid`, `gid`: the ids
-    before the clone).
+    """Map a process's user and group to themselves, after a clone with CLONE_NEWUSER. `uid` and `gid` are the ids
+    before the clone.
 
-    Until then the process has no name there and can make no files. Makes itself dumpable, since /proc/self belongs to
-    root otherwise.
-    Raises OSError where /proc is not mounted or the host forbids unprivileged namespaces to be used (EPERM, EACCES).
+    Without the mapping the process cannot make files. Makes the process dumpable, because /proc/self otherwise belongs
+    to root. Raises OSError without /proc, and if the host forbids unprivileged namespaces (EPERM, EACCES).
     """
     set_dumpable(True)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -292,7 +287,7 @@ def enter_user_namespace(uid: int, gid: int) -> None:
 
 
 def close_range(first: int) -> bool:
-    """Close every descriptor from `first` on. False where the kernel lacks the call (before 5.9)."""
+    """Close every descriptor from `first` on. False if the kernel lacks the call (before 5.9)."""
     try:
         syscall("close_range", first, 0xFFFFFFFF, 0)
     except OSError:
@@ -301,9 +296,9 @@ def close_range(first: int) -> bool:
 
 
 def bring_loopback_up() -> None:
-    """Set the `lo` interface of the present network namespace up. Raises OSError (EPERM outside a namespace of one's
-    own)."""
-    import fcntl  # not at the top: every library loaded costs every fork
+    """Activate the `lo` interface of the present network namespace. Raises OSError, EPERM if the namespace is the
+    host's."""
+    import fcntl  # not at the top: every loaded library slows down every fork
 
     get_flags, set_flags, interface_up = 0x8913, 0x8914, 0x1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
@@ -314,10 +309,9 @@ def bring_loopback_up() -> None:
 def collapse_heap() -> int:
     """Move this process's private anonymous memory into huge pages, so that forks copy fewer page-table entries.
 
-    Returns the bytes that were collapsed: 0 where the kernel lacks MADV_COLLAPSE (before 6.1), huge pages or /proc.
-    Call it after preloading, before the first fork. Never raises: memory that does not collapse is merely slower. What
-    is not in use yet stays in small
-    pages: OpenBLAS reserves 32 MiB, and a program's first touch of a huge page there would clear 2 MiB.
+    Returns the number of bytes moved: 0 without MADV_COLLAPSE (before Linux 6.1), huge pages or /proc. Call it after
+    preloading and before the first fork. Never raises, since small pages are only slower. Memory that is not in use
+    stays in small pages: OpenBLAS reserves 32 MiB, and the first touch of a huge page there would clear 2 MiB.
     """
     collapsed = 0
     for start, end in _anonymous_areas():
@@ -326,7 +320,7 @@ def collapse_heap() -> int:
             try:
                 syscall("madvise", address, HUGE_PAGE_BYTES, MADV_COLLAPSE)
                 collapsed += HUGE_PAGE_BYTES
-            except OSError:  # EINVAL: no such advice; EAGAIN or ENOMEM: no huge page to be had; EBUSY: pinned
+            except OSError:  # EINVAL: no such advice; EAGAIN or ENOMEM: no huge page available; EBUSY: pinned
                 continue
     return collapsed
 

@@ -1,1 +1,1 @@
-"""Sandboxes on other machines, all behind the `Sandbox` protocol, and what travels between them."""
+"""Sandboxes on other machines, which implement the `Sandbox` protocol, and the messages to them."""

@@ -1,7 +1,6 @@
-"""One HTTP/1.1 connection of a server: requests in, answers out, with a limit on every size and every wait.
+"""One HTTP/1.1 connection of a server, with a limit on every size and every wait. `h11` implements the protocol.
 
-`h11` reads and writes the protocol. A request is refused by its head alone before its body is read, and a client that
-hangs up ends the work done for it. Knows nothing about sandboxes, paths or tokens."""
+A request can be refused by its head, before its body is read. When a client closes the connection, its work ends."""
 
 from __future__ import annotations
 
@@ -21,14 +20,15 @@ _MAX_LINGER_CHUNKS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A request before its body."""
+    """A request without its body."""
 
     method: str
     path: tuple[str, ...]
-    """The path's parts, percent-decoded: `/a/b%2Fc` is `("a", "b/c")`."""
+    """The percent-decoded parts of the path: `/a/b%2Fc` is `("a", "b/c")`."""
     query: Mapping[str, str]
+    """Name to value; the last value if a name occurs more than once."""
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Name in lower case to value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +43,30 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a server treats its connections."""
+    """How a server answers requests, and the limits of its connections."""
 
     admit: Callable[[Head], Answer | None]
-    """None lets a request in; an answer refuses it unread."""
+    """Returns None to accept a request, or an answer to refuse it before its body is read."""
     respond: Callable[[Head, bytes], Awaitable[Answer]]
-    """The answer to a request. Must not raise."""
+    """Returns the answer to a request. Must not raise."""
     refuse: Callable[[int, str], Answer]
-    """The answer with a status and a reason, for what is wrong with the protocol itself."""
+    """Builds the answer to a violation of the protocol, from a status and a reason."""
     max_body_bytes: int
+    """Longest body of a request."""
     idle_s: float
-    """How long a client may take for the next request's head."""
+    """How long a client may take to send the next request's head."""
     transfer_s: float
-    """How long a body may take in either direction."""
+    """How long a body may take, in either direction."""
 
 
 async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, policy: Policy) -> None:
-    """Answer requests until the client goes, is too slow, or breaks the protocol; then close the connection."""
+    """Answer requests until the client leaves, is too slow or breaks the protocol; then close the connection."""
     connection = _Connection(reader, writer, policy)
     try:
         while await connection.serve_one():
             pass
     except (ConnectionError, TimeoutError, h11.LocalProtocolError):
-        pass  # nobody is left to tell
+        pass  # the client has left
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError, TimeoutError):
@@ -81,7 +82,7 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
     async def serve_one(self) -> bool:
-        """Answer one request; whether there may be another."""
+        """Answer one request. Returns whether another may follow."""
         policy = self._policy
         try:
             async with asyncio.timeout(policy.idle_s):
@@ -91,7 +92,7 @@ class _Connection:
             head = _to_head(event)
             refusal = policy.admit(head)
             if refusal is not None:
-                return await self._send(refusal, close=True)  # its body is still on the way
+                return await self._send(refusal, close=True)  # its body has not been read
             async with asyncio.timeout(policy.transfer_s):
                 body = await self._read_body(head)
         except h11.RemoteProtocolError as cause:
@@ -110,8 +111,8 @@ class _Connection:
         return event
 
     async def _read_body(self, head: Head) -> bytes | None:
-        """The body; None when it is too large."""
-        length = head.headers.get("content-length", "0")  # h11 has checked that it is a number
+        """The body; None if it is too large."""
+        length = head.headers.get("content-length", "0")  # h11 accepts only a number
         if int(length) > self._policy.max_body_bytes:
             return None
         body = bytearray()
@@ -124,7 +125,7 @@ class _Connection:
         return bytes(body)
 
     async def _respond(self, head: Head, body: bytes) -> Answer | None:
-        """The answer; None when the client hung up first, which cancels the work."""
+        """The answer; None if the client closed the connection first, which cancels the work."""
         work = asyncio.ensure_future(self._policy.respond(head, body))
         watch = asyncio.ensure_future(self._reader.read(_CHUNK_BYTES))
         try:
@@ -133,7 +134,7 @@ class _Connection:
                 early = watch.result()
                 if not early:
                     return None
-                self._http.receive_data(early)  # the next request already
+                self._http.receive_data(early)  # the beginning of the next request
             return await work
         finally:
             for task in (work, watch):
@@ -141,7 +142,7 @@ class _Connection:
             await asyncio.gather(work, watch, return_exceptions=True)
 
     async def _send(self, answer: Answer, *, close: bool = False) -> bool:
-        """Send an answer; whether the connection can be used again."""
+        """Send an answer. Returns whether the connection can be used again."""
         headers = [("content-type", answer.content_type), ("content-length", str(len(answer.body))), *answer.headers]
         if close:
             headers.append(("connection", "close"))
@@ -162,8 +163,8 @@ class _Connection:
         return True
 
     async def _linger(self) -> None:
-        """Take what is still on the way: closing over unread bytes would destroy the answer before the client reads
-        it."""
+        """Read what the client still sends: closing the connection with unread bytes could destroy the answer before
+        the client reads it."""
         if self._writer.can_write_eof():
             self._writer.write_eof()
         async with asyncio.timeout(_LINGER_S):

@@ -1,4 +1,4 @@
-"""Machines of Daytona, through its SDK (`pip install daytona`)."""
+"""Programs on machines of Daytona, through its SDK (`pip install 'turnwise[daytona]'`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import shlex
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.machine import Machine, MachineSandbox
 from turnwise_sandbox.types import Network
@@ -16,11 +16,11 @@ from turnwise_sandbox.types import Network
 def build_daytona_sandbox(
     *, image: str | None = None, max_concurrent: int = 20, start_s: float = 120.0, folder: str = "/tmp/turnwise"
 ) -> MachineSandbox:
-    """One-shot programs on Daytona. `image`: a registry's image; None takes Daytona's own snapshot. The rest as in
-    `MachineSandbox`.
+    """A sandbox that runs one-shot programs on Daytona. `image` names a registry's image; None takes Daytona's
+    snapshot. See `MachineSandbox` for the other arguments.
 
-    The key is read from DAYTONA_API_KEY. A machine has no network; "loopback" and "none" are the same. Raises
-    SandboxError when the key or the SDK is missing."""
+    The key is read from DAYTONA_API_KEY. A machine has no network, so "loopback" and "none" mean the same. Raises
+    SandboxError if the key or the SDK is missing."""
     key = read_credential("DAYTONA_API_KEY", "Daytona")
     try:
         sdk: Any = importlib.import_module("daytona")
@@ -29,8 +29,7 @@ def build_daytona_sandbox(
 
     async def start(lifetime_s: float, network: Network) -> Machine:
         client = sdk.AsyncDaytona(sdk.DaytonaConfig(api_key=key))
-        # Should this process die, the provider stops the machine after so many idle minutes, and a stopped one is
-        # deleted.
+        # If this process dies, the provider stops the machine after so many idle minutes and then deletes it.
         fields: dict[str, Any] = {
             "network_block_all": True,
             "auto_stop_interval": math.ceil(lifetime_s / 60),

@@ -1,4 +1,4 @@
-"""Machines of E2B, through its SDK (`pip install e2b`)."""
+"""Programs on machines of E2B, through its SDK (`pip install 'turnwise[e2b]'`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import math
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.machine import Machine, MachineSandbox
 from turnwise_sandbox.types import Network
@@ -15,10 +15,11 @@ from turnwise_sandbox.types import Network
 def build_e2b_sandbox(
     *, template: str | None = None, max_concurrent: int = 20, start_s: float = 60.0, folder: str = "/tmp/turnwise"
 ) -> MachineSandbox:
-    """One-shot programs on E2B. `template`: the image's name; None takes E2B's own. The rest as in `MachineSandbox`.
+    """A sandbox that runs one-shot programs on E2B. `template` names the image; None takes E2B's. See `MachineSandbox`
+    for the other arguments.
 
-    The key is read from E2B_API_KEY. A machine has no internet; "loopback" and "none" are the same. Raises SandboxError
-    when the key or the SDK is missing."""
+    The key is read from E2B_API_KEY. A machine has no internet, so "loopback" and "none" mean the same. Raises
+    SandboxError if the key or the SDK is missing."""
     key = read_credential("E2B_API_KEY", "E2B")
     try:
         sdk: Any = importlib.import_module("e2b")
@@ -47,7 +48,7 @@ class _E2BMachine:
     async def execute(self, command: str, *, timeout_s: float) -> int:
         try:
             result = await self._sandbox.commands.run(command, timeout=timeout_s)
-        except self._sdk.CommandExitException as ended:  # how the SDK reports every status but 0
+        except self._sdk.CommandExitException as ended:  # the SDK raises it for every status but 0
             result = ended
         return int(result.exit_code)
 

@@ -1,7 +1,7 @@
-"""A sandbox behind an HTTP server: Turnwise's own (`sandbox/serve.py`), or whatever speaks SandboxFusion's `/run_code`.
+"""A sandbox behind an HTTP server: that of `serve.py`, or one that implements SandboxFusion's `/run_code`.
 
-A request is sent again only when no connection could be made, so nothing ever runs twice. Every wait has an end. It
-knows nothing about how the server isolates: `Execution.level` is what a Turnwise server reports, else "http"."""
+A request is repeated only if no connection could be made, so nothing runs twice. Every wait has a deadline.
+`Execution.level` is the level that the server reports; "http" if it reports none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.messages import (
     CellBody,
@@ -32,15 +32,15 @@ LEVEL = "http"
 _CONNECT_S = 5.0
 _CONNECT_RETRIES = 2
 _KEEPALIVE_S = 5.0
-"""Shorter than any server's own: a connection that the server closed meanwhile could not tell whether it took the
-request."""
+"""Shorter than the server keeps connections: if the server closed a connection, the client could not tell whether its
+request was received."""
 _MAX_ANSWER_BYTES = 256 << 20
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class HttpSandbox:
-    """Implements `Sandbox` over HTTP. Belongs to the event loop it is first used in."""
+    """Implements `Sandbox` over HTTP. Use it in one event loop only."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class HttpSandbox:
         max_concurrent: int = 64,
         max_queue_s: float = 60.0,
     ) -> None:
-        """`url`: the server's root, without a path. `dialect`: "sandbox_fusion" has no sessions, and of the limits
-        takes `wall_s` and `memory_bytes`; neither seed, profile nor network can be asked for. `max_queue_s`: seconds a
-        request may take beyond its own `wall_s`, waiting for the server included.
+        """`url` is the server's root, without a path. The `dialect` "sandbox_fusion" has no sessions, uses `wall_s` and
+        `memory_bytes` of the limits only, and ignores seed, profile and network. `max_concurrent` bounds the requests
+        at a time. A request may take `max_queue_s` seconds besides its own `wall_s`, including the wait for the server.
 
-        The bearer token is read from TURNWISE_SANDBOX_TOKEN; "sandbox_fusion" goes without when it is not set. Raises
-        SandboxError when it is missing, ValueError for a URL that is not plain http(s).
+        The bearer token is read from TURNWISE_SANDBOX_TOKEN, which is optional for "sandbox_fusion". Raises
+        SandboxError if it is missing, ValueError for a URL that is not plain http(s).
         """
         parsed = httpx.URL(url)
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo or parsed.query:
             raise ValueError(
-                f"sandbox url must be http(s)://host:port without user or query; the token goes into {TOKEN_VARIABLE}"
+                f"sandbox url must be http(s)://host:port without user or query; put the token into {TOKEN_VARIABLE}"
             )
         self._url = str(parsed).rstrip("/")
         self._dialect = dialect
@@ -74,12 +74,11 @@ class HttpSandbox:
             base_url=self._url,
             headers=headers,
             transport=httpx.AsyncHTTPTransport(retries=_CONNECT_RETRIES, limits=pool),
-            timeout=httpx.Timeout(None, connect=_CONNECT_S),  # everything else ends with the request's own deadline
+            timeout=httpx.Timeout(None, connect=_CONNECT_S),  # `send` has a deadline for the rest
         )
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
-        """See `Sandbox.run`. Raises SandboxError when the server cannot be reached, refuses, fails or takes too
-        long."""
+        """See `Sandbox.run`. Raises SandboxError if the server is unreachable, refuses, fails or takes too long."""
         if self._dialect == "turnwise":
             body: BaseModel = RunBody.of(program, limits)
             return (await self.request("POST", "/run", body, ExecutionAnswer, run_s=limits.wall_s)).execution
@@ -100,17 +99,17 @@ class HttpSandbox:
         profile: Profile = "std",
         network: Network = "none",
     ) -> Session:
-        """See `Sandbox.open`. Raises SandboxError where the dialect has no sessions, or the server has no room."""
+        """See `Sandbox.open`. Raises SandboxError if the dialect has no sessions or the server has too many."""
         if self._dialect != "turnwise":
             raise SandboxError(
-                f"{self._url} speaks SandboxFusion's dialect, which has no sessions; use a Turnwise sandbox server"
+                f"{self._url} uses SandboxFusion's dialect, which has no sessions; use a Turnwise sandbox server"
             )
         body = SessionBody(language=language, limits=limits, seed=seed, profile=profile, network=network)
         answer = await self.request("POST", "/sessions", body, SessionAnswer)
         return HttpSession(self, answer.id, limits)
 
     async def close(self) -> None:
-        """Close the connections; the server ends what they ran. A second call does nothing."""
+        """Close the connections; the server then ends their executions. A second call does nothing."""
         await self._client.aclose()
 
     async def request(
@@ -121,7 +120,7 @@ class HttpSandbox:
         return _parse(answer, await self.send(method, path, content, run_s=run_s), self._url)
 
     async def send(self, method: str, path: str, content: bytes | None, *, run_s: float = 0.0) -> bytes:
-        """Send one request; the body of the answer. Raises SandboxError for every status but 200 and 204."""
+        """Send one request; returns the body of the answer. Raises SandboxError for every status but 200 and 204."""
         deadline_s = run_s + self._max_queue_s
         try:
             async with (
@@ -153,7 +152,7 @@ class HttpSession:
     """Implements `Session` over HTTP."""
 
     def __init__(self, sandbox: HttpSandbox, id: str, limits: Limits) -> None:
-        """Built by `HttpSandbox.open`."""
+        """Made by `HttpSandbox.open` and `HttpSession.fork`."""
         self._sandbox = sandbox
         self._path = f"/sessions/{quote(id, safe='')}"
         self._limits = limits
@@ -201,7 +200,7 @@ def _parse(answer: type[Answer], received: bytes, url: str) -> Answer:
     except ValidationError as cause:
         first = cause.errors()[0]
         raise SandboxError(
-            f"{url} answered something else than {answer.__name__}: {first['loc']}: {first['msg']}"
+            f"{url} sent an answer that is no {answer.__name__}: {first['loc']}: {first['msg']}"
         ) from None
 
 

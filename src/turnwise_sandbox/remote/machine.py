@@ -1,10 +1,10 @@
-"""One-shot programs on rented machines: what E2B, Modal and Daytona have in common.
+"""One-shot programs on rented machines: the common part of the backends for E2B, Modal and Daytona.
 
-Each program gets a machine of its own: one archive goes in, one shell command runs, one archive comes out, and the
-machine goes. Needs `sh`, `tar`, `timeout` and the interpreter in the image. Limits are those of a POSIX shell:
-processor time, data, file size and processes, each process; `Limits.num_files` and the total of the files are the
-machine's affair. What the archive that comes out says is untrusted: it is read in memory, by exact names, plain files
-only. Knows no provider."""
+Each program gets a new machine: an archive is copied in, a shell command runs, an archive is copied out, and the
+machine is stopped. The image needs `sh`, `tar`, `timeout`, `head` and the interpreter. Limits are those of a POSIX
+shell (processor time, data, file size and processes) and apply to each process; `Limits.num_files` and the total size
+of all files are not enforced. The archive that is copied out is untrusted: it is read in memory, and only plain files
+with exact names are taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, TypeVar
 
-from turnwise.core.errors import SandboxError, boundary
+from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.foreign import (
     INTERPRETERS,
     SOURCE_NAMES,
@@ -31,17 +31,17 @@ from turnwise_sandbox.foreign import (
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 _LACKS_TOOLS = 96
-"""Exit status of a machine without the programs that are needed."""
+"""Exit status on a machine that lacks a needed program."""
 
 
 T = TypeVar("T")
 
 
 class Machine(Protocol):
-    """A running machine of a provider. Whatever a method raises is the provider's failure."""
+    """A running machine of a provider. An exception from a method counts as the provider's failure."""
 
     async def write(self, path: str, content: bytes) -> None:
-        """Write a file; its folder may not exist yet."""
+        """Write a file, making its folder if needed."""
         ...
 
     async def execute(self, command: str, *, timeout_s: float) -> int:
@@ -53,12 +53,12 @@ class Machine(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End the machine and everything on it."""
+        """Stop the machine."""
         ...
 
 
 class MachineSandbox:
-    """Implements `Sandbox.run` on machines; `open` refuses."""
+    """Implements `Sandbox` on rented machines, but `open` always raises SandboxError."""
 
     def __init__(
         self,
@@ -69,9 +69,10 @@ class MachineSandbox:
         start_s: float,
         folder: str,
     ) -> None:
-        """`start` rents a machine that the provider ends by itself after so many seconds, with or without network.
-        `level`: the provider's name. `start_s`: how long starting, copying and stopping may take, each. `folder`: a
-        path the image's user may create and write, without spaces or quotes."""
+        """`start` rents a machine with the given network, which the provider must stop after the given seconds if this
+        process does not. `level` is the provider's name. `max_concurrent` bounds the machines at a time. Starting,
+        copying and stopping may each take `start_s` seconds. `folder` is a path, without spaces or quotes, that the
+        image's user can make and write."""
         self._start = start
         self._level = level
         self._start_s = start_s
@@ -81,7 +82,7 @@ class MachineSandbox:
         self._closed = False
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
-        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves the folder, or when the provider
+        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if the provider
         fails."""
         async with self._places:
             if self._closed:
@@ -102,7 +103,7 @@ class MachineSandbox:
         profile: Profile = "std",
         network: Network = "none",
     ) -> Session:
-        """Always raises SandboxError: this backend has no live sessions."""
+        """Always raises SandboxError, because this backend has no live sessions."""
         raise SandboxError(
             f"the {self._level} sandbox has no live {language} sessions; use the local sandbox, or run whole programs"
         )
@@ -133,20 +134,20 @@ class MachineSandbox:
             except SandboxError:
                 if status == 0:
                     raise
-                result = None  # the program killed the shell that would have packed them
+                result = None  # the program killed the shell before the results were packed
         finally:
             await asyncio.shield(self._wait("stop the machine", machine.stop()))
         return _to_execution(program, limits, status, wall_s, result, self._level)
 
     async def _wait(self, what: str, work: Awaitable[T], extra_s: float = 0.0) -> T:
-        with boundary(SandboxError, f"{self._level}: cannot {what}"):
+        with boundary(f"{self._level}: cannot {what}"):
             async with asyncio.timeout(self._start_s + extra_s):
                 result = await work
         return result
 
 
 def _pack(program: Program, limits: Limits, folder: str) -> bytes:
-    """The archive that goes in: the program, its stdin and files, and `run.sh`, which leaves `out.tar` behind."""
+    """The archive to copy in: the program, its stdin and files, and `run.sh`, which makes `out.tar`."""
     source = SOURCE_NAMES[program.language]
     variables = build_environment(program.seed, f"{folder}/work", f"{folder}/seed").items()
     outputs = " ".join(shlex.quote(f"work/{check_path(path)}") for path in program.outputs)
@@ -223,18 +224,19 @@ def _to_execution(
 
 
 def _unpack(result: bytes, program: Program, limits: Limits) -> dict[str, bytes]:
-    """The expected plain files of an untrusted archive, each cut at its limit; empty when it is no archive."""
+    """Name to content of the expected plain files in an untrusted archive, each cut at its limit; empty if it is no
+    archive."""
     sizes = {"stdout.size": 32, "stderr.size": 32, "stdout.cut": limits.output_bytes, "stderr.cut": limits.output_bytes}
     sizes |= {f"work/{check_path(path)}": limits.disk_bytes for path in program.outputs}
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(result), mode="r:") as archive:
             for member in archive:
                 if member.isreg() and member.name in sizes and (file := archive.extractfile(member)) is not None:
-                    found[member.name] = file.read(sizes[member.name])
+                    contents[member.name] = file.read(sizes[member.name])
     except (tarfile.TarError, ValueError, EOFError, OSError):
         return {}
-    return found
+    return contents
 
 
 def _to_size(text: bytes) -> int:

@@ -1,8 +1,6 @@
-"""What travels over HTTP: the bodies of Turnwise's own requests (bytes as base64, nothing lost) and of SandboxFusion's
-`/run_code`.
+"""The bodies of HTTP requests and answers, in Turnwise's dialect and in SandboxFusion's `/run_code`.
 
-Knows nothing about sockets. Everything that arrives is checked; unknown fields are refused in the first dialect and
-ignored in the second."""
+Turnwise's dialect sends bytes as base64 and refuses unknown fields; SandboxFusion's sends text and ignores them."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, P
 
 Language = Literal["python", "bash"]
 _KILLED = 9
-"""The signal `/run_code` reports for a program that a limit ended."""
+"""The signal that `/run_code` reports for a program ended by a limit."""
 
 
 class _Body(BaseModel):
@@ -53,7 +51,7 @@ class RunBody(_Body):
         )
 
     def to_program(self) -> Program:
-        """The program that was asked for."""
+        """The requested program."""
         return Program(**{name: getattr(self, name) for name in RunBody.model_fields if name != "limits"})
 
 
@@ -87,7 +85,7 @@ class ExecutionAnswer(_Body):
 
 
 class ErrorAnswer(BaseModel):
-    """Every answer whose status is not 200 or 204."""
+    """The body of every answer with a status other than 200 and 204."""
 
     error: str
 
@@ -100,7 +98,7 @@ class _FusionBody(BaseModel):
 
 
 class FusionRequest(_FusionBody):
-    """`POST /run_code`. `compile_timeout` is accepted and means nothing: neither language is compiled."""
+    """`POST /run_code`. `compile_timeout` is accepted and ignored, because neither language is compiled."""
 
     code: str
     language: Language
@@ -113,7 +111,7 @@ class FusionRequest(_FusionBody):
 
     @classmethod
     def of(cls, program: Program, limits: Limits) -> FusionRequest:
-        """The request for one program. Code and stdin travel as text: bytes that are not UTF-8 become U+FFFD."""
+        """The request for one program. Code and stdin are sent as text; bytes that are not UTF-8 become U+FFFD."""
         return cls(
             code=encode_code(program.code).decode("utf-8", "replace"),
             language=program.language,
@@ -125,7 +123,7 @@ class FusionRequest(_FusionBody):
         )
 
     def to_program(self) -> Program:
-        """The program that was asked for. Raises ValueError when a file is not base64."""
+        """The requested program. Raises ValueError if a file is not base64."""
         files = {path: _decode(content, path) for path, content in self.files.items() if content is not None}
         stdin = (self.stdin or "").encode("utf-8", "surrogatepass")
         return Program(
@@ -155,7 +153,7 @@ class FusionResponse(_FusionBody):
 
     @classmethod
     def of(cls, execution: Execution) -> FusionResponse:
-        """An execution in the dialect: its timeout is the wall or the processor limit, a signal a negative return
+        """The answer for an execution. The wall and the processor limit are a timeout; a signal is a negative return
         code."""
         timed_out = execution.limit in ("wall", "cpu")
         status = execution.exit_code if execution.exit_code is not None else -(execution.signal or _KILLED)
@@ -173,9 +171,9 @@ class FusionResponse(_FusionBody):
         )
 
     def to_execution(self, limits: Limits, level: str) -> Execution:
-        """The execution behind an answer that has a `run_result`. Output is cut at `limits.output_bytes`.
+        """The execution behind an answer. Output is cut at `limits.output_bytes`.
 
-        Raises ValueError when there is none, when the server failed, or when a file is not base64.
+        Raises ValueError if there is no `run_result`, if the server failed, or if a file is not base64.
         """
         compiled = self.compile_result
         if compiled is not None and (compiled.status != "Finished" or compiled.return_code != 0):

@@ -1,4 +1,4 @@
-"""Machines of Modal, through its SDK (`pip install modal`)."""
+"""Programs on machines of Modal, through its SDK (`pip install 'turnwise[modal]'`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import math
 from typing import Any
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.machine import Machine, MachineSandbox
 from turnwise_sandbox.types import Network
@@ -20,12 +20,12 @@ def build_modal_sandbox(
     start_s: float = 120.0,
     folder: str = "/tmp/turnwise",
 ) -> MachineSandbox:
-    """One-shot programs on Modal. `image`: a registry's image; None takes Modal's own Debian with Python. `app`: the
-    app the machines belong to, made when missing. The rest as in `MachineSandbox`.
+    """A sandbox that runs one-shot programs on Modal. `image` names a registry's image; None takes Modal's Debian with
+    Python. `app` names the app of the machines, which is made if it is missing. See `MachineSandbox` for the other
+    arguments.
 
-    The token is read from MODAL_TOKEN_ID and MODAL_TOKEN_SECRET. A machine has no network; "loopback" and "none" are
-    the same.
-    Raises SandboxError when the token or the SDK is missing.
+    The token is read from MODAL_TOKEN_ID and MODAL_TOKEN_SECRET. A machine has no network, so "loopback" and "none"
+    mean the same. Raises SandboxError if the token or the SDK is missing.
     """
     token = read_credential("MODAL_TOKEN_ID", "Modal"), read_credential("MODAL_TOKEN_SECRET", "Modal")
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from turnwise.algorithms.credit_checks import FIELD_REMEDIES
 from turnwise.algorithms.credit_table import CREDIT_METHODS
-from turnwise.config.load import leaves
+from turnwise.config.load import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core import protocols, types
 from turnwise.credit import gold_answers
@@ -30,7 +30,8 @@ def problems(text: str) -> list[str]:
     keys = re.findall(rf"\b(?:{SECTIONS})\.[a-z_.]*[a-z_]", text)
     names = re.findall(r"`(\w+)`", text)
     methods = re.findall(r"credit\.method='(\w+)'", text)
-    wrong = [key for key in keys if key not in leaves(RunConfig)]
+    wrong = [key for key in keys if key not in list_options(RunConfig)]
+    wrong += [name for name in signals if name not in (*STATE_SIGNALS, *STEP_SIGNALS)]
     wrong += [name for name in names if name not in find_names()]
     wrong += [name for name in methods if name not in CREDIT_METHODS]
     return wrong if keys or names else [f"nothing is named in {text!r}"]

@@ -1,4 +1,4 @@
-"""The prefix tree: every sequence is found again on its path, and every different beginning stands once."""
+"""The prefix tree: every sequence is found on its path, and every different beginning has one place."""
 
 import numpy as np
 import pytest

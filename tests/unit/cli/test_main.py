@@ -1,4 +1,4 @@
-"""The command line as a user meets it: light, one clear message, the right exit code."""
+"""The command line as a user sees it: quick help, one clear message, the right exit code."""
 
 import json
 import os
@@ -68,6 +68,18 @@ def test_dry_run_prints_the_resolved_recipe_and_the_plan_and_writes_nothing(tmp_
     assert "key-value cache" in output[end:]
     [line] = [line for line in output[end:].splitlines() if line.startswith("device ")]
     assert line.split()[1] in ("cpu", "cuda")
+    assert tree["train"]["micro_batch_tokens"] > 0  # chosen for this machine
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_what_does_not_fit_prints_the_plan_and_then_refuses(tmp_path: Path) -> None:
+    done = turnwise(
+        "train", TINY, "engine.max_concurrency=1000000000", f"run.output={tmp_path / 'runs'}", "--dry-run", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "peak of engine and trainer" in done.stdout
+    assert done.stderr.startswith("error: no train.micro_batch_tokens fits: even 256 needs")
+    assert "use engine.max_concurrency=" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,6 +96,11 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
         (
             ["train", "{tiny}", "train.stepz=3"],
             "override 'train.stepz=3': unknown key 'train.stepz'; did you mean 'train.steps'?",
+        ),
+        (["train", "{tiny}", "engine.max_concurrency=1000000000"], "no train.micro_batch_tokens fits: even 256 needs"),
+        (
+            ["train", "{tiny}", "train.micro_batch_tokens=1000000000"],
+            "train.micro_batch_tokens=1000000000 does not fit: the run needs",
         ),
         (["train", "nowhere.toml"], "recipe file 'nowhere.toml' does not exist"),
         (["train"], "no recipe file named; for example"),
@@ -151,7 +168,7 @@ def test_explain() -> None:
 )
 def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Path) -> None:
     command, *options = arguments
-    # A recipe read from a pipe that nobody writes to: the command is certain to be at work when the signal arrives.
+    # The recipe is a pipe without data, so that the command is still reading it when the signal arrives.
     recipe = tmp_path / "slow.toml"
     os.mkfifo(recipe)
     process = subprocess.Popen(
@@ -209,6 +226,17 @@ def test_tasks_prints_and_exports_the_same_tasks(tmp_path: Path) -> None:
     assert first == exported[0]
     training, _ = json.JSONDecoder().raw_decode(invoke("tasks", TINY, "--count", "1", "--split", "train"))
     assert training != first
+
+
+def test_the_tables_of_methods_show_the_names_of_the_papers() -> None:
+    tables = json.loads(invoke("algorithms", "--json"))
+    vine = next(row for row in tables["credit"] if row["name"] == "vine")
+    assert (vine["also called"], vine["compares"], vine["samples"]) == (["VinePPO"], "nothing", ["continuations"])
+    samples = {row["name"]: row["samples"] for row in tables["credit"] if row["samples"]}
+    assert set(samples) == {"vine", "tree", "arpo", "remax", "igpo"}
+    assert samples["remax"] == ["greedy baseline"]
+    text = invoke("algorithms")
+    assert all(name in text for name in ("VinePPO", "Tree-GRPO", "MT-GRPO", "DPPO-Binary-KL"))
 
 
 def test_doctor_names_versions_and_speed() -> None:

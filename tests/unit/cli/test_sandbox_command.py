@@ -32,16 +32,16 @@ def test_json_holds_the_whole_result_and_a_shell_script_runs_in_bash(tmp_path: P
     script = tmp_path / "script.sh"
     script.write_text("echo $((6 * 7)); [[ -r /etc/shadow ]] && echo shadow\nexit 3\n")
     done = run("run", str(script), "--json")
-    found = json.loads(done.stdout)
-    assert (found["stdout"], found["exit_code"], found["limit"], done.returncode) == ("42\n", 3, None, 3)
-    assert found["level"] != "none"
+    result = json.loads(done.stdout)
+    assert (result["stdout"], result["exit_code"], result["limit"], done.returncode) == ("42\n", 3, None, 3)
+    assert result["level"] != "none"
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (("missing.py",), "missing.py cannot be read"),
-        ((__file__, "--profile", "torch"), "known are auto, std, numpy, numpy_random, sympy, pytest"),
+        ((__file__, "--profile", "torch"), "it must be one of auto, std, numpy, numpy_random, sympy, pytest"),
         ((__file__, "--level", "best"), "there is no sandbox level 'best'"),
         ((__file__, "--timeout-s", "0"), "limit wall_s is 0.0; it must be positive"),
     ],
@@ -54,7 +54,7 @@ def test_bad_arguments_are_named(arguments: tuple[str, ...], expected: str) -> N
 
 
 def test_doctor_lists_every_property_with_what_enforces_it() -> None:
-    found = json.loads(run("doctor", "--json").stdout)
-    assert found["properties"]["net"] == {"enforced_by": "seccomp: no socket but AF_UNIX", "verified": True}
-    unheld = [name for name, item in found["properties"].items() if item["enforced_by"] and not item["verified"]]
+    report = json.loads(run("doctor", "--json").stdout)
+    assert report["properties"]["net"] == {"enforced_by": "seccomp: no socket but AF_UNIX", "verified": True}
+    unheld = [name for name, item in report["properties"].items() if item["enforced_by"] and not item["verified"]]
     assert unheld == []

@@ -1,4 +1,4 @@
-"""Recipes: merging, overrides, messages for what is wrong, and the round trip through a run folder."""
+"""Recipes: merging, overrides, error messages, and the round trip through a run folder."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from turnwise.config.load import dump_resolved, leaves, load_config, load_resolved, parse_value
+from turnwise.config.load import dump_resolved, list_options, load_config, load_resolved, parse_value
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
@@ -49,6 +49,37 @@ def test_files_merge_left_to_right_and_deep_then_overrides(tmp_path: Path) -> No
     assert load_config([second, first]).train.lr == 0.5
 
 
+def test_an_override_replaces_a_whole_table_and_changes_a_single_leaf(tmp_path: Path) -> None:
+    recipe = write(
+        tmp_path,
+        MODEL
+        + "[train]\nlr = 0.5\nsteps = 3\n"
+        + "[evaluate.controls]\nno_search = { search = 'off' }\nshuffled = { shuffle = true }\n",
+    )
+    both = {"no_search": {"search": "off"}, "shuffled": {"shuffle": True}}
+    assert load_config([recipe]).evaluate.controls == both
+    assert load_config([recipe], ["evaluate.controls={}"]).evaluate.controls == {}
+    assert load_config([recipe], ["evaluate.controls={half = {p = 0.5}}"]).evaluate.controls == {"half": {"p": 0.5}}
+    leaf = load_config([recipe], ["evaluate.controls.no_search.search=on"]).evaluate.controls
+    assert leaf == {"no_search": {"search": "on"}, "shuffled": {"shuffle": True}}
+    # Overrides apply in order: emptied, then one entry; and a section's other options fall back to their defaults.
+    config = load_config([recipe], ["evaluate.controls={}", "evaluate.controls.a.b=1", "train={steps = 7}"])
+    assert config.evaluate.controls == {"a": {"b": 1}}
+    assert (config.train.steps, config.train.lr) == (7, RunConfig().train.lr)
+
+
+def test_an_override_of_a_run_folders_config_replaces_a_table(tmp_path: Path) -> None:
+    config = load_config([write(tmp_path, MODEL + "[evaluate.controls]\nno_search = { search = 'off' }\n")])
+    path = write(tmp_path, json.dumps(dump_resolved(config)), "config.json")
+    assert load_resolved(path, ["evaluate.controls={}"]).evaluate.controls == {}
+
+
+def test_what_is_wrong_in_a_replaced_table_is_blamed_on_the_override(tmp_path: Path) -> None:
+    recipe = write(tmp_path, MODEL + "[train]\nsteps = 3\n")
+    with pytest.raises(ConfigError, match=r"^override 'train=\{steps = -1\}': train\.steps is -1"):
+        load_config([recipe], ["train={steps = -1}"])
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -63,6 +94,9 @@ def test_files_merge_left_to_right_and_deep_then_overrides(tmp_path: Path) -> No
         ("[train]\nlr = nan", "train.lr is nan; it must be a finite number"),
         ("[train]\ndecay = 'exponential'", "train.decay is 'exponential'; it must be 'none', 'linear' or 'cosine'"),
         ("[loss]\nmask_observations = 1", "loss.mask_observations is 1; it must be a valid boolean"),
+        ("[rollout]\ntop_p = 1.0", "unknown key 'rollout.top_p'; training samples from the whole distribution"),
+        ("[rollout]\ntop_k = 20", "unknown key 'rollout.top_k'; training samples from the whole distribution"),
+        ("[rollout]\nmin_p = 0.1", "unknown key 'rollout.min_p'; training samples from the whole distribution"),
         ("train = 3", "train is 3; it must be a table"),
         (
             "[environment.args]\nwhen = 2020-01-01",
@@ -117,11 +151,6 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             ["rollout.max_tokens=2000"],
             "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
         ),
-        (["engine.num_workers=2", "engine.kind=local"], "is for engine.kind='paged' and engine.num_threads=1"),
-        (["engine.num_workers=2", "engine.num_threads=0"], "is for engine.kind='paged' and engine.num_threads=1"),
-        (["rollout.top_p=0.9"], "rollout.top_p=0.9 samples from a truncated distribution"),
-        (["rollout.top_k=20"], "rollout.top_k=20 samples from a truncated distribution"),
-        (["rollout.min_p=0.1"], "rollout.min_p=0.1 samples from a truncated distribution"),
         (["model.path="], "model.path is empty and so is model.config"),
         (
             ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success"],
@@ -244,7 +273,7 @@ def test_a_config_cannot_be_changed() -> None:
 
 
 def test_every_option_is_documented_and_there_are_not_too_many() -> None:
-    names = leaves(RunConfig)
+    names = list_options(RunConfig)
     assert 40 < len(names) <= 150
     sections = [(name, field.annotation) for name, field in RunConfig.model_fields.items()]
     while sections:

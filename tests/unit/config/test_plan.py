@@ -59,14 +59,16 @@ def test_memory_by_hand() -> None:
     assert paged.cache == 2 * 2 * 2 * 4 * 4 * (3 + 1) * 32  # a page of 32 tokens each, and the blank one
     assert paged.packed == (2 * 768 + 800) * 4  # matrices of both layers and the output layer
     assert paged.libraries == 0
-    workers = plan_memory(config(engine={"max_concurrency": 3, "max_context": 10, "num_workers": 2}))
+    workers = plan_memory(
+        config(engine={"kind": "workers", "max_concurrency": 3, "max_context": 10, "options": {"num_workers": 2}})
+    )
     assert workers is not None
     assert (
         workers.cache == 2 * 2 * 2 * 4 * 4 * 2 * (2 + 1) * 32
     )  # two workers with 3 / 2 pages, rounded up, and a blank one
     assert workers.packed == 2 * paged.packed
     assert workers.libraries == 2 * 260 * 2**20
-    # What workers took for sampling is not there for the trainer: another process.
+    # The trainer cannot reuse what workers, other processes, took for sampling.
     assert (
         workers.peak
         == workers.libraries + workers.cache + workers.packed + workers.sampling + 4 * 2376 * 4 + workers.training
@@ -82,35 +84,36 @@ def test_memory_by_hand() -> None:
 def test_memory_on_a_gpu_by_hand() -> None:
     engine = {"max_concurrency": 3, "max_context": 10}
     for dtype, item in (("float32", 4), ("bfloat16", 2)):
-        here, there = (
-            plan_memory(config(engine=engine, model={"config": TINY, "dtype": dtype}), device=d)
-            for d in ("cpu", "cuda")
+        cpu, gpu = (
+            plan_memory(config(engine=engine, model={"config": TINY, "dtype": dtype}), device=device)
+            for device in ("cpu", "cuda")
         )
-        assert here is not None
-        assert there is not None
-        assert (there.weights, there.optimizer, there.cache) == (here.weights, here.optimizer, here.cache)
+        assert cpu is not None
+        assert gpu is not None
+        assert (gpu.weights, gpu.optimizer, gpu.cache) == (cpu.weights, cpu.optimizer, cpu.cache)
         # Nothing is packed. A layer's queries, keys and values are one matrix of 8 x (4 + 2 x 2) x 4 = 256, gate and up
         # one of 256.
-        assert there.packed == 2 * 512 * item
-        assert here.packed == (2 * 512 * item if dtype == "bfloat16" else (2 * 768 + 800) * item)
+        assert gpu.packed == 2 * 512 * item
+        assert cpu.packed == (2 * 512 * item if dtype == "bfloat16" else (2 * 768 + 800) * item)
         # 30 tokens of 48 + 64 or 3 x 8 x 4 = 96 numbers: 80 = 2 x 8 + 4 x 16 against 96; 3 rows of 100 logits six
         # times; gathered pages.
-        assert there.sampling == 30 * 96 * item + 6 * 3 * 100 * 4 + 2**26 * item
-        assert there.training < here.training  # nothing is held by the C library
+        assert gpu.sampling == 30 * 96 * item + 6 * 3 * 100 * 4 + 2**26 * item
+        assert gpu.training < cpu.training  # nothing is held by the C library
         flex = plan_memory(
-            config(engine={**engine, "attention": "flex"}, model={"config": TINY, "dtype": dtype}), device="cuda"
+            config(engine={**engine, "options": {"attention": "flex"}}, model={"config": TINY, "dtype": dtype}),
+            device="cuda",
         )
         assert flex is not None
         # Nothing is gathered; three sequences, rounded up to 4, look up each of 3 + 1 pages with 4 bytes.
-        assert flex.sampling == there.sampling - 2**26 * item + 4 * 4 * 4
-        graphs = {**engine, "attention": "flex", "cuda_graphs": True}
+        assert flex.sampling == gpu.sampling - 2**26 * item + 4 * 4 * 4
+        graphs = {**engine, "options": {"attention": "flex", "cuda_graphs": True}}
         recorded = plan_memory(config(engine=graphs, model={"config": TINY, "dtype": dtype}), device="cuda")
         assert recorded is not None
         # One page more, in the cache and in the tables; logits of 4 rows twice (4 + 2 + 1 < 2 x 4), and what a step of
         # 4 needs.
         assert recorded.cache == flex.cache * 5 // 4
         assert recorded.sampling == flex.sampling + 4 * 4 + 4 * (2 * 100 + 96) * item
-    modules = plan_memory(config(engine={**engine, "fused": False}), device="cuda")
+    modules = plan_memory(config(engine={**engine, "options": {"fused": False}}), device="cuda")
     assert modules is not None
     assert modules.packed == 0
 

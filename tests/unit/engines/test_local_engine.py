@@ -5,24 +5,14 @@ import asyncio
 import numpy as np
 import pytest
 import torch
+from small_model import CONFIG, VOCAB
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, FinishReason, SamplingParams, to_ids
+from turnwise.core.types import Completion, FinishReason, SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import build_model
-
-VOCAB = 97
-CONFIG = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "tie_word_embeddings": True,
-}
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama"])
@@ -49,11 +39,11 @@ async def converse(
     ids, completions = prompt_of(seed), []
     for turn in range(turns):
         params = SamplingParams(**{"max_tokens": 6, "seed": 1000 * seed + turn, **changes})  # type: ignore[arg-type]
-        completion = await engine.generate(to_ids(ids), params, session=str(seed))
+        completion = await engine.generate(to_ids(ids), params, session=Session(str(seed), "0"))
         completions.append(completion)
         ids = [*ids, *completion.token_ids.tolist(), *prompt_of(7 * seed + turn, 9)]
         await asyncio.sleep(delay_s * (seed % 3))
-    await engine.release(str(seed))
+    await engine.release(Session(str(seed), "0"))
     return completions
 
 
@@ -122,14 +112,14 @@ def test_every_token_is_computed_once_across_turns(model: PreTrainedModel) -> No
 
 def test_a_new_version_never_reads_an_old_cache(model: PreTrainedModel) -> None:
     async def two_turns(engine: LocalEngine, change: bool) -> Completion:
-        first = await engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=4), session="s")
+        first = await engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=4), session=Session("s", "0"))
         if change:
             with torch.no_grad():
                 model.get_input_embeddings().weight.mul_(1.5)
-            engine.adopt(1)
+            await engine.adopt(1)
         ids = [*prompt_of(1), *first.token_ids.tolist(), 5, 6]
         return await engine.generate(
-            to_ids(ids), SamplingParams(max_tokens=4, seed=9), session="s" if change else "fresh"
+            to_ids(ids), SamplingParams(max_tokens=4, seed=9), session=Session("s" if change else "fresh", "0")
         )
 
     kept = {k: v.clone() for k, v in model.state_dict().items()}
@@ -137,7 +127,9 @@ def test_a_new_version_never_reads_an_old_cache(model: PreTrainedModel) -> None:
         second = asyncio.run(two_turns(build(model), change=True))
         # The same request on a fresh engine under the changed weights: prompt ids come from the old first turn.
         ids = [*prompt_of(1), *_first_turn(model, kept), 5, 6]
-        fresh = asyncio.run(build(model).generate(to_ids(ids), SamplingParams(max_tokens=4, seed=9), session="x"))
+        fresh = asyncio.run(
+            build(model).generate(to_ids(ids), SamplingParams(max_tokens=4, seed=9), session=Session("x", "0"))
+        )
         assert np.array_equal(second.token_ids, fresh.token_ids)
         assert np.array_equal(second.logprobs, fresh.logprobs)
         assert (second.version_first, second.version_last) == (1, 1)
@@ -148,7 +140,9 @@ def test_a_new_version_never_reads_an_old_cache(model: PreTrainedModel) -> None:
 def _first_turn(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> list[int]:
     changed = {k: v.clone() for k, v in model.state_dict().items()}
     model.load_state_dict(weights)
-    completion = asyncio.run(build(model).generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=4), session="s"))
+    completion = asyncio.run(
+        build(model).generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=4), session=Session("s", "0"))
+    )
     model.load_state_dict(changed)
     return completion.token_ids.tolist()
 
@@ -156,7 +150,7 @@ def _first_turn(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> lis
 def test_stop_tokens_and_stop_strings_end_the_completion(model: PreTrainedModel) -> None:
     async def run(**changes: object) -> Completion:
         return await build(model).generate(
-            to_ids(prompt_of(1)), SamplingParams(**{"max_tokens": 12, "seed": 5, **changes}), session="s"
+            to_ids(prompt_of(1)), SamplingParams(**{"max_tokens": 12, "seed": 5, **changes}), session=Session("s", "0")
         )  # type: ignore[arg-type]
 
     free = asyncio.run(run())
@@ -187,8 +181,8 @@ def test_a_bad_request_is_refused_alone(
     async def run() -> tuple[object, Completion]:
         engine = build(model)
         bad, good = await asyncio.gather(
-            engine.generate(to_ids(ids), SamplingParams(**params), session="bad"),  # type: ignore[arg-type]
-            engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session="good"),
+            engine.generate(to_ids(ids), SamplingParams(**params), session=Session("bad", "0")),  # type: ignore[arg-type]
+            engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session=Session("good", "0")),
             return_exceptions=True,
         )
         return bad, good  # type: ignore[return-value]
@@ -211,7 +205,7 @@ def test_weights_that_give_nan_fail_the_request_and_the_engine_lives_on(model: P
             return (
                 tuple(
                     await asyncio.gather(
-                        engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session="nan"),
+                        engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session=Session("nan", "0")),
                         return_exceptions=True,
                     )
                 )
@@ -223,8 +217,10 @@ def test_weights_that_give_nan_fail_the_request_and_the_engine_lives_on(model: P
         assert "not finite" in str(failure)
     finally:
         model.load_state_dict(kept)
-    engine.adopt(1)
-    completion = asyncio.run(engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session="fine"))
+    asyncio.run(engine.adopt(1))
+    completion = asyncio.run(
+        engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session=Session("fine", "0"))
+    )
     assert np.isfinite(completion.logprobs).all()
 
 
@@ -241,12 +237,12 @@ def test_a_cancelled_request_leaves_the_others_alone(model: PreTrainedModel) -> 
     async def run() -> Completion:
         engine = build(model)
         doomed = asyncio.create_task(
-            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="doomed")
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session=Session("doomed", "0"))
         )
         await asyncio.sleep(0.01)
         doomed.cancel()
         await asyncio.gather(doomed, return_exceptions=True)
-        await engine.release("doomed")
-        return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session="next")
+        await engine.release(Session("doomed", "0"))
+        return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session=Session("next", "0"))
 
     assert len(asyncio.run(run()).token_ids) == 5

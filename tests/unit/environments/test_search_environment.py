@@ -19,7 +19,7 @@ NEEDS_SEARCH = {"1hop": 1.0, "2hop": 1.0, "3hop": 1.0, "intersection": 1.0, "uni
 
 async def play(family, task, policy, seed=0):
     """(reward, replies, environment) of one episode."""
-    environment = family.build_environment()
+    environment = family.build_environment(task)
     opening = await environment.reset(task, seed)
     messages, replies, rng = list(opening.messages), [], Random(seed)
     for _ in range(16):
@@ -114,7 +114,7 @@ def test_nothing_the_agent_reads_before_searching_holds_the_answer():
     family = SearchQA(kinds=NEEDS_SEARCH, prompt="search_r1")
     for index in range(60):
         task = family.task("heldout", index)
-        environment = family.build_environment()
+        environment = family.build_environment(task)
         opening = asyncio.run(environment.reset(task, 0))
         shown = "".join(message.text for message in opening.messages) + str(opening.tools)
         assert not any(answer in shown for answer in task.payload["answers"])
@@ -149,7 +149,7 @@ def test_an_invalid_reply_is_answered_and_the_episode_goes_on():
     errors = [ToolCallError(kind=kind, raw="x", message="the call is not JSON") for kind in ("no_action", "bad_json")]
 
     async def run():
-        environment = family.build_environment()
+        environment = family.build_environment(task)
         await environment.reset(task, 0)
         return [await environment.step(text_message("assistant", "x", tool_errors=(error,))) for error in errors]
 
@@ -164,8 +164,9 @@ def test_searching_nonsense_finds_nothing():
     family = SearchQA(**TINY)
 
     async def run():
-        environment = family.build_environment()
-        await environment.reset(family.task("train", 0), 0)
+        task = family.task("train", 0)
+        environment = family.build_environment(task)
+        await environment.reset(task, 0)
         return await environment.step(search_message("???", 0))
 
     assert asyncio.run(run()).observations[0].text == "no passages found\n"
@@ -175,7 +176,7 @@ def test_searching_nonsense_finds_nothing():
 
 
 async def score(family, task, replies, stop=StopReason.DONE):
-    environment = family.build_environment()
+    environment = family.build_environment(task)
     await environment.reset(task, 0)
     for reply in replies:
         await environment.step(reply)
@@ -225,8 +226,9 @@ def test_a_fork_has_the_same_state_and_a_future_of_its_own(search):
     family = SearchQA(**TINY, search=search)
 
     async def run():
-        environment = family.build_environment()
-        await environment.reset(family.task("train", 0), 5)
+        task = family.task("train", 0)
+        environment = family.build_environment(task)
+        await environment.reset(task, 5)
         await environment.step(search_message("mayor", 0))
         twin = await environment.fork()
         hashes = [environment.state_hash(), twin.state_hash()]
@@ -248,7 +250,7 @@ def test_state_hash_tells_states_apart():
     task = family.task("train", 0)
 
     async def run(*searches):
-        environment = family.build_environment()
+        environment = family.build_environment(task)
         await environment.reset(task, 0)
         for number, query in enumerate(searches):
             await environment.step(search_message(query, number))
@@ -402,7 +404,7 @@ def test_a_users_own_files_go_through_the_same_environment(tmp_path):
     assert all(sorted(epoch) == [f"Q{i}?" for i in range(5)] for epoch in epochs)
     assert len(set(map(tuple, epochs))) > 1
     task = family.task("heldout", 0)
-    with pytest.raises(IndexError, match="1 questions"):
+    with pytest.raises(IndexError, match="1 rows"):
         family.task("heldout", 1)
     reward, _, environment = asyncio.run(play(family, task, family.policy("oracle")))
     assert reward.total == 1.0

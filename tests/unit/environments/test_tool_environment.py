@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from turnwise.core.errors import ConfigError, EnvironmentFault
+from turnwise.core.errors import ConfigError, EnvironmentFault, ToolTimeout
 from turnwise.core.protocols import Environment
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, ToolCall, ToolCallError, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -94,6 +94,45 @@ def test_what_the_model_does_wrong_is_answered_and_the_episode_goes_on() -> None
             ("error: a tool call is not valid JSON", None),
         ]
         assert not any(result.done for result in (unknown, wrong, both))
+
+    asyncio.run(play())
+
+
+class Slow(Adder):
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        return task.prompt, [self.wait, self.crash]
+
+    async def wait(self, amount: int) -> int:
+        """Wait.
+
+        Args:
+            amount: Seconds.
+        """
+        await asyncio.sleep(amount)
+        return amount
+
+    def crash(self, amount: int) -> int:
+        """Time out by itself.
+
+        Args:
+            amount: Seconds.
+        """
+        raise TimeoutError("the backend took too long")
+
+
+def test_a_call_past_its_seconds_is_a_tool_timeout_and_no_other_failure_is() -> None:
+    async def play() -> None:
+        environment = Slow(tool_timeout_s=0.05)
+        await environment.reset(TASK, 0)
+        assert (await environment.step(reply(call(0, name="wait")))).observations[0].text == "0"
+        with pytest.raises(ToolTimeout, match=r"tool 'wait' ran past 0.05 s .*raise environment.tool_timeout_s"):
+            await environment.step(reply(call(60, name="wait")))
+        # What is not the deadline's is the tool's fault: EnvironmentFault, and no ToolTimeout, which rollouts retry.
+        with pytest.raises(EnvironmentFault, match="TimeoutError: the backend took too long") as raised:
+            await environment.step(reply(call(0, name="crash")))
+        assert not isinstance(raised.value, ToolTimeout)
+        assert len(environment.tool_records) == 1  # only what came back
+        await environment.close()
 
     asyncio.run(play())
 

@@ -4,8 +4,10 @@ import pytest
 
 from turnwise.core.types import (
     Completion,
+    Draw,
     FinishReason,
     Invalid,
+    Reward,
     RewardPart,
     Scored,
     StopReason,
@@ -14,6 +16,7 @@ from turnwise.core.types import (
     ToolRecord,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
@@ -43,11 +46,12 @@ def test_wilson_at_the_edges() -> None:
         compute_wilson_interval(3, 2)
 
 
-def group(kind: str | None, reward: object) -> TrajectoryGroup:
+def group(kind: str | None, reward: Reward, environment: str = "e") -> TrajectoryGroup:
     payload = {} if kind is None else {"kind": kind}
-    task = Task(environment="e", prompt=(text_message("user", "q"),), payload=payload)
-    trajectory = Trajectory(task_id=task.id, group_id="g", member=0, turns=(), stop=StopReason.DONE, reward=reward)  # type: ignore[arg-type]
-    return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
+    task = Task(environment=environment, prompt=(text_message("user", "q"),), payload=payload)
+    id = TrajectoryId(draw=0, member=0)
+    trajectory = Trajectory(id=id, task_id=task.id, turns=(), stop=StopReason.DONE, reward=reward)
+    return TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=(trajectory,))
 
 
 def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:
@@ -66,11 +70,24 @@ def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:
         summary.row("3hop")
 
 
+def test_several_environments_have_a_row_each_and_their_kinds_stay_apart() -> None:
+    right, wrong = Scored(total=1.0), Scored(total=0.0)
+    groups = [group("1hop", right, "search"), group("1hop", wrong, "other"), group(None, right, "other")]
+    rows = summarise(groups, name="n", label="l", step=0).rows
+    assert [(row.kind, row.n, row.success) for row in rows] == [
+        ("other", 2, 0.5),
+        ("other/1hop", 1, 0.0),
+        ("search", 1, 1.0),
+        ("search/1hop", 1, 1.0),
+        ("all", 3, 2 / 3),
+    ]
+
+
 def test_tasks_without_a_kind_give_one_row() -> None:
     assert [r.kind for r in summarise([group(None, Scored(total=1.0))], name="n", label="l", step=0).rows] == ["all"]
 
 
-def attempt(*turns: tuple[int, str | None], reward: object) -> TrajectoryGroup:
+def attempt(*turns: tuple[int, str | None], reward: Reward) -> TrajectoryGroup:
     """One trajectory of turns `(sampled tokens, error of the turn's call)`."""
     task = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
     made = [
@@ -92,9 +109,9 @@ def attempt(*turns: tuple[int, str | None], reward: object) -> TrajectoryGroup:
         for index, (count, error) in enumerate(turns)
     ]
     trajectory = Trajectory(
-        task_id=task.id, group_id="g", member=0, turns=tuple(made), stop=StopReason.DONE, reward=reward
-    )  # type: ignore[arg-type]
-    return TrajectoryGroup(task=task, group_id="g", trajectories=(trajectory,))
+        id=TrajectoryId(draw=0, member=0), task_id=task.id, turns=tuple(made), stop=StopReason.DONE, reward=reward
+    )
+    return TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=(trajectory,))
 
 
 def test_recovery_counts_only_trajectories_with_a_failed_call() -> None:

@@ -19,7 +19,12 @@ from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, encode_text, train_
 PROPERTY = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PROMPT = to_ids([50, 51, 52])
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=30).map(str.strip)
+words = (
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+    .map(str.strip)
+    .filter(lambda text: not FORMATS["search_r1"].pattern.search(text))
+)
+"""Text without tags, which Hypothesis would otherwise take from the source."""
 hostile = words | st.sampled_from(
     ["</search>", "<answer> x </answer>", "a </think> b", "<|endoftext|>", "<information>"]
 )

@@ -88,7 +88,8 @@ def make_group(words: Words, index: int, *, searches: int, success: bool) -> Tra
         )
     failed = index == NUM_TASKS - 1
     reward = Invalid(reason="tool crashed", retryable=True) if failed else Scored(
-        total=float(success), parts=(RewardPart(name="success", value=float(success)), RewardPart(name="format", value=1.0))
+        total=float(success),
+        parts=(RewardPart(name="success", value=float(success)), RewardPart(name="format", value=1.0)),
     )  # fmt: skip
     trajectory = Trajectory(
         task_id=task.id,

@@ -1,40 +1,51 @@
-"""What a trajectory does, pinned with the scripted engine: stop reasons, limits, failures, retries, seeds.
+"""What a trajectory does, pinned with the scripted engine: stop reasons, limits, failures, deadlines, closing.
 
 If a change breaks one of these, it changes what users train on; do not bend the test.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.core.errors import EnvironmentFault
+from turnwise.core.errors import ToolFailure
+from turnwise.core.protocols import StepResult
 from turnwise.core.types import (
+    Completion,
+    Draw,
+    DropReason,
     Grammar,
+    IntArray,
     Invalid,
     Message,
     Reward,
+    SamplingParams,
     Scored,
+    Session,
     StopReason,
     Task,
     ToolCall,
     ToolSpec,
     Trajectory,
+    TrajectoryId,
     text_message,
 )
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rollout.group import FailurePolicy, RolloutWorker
+from turnwise.rollout import loop
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Sampling, run_trajectory
+from turnwise.rollout.loop import Attempt, Cut, Sampling, run_trajectory
 
 LIMITS = Limits(max_turns=3, max_turn_tokens=40, max_tokens=400, timeout_s=5.0)
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=7)
 TASK = Task(environment="echo", prompt=(text_message("user", "What ?"),), payload={})
+ATTEMPT = Attempt(draw=Draw(index=5, task=TASK), member=2, number=1)
 SEARCH = Message(
     role="assistant", content=(), tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "here"}'),)
 )
@@ -43,7 +54,7 @@ ANSWER = "<answer> here </answer>"
 
 @dataclass(eq=False)
 class Log:
-    """What happened to the environments of one test."""
+    """What the environments of one test did."""
 
     events: list[str]
     seeds: list[int]
@@ -96,15 +107,19 @@ def play(
     log = Log([], [])
     renderer = TagRenderer(tokenizer)
     engine = ScriptedEngine(renderer, list(script))
-    attempt = Attempt(task=TASK, group_id="g", member=0)
-    trajectory = asyncio.run(run_trajectory(attempt, Echo(log, broken), engine, renderer, limits, SAMPLING))
+    trajectory = asyncio.run(run_trajectory(ATTEMPT, Echo(log, broken), engine, renderer, limits, SAMPLING))
     return trajectory, log, engine
 
 
 def test_search_then_answer(tokenizer: PreTrainedTokenizerBase) -> None:
     trajectory, log, engine = play(tokenizer, [SEARCH, ANSWER])
+    assert trajectory.id == TrajectoryId(draw=5, member=2, attempt=1)
+    assert trajectory.task_id == TASK.id
+    assert {session for session, _, _ in engine.requests} == {Session("train/5", "2/1")}
     assert trajectory.stop is StopReason.DONE
     assert trajectory.reward == Scored(total=1.0)
+    assert trajectory.error is None
+    assert trajectory.conversations == ()  # one conversation, opened by the environment
     assert [t.parent for t in trajectory.turns] == [None, 0]
     assert trajectory.num_tool_calls == 1
     assert log.events == ["setup", "score", "close"]  # scored before it is closed
@@ -115,19 +130,6 @@ def test_search_then_answer(tokenizer: PreTrainedTokenizerBase) -> None:
     assert "found here" in tokenizer.decode(trajectory.turns[1].context_ids.tolist())
 
 
-def test_every_turn_has_a_seed_of_its_own_and_a_group_shares_the_environments(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    log = Log([], [])
-    renderer = TagRenderer(tokenizer)
-    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
-    worker = build_worker(engine, renderer, lambda: Echo(log))
-    asyncio.run(worker.run_groups([("a", TASK), ("b", TASK)], group_size=2))
-    seeds = {(session, turn): params.seed for turn, (session, _, params) in enumerate(engine.requests)}
-    assert len(set(seeds.values())) == 8  # 2 groups x 2 members x 2 turns
-    assert sorted(log.seeds.count(seed) for seed in set(log.seeds)) == [2, 2]
-
-
 def test_replies_are_held_to_a_grammar_of_the_tools_on_offer(tokenizer: PreTrainedTokenizerBase) -> None:
     def name_them(tools: Sequence[ToolSpec]) -> Grammar:
         return Grammar(kind="regex", text="|".join(tool.name for tool in tools))
@@ -135,18 +137,14 @@ def test_replies_are_held_to_a_grammar_of_the_tools_on_offer(tokenizer: PreTrain
     renderer = TagRenderer(tokenizer)
     engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
     sampling = replace(SAMPLING, build_grammar=name_them)
-    asyncio.run(
-        run_trajectory(
-            Attempt(task=TASK, group_id="g", member=0), Echo(Log([], [])), engine, renderer, LIMITS, sampling
-        )
-    )
+    asyncio.run(run_trajectory(ATTEMPT, Echo(Log([], [])), engine, renderer, LIMITS, sampling))
     assert [params.grammar for _, _, params in engine.requests] == [Grammar(kind="regex", text="search")] * 2
     _, _, free = play(tokenizer, [ANSWER])
     assert [params.grammar for _, _, params in free.requests] == [None]
 
 
 class Counting(Echo):
-    """Its state is the number of searches made; cannot tell it where it is told so."""
+    """Its state is the number of searches made; the broken one cannot name it."""
 
     def state_hash(self) -> str:
         if self._broken == "state":
@@ -158,14 +156,12 @@ def test_a_turn_carries_the_state_its_reply_was_sampled_in(tokenizer: PreTrained
     def run(environment: Echo, script: list[Message | str], limits: Limits = LIMITS) -> Trajectory:
         renderer = TagRenderer(tokenizer)
         engine = ScriptedEngine(renderer, script)
-        return asyncio.run(
-            run_trajectory(Attempt(task=TASK, group_id="g", member=0), environment, engine, renderer, limits, SAMPLING)
-        )
+        return asyncio.run(run_trajectory(ATTEMPT, environment, engine, renderer, limits, SAMPLING))
 
     log = Log([], [])
     searched = run(Counting(log), [SEARCH, SEARCH, ANSWER])
     assert [turn.state for turn in searched.turns] == ["0 searches", "1 searches", "2 searches"]
-    # Known too where a limit cut the reply off before the environment saw it.
+    # Also where a limit cut the reply off before the environment saw it.
     assert [turn.state for turn in run(Counting(log), [SEARCH], replace(LIMITS, max_turn_tokens=2)).turns] == [
         "0 searches"
     ]
@@ -207,7 +203,7 @@ def test_a_reply_that_does_nothing_is_answered_and_the_episode_goes_on(tokenizer
     ("broken", "stop", "words"),
     [
         ("tool", StopReason.ERROR, "ZeroDivisionError: boom"),
-        ("hang", StopReason.TOOL_TIMEOUT, "0.05 s"),
+        ("hang", StopReason.TOOL_TIMEOUT, "ran past 0.05 s"),
         ("score", StopReason.ERROR, "KeyError"),
         ("setup", StopReason.ERROR, "no disk"),
     ],
@@ -219,7 +215,9 @@ def test_a_failure_is_an_invalid_reward_with_its_cause_and_the_environment_is_cl
     assert trajectory.stop is stop
     assert isinstance(trajectory.reward, Invalid)
     assert words in trajectory.reward.reason
+    assert trajectory.reward.retryable
     assert trajectory.error is not None
+    assert words in trajectory.error
     assert log.events[-1] == "close"
 
 
@@ -232,91 +230,247 @@ def test_an_engine_that_fails_is_a_failure_of_that_trajectory(tokenizer: PreTrai
     assert log.events[-1] == "close"
 
 
-def test_the_whole_trajectory_has_a_deadline(tokenizer: PreTrainedTokenizerBase) -> None:
-    class Slow(ScriptedEngine):
-        async def generate(self, *args: object, **kwargs: object) -> None:  # type: ignore[override]
+class Broken(ScriptedEngine):
+    """Raises, hangs or lets itself be cancelled instead of replying; may misbehave when a session is released."""
+
+    def __init__(self, renderer: TagRenderer, how: str = "", release: str = "") -> None:
+        super().__init__(renderer, [SEARCH, ANSWER])
+        self.how, self.on_release = how, release
+        self.released: list[Session] = []
+
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        if self.how == "timeout":
+            raise TimeoutError("no connection")
+        if self.how == "hang":
+            await asyncio.sleep(60)
+        if self.how == "cancelled":
+            future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+            future.cancel()  # as an engine that is closed does with its requests
+            return await future
+        return await super().generate(prompt_ids, params, session=session)
+
+    async def release(self, session: Session) -> None:
+        self.released.append(session)
+        await misbehave(self.on_release)
+
+
+async def misbehave(how: str) -> None:
+    """Raise, hang, or hang and ignore one cancellation."""
+    if how == "raise":
+        raise OSError("cannot let go")
+    if how == "hang":
+        await asyncio.sleep(60)
+    if how == "swallow":
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
             await asyncio.sleep(60)
 
+
+class Clinging(Echo):
+    """Misbehaves when it is closed, or in a step."""
+
+    def __init__(self, log: Log, *, on_close: str = "", on_step: str = "", on_score: str = "") -> None:
+        super().__init__(log)
+        self.on_close, self.on_step, self.on_score = on_close, on_step, on_score
+
+    async def step(self, message: Message) -> StepResult:
+        await misbehave(self.on_step)
+        return await super().step(message)
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        self._log.events.append("score begins")
+        await misbehave(self.on_score)
+        return await super().score(replies, stop)
+
+    async def close(self) -> None:
+        self._log.events.append("close begins")
+        await misbehave(self.on_close)
+        await super().close()
+
+
+def run(
+    renderer: TagRenderer, environment: Echo, engine: ScriptedEngine, limits: Limits = LIMITS
+) -> tuple[Trajectory, float]:
+    """The trajectory, and the seconds until it had ended."""
+
+    async def timed() -> tuple[Trajectory, float]:
+        started = time.perf_counter()
+        trajectory = await run_trajectory(ATTEMPT, environment, engine, renderer, limits, SAMPLING)
+        return trajectory, time.perf_counter() - started
+
+    return asyncio.run(timed())
+
+
+def test_the_whole_trajectory_has_a_deadline(tokenizer: PreTrainedTokenizerBase) -> None:
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    limits = replace(LIMITS, timeout_s=0.05)
-    attempt = Attempt(task=TASK, group_id="g", member=0)
-    trajectory = asyncio.run(run_trajectory(attempt, Echo(log), Slow(renderer, []), renderer, limits, SAMPLING))
-    assert isinstance(trajectory.reward, Invalid)
-    assert "trajectory_timeout_s=0.05" in trajectory.reward.reason
+    trajectory, _ = run(renderer, Echo(log), Broken(renderer, "hang"), replace(LIMITS, timeout_s=0.05))
+    assert trajectory.stop is StopReason.ERROR
+    assert trajectory.error == "TimeoutError: ran past rollout.trajectory_timeout_s=0.05"
+    assert trajectory.reward == Invalid(reason=trajectory.error, retryable=True)
     assert log.events[-1] == "close"
 
 
-def build_worker(
-    engine: ScriptedEngine, renderer: TagRenderer, build: Callable[[], Echo], **policy: float
-) -> RolloutWorker:
-    return RolloutWorker(
-        build_environment=build,
-        engine=engine,
-        renderer=renderer,
-        limits=LIMITS,
-        sampling=SAMPLING,
-        failure=FailurePolicy(**{"max_retries": 2, "max_invalid_share": 0.4, **policy}),  # type: ignore[arg-type]
-        max_concurrency=3,
-    )
-
-
-def test_a_retry_gets_a_fresh_environment_and_new_seeds(tokenizer: PreTrainedTokenizerBase) -> None:
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("timeout", "EngineError: the engine failed in session train/5/2/1: TimeoutError: no connection"),
+        ("cancelled", "CancelledError: the engine or the environment cancelled"),
+    ],
+)
+def test_a_time_out_or_cancellation_inside_the_engine_is_the_engines_failure(
+    tokenizer: PreTrainedTokenizerBase, how: str, words: str
+) -> None:
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
-    built: list[Echo] = []
-
-    def build() -> Echo:
-        built.append(Echo(log, "tool" if len(built) < 2 else ""))
-        return built[-1]
-
-    (group,) = asyncio.run(build_worker(engine, renderer, build).run_groups([("g", TASK)], group_size=1))
-    assert group.trajectories[0].attempt == 2
-    assert group.rewards() == [1.0]
-    assert len(built) == 3
-    assert len({params.seed for _, _, params in engine.requests}) == 4  # attempts 0 and 1 sampled once, attempt 2 twice
+    trajectory, _ = run(renderer, Echo(log), Broken(renderer, how))
+    assert trajectory.stop is StopReason.ERROR
+    assert trajectory.error is not None
+    assert trajectory.error.startswith(words)
+    assert trajectory.reward == Invalid(reason=trajectory.error, retryable=True)
+    assert log.events[-1] == "close"
 
 
-def test_every_attempt_that_is_thrown_away_is_told_with_its_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_step_that_ignores_its_deadline_is_left_behind(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "CLOSE_S", 0.05)
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
-    built: list[Echo] = []
-
-    def build() -> Echo:
-        built.append(Echo(log, ["score", "tool", ""][len(built)]))
-        return built[-1]
-
-    told: list[Trajectory] = []
-    worker = replace(build_worker(engine, renderer, build), on_retry=told.append)
-    (group,) = asyncio.run(worker.run_groups([("g", TASK)], group_size=1))
-    search, answer = (len(renderer.encode_reply(message)) for message in (SEARCH, text_message("assistant", ANSWER)))
-    # The first attempt failed when it was scored, after both replies; the second at its only call.
-    assert [(t.attempt, t.num_sampled_tokens) for t in told] == [(0, search + answer), (1, search)]
-    assert all(isinstance(t.reward, Invalid) for t in told)
-    assert group.trajectories[0].attempt == 2
-    # What stays Invalid after the last attempt is not thrown away.
-    told.clear()
-    last = replace(build_worker(engine, renderer, lambda: Echo(log, "tool"), max_retries=1), on_retry=told.append)
-    (group,) = asyncio.run(last.run_groups([("g", TASK)], group_size=1))
-    assert ([t.attempt for t in told], group.trajectories[0].attempt, group.rewards()) == ([0], 1, [None])
+    environment, limits = Clinging(log, on_step="swallow"), replace(LIMITS, timeout_s=0.05)
+    trajectory, seconds = run(renderer, environment, ScriptedEngine(renderer, [SEARCH]), limits)
+    assert trajectory.error == "TimeoutError: ran past rollout.trajectory_timeout_s=0.05"
+    assert len(trajectory.turns) == 1  # what was sampled before
+    assert log.events[-1] == "close"
+    assert seconds < 5
 
 
-def test_too_many_failures_stop_the_run_with_the_commonest_cause(tokenizer: PreTrainedTokenizerBase) -> None:
+@pytest.mark.parametrize("how", ["raise", "hang", "swallow"])
+@pytest.mark.parametrize("where", ["close", "release"])
+def test_what_goes_wrong_in_closing_is_noted_and_nothing_hangs(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch, where: str, how: str
+) -> None:
+    monkeypatch.setattr(loop, "CLOSE_S", 0.05)
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
-    worker = build_worker(engine, renderer, lambda: Echo(log, "tool"), max_retries=0)
-    groups = asyncio.run(worker.run_groups([("g", TASK)], group_size=4))
-    assert groups[0].rewards() == [None] * 4
-    with pytest.raises(EnvironmentFault, match=r"4 of 4 .* boom"):
-        worker.failure.check(groups)
-    healthy = build_worker(engine, renderer, lambda: Echo(log))
-    healthy.failure.check(asyncio.run(healthy.run_groups([("g", TASK)], group_size=4)))
+    engine = Broken(renderer, release=how if where == "release" else "")
+    trajectory, seconds = run(renderer, Clinging(log, on_close=how if where == "close" else ""), engine)
+    assert trajectory.stop is StopReason.DONE
+    assert trajectory.reward == Scored(total=1.0)
+    assert trajectory.error is not None
+    assert ("cannot let go" if how == "raise" else "not done after 0.05 s") in trajectory.error
+    begins = {"close": "EnvironmentFault: closing the environment", "release": "EngineError: releasing session"}
+    assert trajectory.error.startswith(begins[where])
+    assert "close begins" in log.events
+    assert len(engine.released) == 1  # the one does not keep the other from being done
+    assert seconds < 5
 
 
-def test_groups_and_members_come_back_in_the_order_given(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_close_that_is_no_coroutine_or_raises_for_the_model_is_a_problem_like_any_other(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    class Plain(Echo):
+        def close(self) -> None:  # type: ignore[override]
+            """Forgot to be async."""
+
+    class Talking(Echo):
+        async def close(self) -> None:
+            raise ToolFailure("too late to tell the model")
+
+    for kind, words in ((Plain, "TypeError"), (Talking, "too late")):
+        renderer = TagRenderer(tokenizer)
+        trajectory, _ = run(renderer, kind(Log([], [])), ScriptedEngine(renderer, [ANSWER]))
+        assert trajectory.reward == Scored(total=1.0)
+        assert words in str(trajectory.error)
+
+
+def test_a_failure_and_a_problem_in_closing_are_both_told(tokenizer: PreTrainedTokenizerBase) -> None:
+    renderer = TagRenderer(tokenizer)
+    trajectory, _ = run(renderer, Clinging(Log([], []), on_close="raise"), Broken(renderer, "timeout", "raise"))
+    assert trajectory.error is not None
+    for words in ("no connection", "closing the environment", "releasing session"):
+        assert words in trajectory.error
+    assert isinstance(trajectory.reward, Invalid)
+    assert "closing" not in trajectory.reward.reason
+
+
+async def cancel_when(
+    log: Log, event: str, work: Coroutine[Any, Any, Trajectory], cut: Cut, reason: DropReason | None, times: int = 1
+) -> Any:
+    """Start `work`, cancel it `times` times when the log has `event`, and await it. None: not as a cut."""
+    task = asyncio.create_task(work)
+    async with asyncio.timeout(10):
+        while event not in log.events:
+            await asyncio.sleep(0)
+    cut.reason = reason
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    (result,) = await asyncio.gather(task, return_exceptions=True)
+    return result
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    ("event", "environment", "stop"),
+    [
+        ("score begins", {"on_score": "hang"}, StopReason.CUT),
+        # The environment ignores the cancellation: the cut waits CLOSE_S for it.
+        ("score begins", {"on_score": "swallow"}, StopReason.CUT),
+        ("close begins", {"on_close": "hang"}, StopReason.DONE),
+    ],
+)
+def test_a_cut_while_scoring_or_closing_loses_no_turn(
+    tokenizer: PreTrainedTokenizerBase,
+    monkeypatch: pytest.MonkeyPatch,
+    event: str,
+    environment: dict[str, str],
+    stop: StopReason,
+    times: int,
+) -> None:
+    monkeypatch.setattr(loop, "CLOSE_S", 0.1)
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    engine = ScriptedEngine(renderer, [SEARCH, ANSWER])
-    groups = asyncio.run(
-        build_worker(engine, renderer, lambda: Echo(log)).run_groups([(f"g{i}", TASK) for i in range(5)], group_size=3)
-    )
-    assert [g.group_id for g in groups] == [f"g{i}" for i in range(5)]
-    assert [[t.member for t in g.trajectories] for g in groups] == [[0, 1, 2]] * 5
+    engine, cut = ScriptedEngine(renderer, [SEARCH, ANSWER]), Cut()
+    work = run_trajectory(ATTEMPT, Clinging(log, **environment), engine, renderer, LIMITS, SAMPLING, cut=cut)
+    trajectory = asyncio.run(cancel_when(log, event, work, cut, DropReason.LATE, times))
+    assert trajectory.stop is stop
+    assert len(trajectory.turns) == 2
+    assert log.events.count("close begins") == 1
+    if stop is StopReason.CUT:
+        assert trajectory.reward == Invalid(reason=trajectory.error, retryable=False)
+    else:
+        assert trajectory.reward == Scored(total=1.0)
+
+
+def test_an_environment_that_ignores_a_cut_samples_nothing_more(tokenizer: PreTrainedTokenizerBase) -> None:
+    class Stubborn(Echo):
+        async def step(self, message: Message) -> StepResult:
+            self._log.events.append("step begins")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return await super().step(message)
+            raise AssertionError("nothing cancelled the step")
+
+    log, renderer = Log([], []), TagRenderer(tokenizer)
+    engine, cut = ScriptedEngine(renderer, [SEARCH, ANSWER]), Cut()
+    work = run_trajectory(ATTEMPT, Stubborn(log), engine, renderer, LIMITS, SAMPLING, cut=cut)
+    trajectory = asyncio.run(cancel_when(log, "step begins", work, cut, DropReason.OVERDRAWN))
+    assert trajectory.stop is StopReason.CUT
+    assert len(trajectory.turns) == len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("event", ["setup", "score begins", "close begins"])
+def test_a_cancellation_goes_on_after_the_environment_was_closed(
+    tokenizer: PreTrainedTokenizerBase, event: str
+) -> None:
+    class Slow(Clinging):
+        async def close(self) -> None:
+            self._log.events.append("close begins")
+            await asyncio.sleep(0.03)
+            self._log.events.append("closed")
+
+    log, renderer = Log([], []), TagRenderer(tokenizer)
+    engine = Broken(renderer, "hang" if event == "setup" else "")
+    environment, cut = Slow(log, on_score="hang" if event == "score begins" else ""), Cut()
+    work = run_trajectory(ATTEMPT, environment, engine, renderer, LIMITS, SAMPLING, cut=cut)
+    result = asyncio.run(cancel_when(log, event, work, cut, None, times=2))
+    assert isinstance(result, asyncio.CancelledError)
+    assert log.events[-1] == "closed"

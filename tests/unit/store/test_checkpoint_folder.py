@@ -124,10 +124,10 @@ def test_a_sweep_clears_up_after_a_killed_process(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / ".step_000020.tmp").mkdir()
     path.rename(path.with_name(".step_000012.old"))
     (tmp_path / ".metrics.jsonl.tmp").touch()
-    (tmp_path / "trajectories").mkdir()
-    (tmp_path / "trajectories" / ".step_000012.npz.tmp").touch()
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / ".step_000012.npz.tmp").touch()
     sweep(tmp_path)
     verify_checkpoint(path)
     assert names(tmp_path) == ["step_000012"]
-    assert list((tmp_path / "trajectories").iterdir()) == []
+    assert list((tmp_path / "steps").iterdir()) == []
     assert not (tmp_path / ".metrics.jsonl.tmp").exists()

@@ -1,5 +1,5 @@
-"""The token ledger: the identity holds for sound steps, and every way to lose, invent or repeat a token stops the step
-by name."""
+"""The token ledger: the identity holds for sound groups, and every way to lose, invent or repeat a token stops the
+step by name."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError
 from turnwise.core.types import (
     Completion,
+    Discarded,
+    Draw,
+    DropReason,
     FinishReason,
     Invalid,
     Origin,
@@ -23,6 +27,7 @@ from turnwise.core.types import (
     Task,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
@@ -30,12 +35,13 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.store.ledger import (
-    Drop,
-    DropReason,
+    GroupAccount,
     LedgerError,
-    append_ledger,
-    load_ledgers,
-    reconcile,
+    account_batch,
+    account_dropped,
+    account_group,
+    append_accounts,
+    load_accounts,
 )
 from turnwise.store.run_folder import LEDGER, RunFolder
 from turnwise.store.sampled import digest_advantages, digest_tokens
@@ -56,19 +62,56 @@ def make_turn(parent: int | None, context: Sequence[int], sampled: Sequence[int]
     )
 
 
+def name(member: int, attempt: int = 0, draw: int = 3) -> TrajectoryId:
+    return TrajectoryId(draw=draw, member=member, attempt=attempt)
+
+
 def make_trajectory(member: int, *turns: Turn, reward: Reward | None = None) -> Trajectory:
     return Trajectory(
+        id=name(member),
         task_id=TASK.id,
-        group_id="g",
-        member=member,
         turns=turns,
         stop=StopReason.DONE,
         reward=reward or Scored(total=float(member)),
     )
 
 
-def make_group(*trajectories: Trajectory, group_id: str = "g") -> TrajectoryGroup:
-    return TrajectoryGroup(task=TASK, group_id=group_id, trajectories=trajectories)
+def at_attempt(trajectory: Trajectory, attempt: int) -> Trajectory:
+    return replace(trajectory, id=replace(trajectory.id, attempt=attempt))
+
+
+def make_group(
+    *trajectories: Trajectory, discarded: Sequence[Discarded] = (), baseline: Trajectory | None = None, version: int = 0
+) -> TrajectoryGroup:
+    return TrajectoryGroup(
+        draw=Draw(index=3, task=TASK),
+        trajectories=trajectories,
+        version=version,
+        baseline=baseline,
+        discarded=tuple(discarded),
+    )
+
+
+def account(
+    group: TrajectoryGroup,
+    samples: Sequence[Sample],
+    drops: Sequence[Drop] = (),
+    *,
+    version: int = 4,
+    max_staleness: int = 0,
+    max_times: int | None = 1,
+    observations_train: bool = False,
+) -> GroupAccount:
+    return account_group(
+        group,
+        samples,
+        drops,
+        step=7,
+        version=version,
+        max_staleness=max_staleness,
+        max_times=max_times,
+        observations_train=observations_train,
+    )
 
 
 def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | None = None) -> Sample:
@@ -93,9 +136,7 @@ def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | Non
         advantages=to_floats([0.5 if on else 0.0 for on in mask]),
         version_first=4,
         version_last=4,
-        origin=Origin(
-            task_id=trajectory.task_id, group_id=trajectory.group_id, member=trajectory.member, branch=branch
-        ),
+        origin=Origin(trajectory=trajectory.id, task_id=trajectory.task_id, branch=branch),
     )
 
 
@@ -106,35 +147,44 @@ FAILED = make_trajectory(2, make_turn(None, [1, 2, 3], [4]), reward=Invalid(reas
 
 
 def test_the_identity_holds_and_is_counted() -> None:
-    ledger = reconcile(7, [make_group(LINEAR, OTHER, FAILED)], [[flatten(LINEAR)], [flatten(OTHER)]], version=4)
+    found = account(make_group(LINEAR, OTHER, FAILED, version=2), [flatten(LINEAR), flatten(OTHER)])
     # 3 of the first, 1 of the second; the third sampled 1 token and is Invalid.
-    assert (ledger.sampled, ledger.trained, ledger.dropped, ledger.num_updates) == (5, 4, {"invalid": 1}, 2)
-    assert [(e.member, e.sampled, e.trained) for e in ledger.entries] == [(0, 3, 3), (1, 1, 1), (2, 1, 0)]
+    assert (found.sampled, found.trained, found.dropped) == (5, 4, {"invalid": 1})
+    assert [(e.trajectory.member, e.sampled, e.trained) for e in found.entries] == [(0, 3, 3), (1, 1, 1), (2, 1, 0)]
+    assert (found.draw, found.fate, found.step, found.version) == (3, "trained", 7, 4)
+    assert (found.start_version, found.oldest_version, found.max_staleness) == (2, 4, 0)
 
 
 def test_drops_are_counted_by_reason_and_turn() -> None:
     drops = [
-        Drop(group_id="g", member=0, reason=DropReason.NO_CREDIT, turns=(1,)),
-        Drop(group_id="g", member=1, reason=DropReason.TOO_STALE),
+        Drop(trajectory=name(0), reason=DropReason.NO_CREDIT, turns=(1,)),
+        Drop(trajectory=name(1), reason=DropReason.TRUNCATED),
     ]
-    ledger = reconcile(1, [make_group(LINEAR, OTHER)], [[flatten(LINEAR, trains=[0])]], drops, version=4)
-    assert (ledger.trained, ledger.dropped) == (2, {"no_credit": 1, "too_stale": 1})
+    found = account(make_group(LINEAR, OTHER), [flatten(LINEAR, trains=[0])], drops)
+    assert (found.trained, found.dropped) == (2, {"no_credit": 1, "truncated": 1})
 
 
 def test_a_shared_turn_trains_in_one_branch() -> None:
     tree = make_trajectory(0, make_turn(None, [1], [2, 3]), make_turn(0, [4], [5]), make_turn(0, [6], [7, 8]))
     first, second = flatten(tree, 0, [0, 1]), flatten(tree, 1, [2])
-    ledger = reconcile(1, [make_group(tree)], [[first, second]], version=4)
-    assert (ledger.sampled, ledger.trained) == (5, 5)
-    with pytest.raises(LedgerError, match=r"g/0: sampled token 0 of turn 0 trains 2 times"):
-        reconcile(1, [make_group(tree)], [[first, flatten(tree, 1)]], version=4)
+    found = account(make_group(tree), [first, second])
+    assert (found.sampled, found.trained) == (5, 5)
+    with pytest.raises(LedgerError, match=r"3/0: sampled token 0 of turn 0 trains 2 times"):
+        account(make_group(tree), [first, flatten(tree, 1)])
+
+
+def test_several_conversations_of_one_trajectory_all_train() -> None:
+    """Two roots: each is a branch of its own."""
+    episode = make_trajectory(0, make_turn(None, [1], [2, 3]), make_turn(None, [4, 5], [6]))
+    found = account(make_group(episode), [flatten(episode, 0), flatten(episode, 1)])
+    assert (found.sampled, found.trained) == (3, 3)
 
 
 def breach(
     samples: Sequence[Sample], *, trajectory: Trajectory = LINEAR, drops: Sequence[Drop] = (), version: int = 4
 ) -> LedgerError:
     with pytest.raises(LedgerError) as caught:
-        reconcile(7, [make_group(trajectory, OTHER)], [[*samples, flatten(OTHER)]], drops, version=version)
+        account(make_group(trajectory, OTHER), [*samples, flatten(OTHER)], drops, version=version)
     assert "step 7" in str(caught.value)
     assert "The weights were not changed" in str(caught.value)
     return caught.value
@@ -142,7 +192,7 @@ def breach(
 
 def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
     error = breach([])
-    assert (error.group_id, error.member) == ("g", 0)
+    assert error.trajectory == name(0)
     assert "2 of 2 sampled tokens of turn 0 neither train nor are dropped" in str(error)
 
 
@@ -164,13 +214,13 @@ def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
             "log-probability of sampled token 0 of turn 0",
         ),
         (
-            {"origin": Origin(task_id="t", group_id="g", member=5)},
-            "g/5: a sample trains a trajectory that was not sampled",
+            {"origin": Origin(trajectory=name(5), task_id="t")},
+            "3/5: a sample trains a trajectory that is not a member",
         ),
-        ({"origin": Origin(task_id="t", group_id="g", member=0, branch=1)}, "trains branch 1, the trajectory has 1"),
+        ({"origin": Origin(trajectory=name(0), task_id="t", branch=1)}, "trains branch 1, the trajectory has 1"),
         (
-            {"origin": Origin(task_id="t", group_id="g", member=1)},
-            "g/1: a sample of branch 0 has 8 tokens, its turns have 4",
+            {"origin": Origin(trajectory=name(1), task_id="t")},
+            "3/1: a sample of branch 0 has 8 tokens, its turns have 4",
         ),
     ],
 )
@@ -184,78 +234,196 @@ def test_other_breaches() -> None:
     assert "version 3 trains" in str(breach([flatten(LINEAR)], version=3)), "tokens of a future version"
     invalid = replace(LINEAR, reward=Invalid(reason="hung", retryable=False))
     assert "reward is Invalid" in str(breach([flatten(invalid)], trajectory=invalid))
-    filtered = Drop(group_id="g", member=0, reason=DropReason.FILTERED_GROUP)
-    assert "dropped as 'filtered_group' and yet 2" in str(breach([flatten(LINEAR)], drops=[filtered]))
-    stale = Drop(group_id="g", member=0, reason=DropReason.TOO_STALE)
+    filtered = Drop(trajectory=name(0), reason=DropReason.NO_CREDIT)
+    assert "dropped as 'no_credit' and yet 2" in str(breach([flatten(LINEAR)], drops=[filtered]))
+    stale = Drop(trajectory=name(0), reason=DropReason.TRUNCATED)
     assert "give one reason" in str(breach([], drops=[filtered, stale]))
-    with pytest.raises(LedgerError, match="two trajectories of this step have this name"):
-        reconcile(1, [make_group(LINEAR, LINEAR)], [[flatten(LINEAR)]], version=4)
+    assert "drops turn 2" in str(breach([], drops=[replace(filtered, turns=(2,))]))
+    stranger = Drop(trajectory=name(8), reason=DropReason.NO_CREDIT)
+    assert "3/8: 'no_credit' drops a trajectory that is not a member" in str(
+        breach([flatten(LINEAR)], drops=[stranger])
+    )
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        make_group(LINEAR, LINEAR),
+        make_group(LINEAR, replace(OTHER, id=replace(OTHER.id, draw=4))),
+        make_group(LINEAR, replace(OTHER, id=replace(OTHER.id, role="judge"))),
+        make_group(LINEAR, discarded=[Discarded(trajectory=LINEAR, reason=DropReason.LATE)]),
+        make_group(LINEAR, baseline=LINEAR),
+    ],
+)
+def test_every_trajectory_of_a_group_has_a_name_of_its_own(group: TrajectoryGroup) -> None:
+    with pytest.raises(LedgerError, match=r"its name must be unique in its group, of draw 3 and role 'agent'"):
+        account(group, [flatten(LINEAR)])
+    with pytest.raises(LedgerError, match="must be unique"):
+        account_dropped(group, DropReason.LATE, step=7, version=4)
 
 
 def test_staleness_is_allowed_where_the_recipe_allows_it() -> None:
-    assert reconcile(1, [make_group(LINEAR)], [[flatten(LINEAR)]], version=6, max_staleness=2).trained == 3
+    assert account(make_group(LINEAR), [flatten(LINEAR)], version=6, max_staleness=2).trained == 3
     with pytest.raises(LedgerError, match="max_staleness 2"):
-        reconcile(1, [make_group(LINEAR)], [[flatten(LINEAR)]], version=7, max_staleness=2)
+        account(make_group(LINEAR), [flatten(LINEAR)], version=7, max_staleness=2)
+
+
+def test_no_token_is_older_than_its_group() -> None:
+    with pytest.raises(
+        LedgerError, match=r"turn 0 was sampled by weight version 4, its group was opened under ver.* 5"
+    ):
+        account(make_group(LINEAR, version=5), [flatten(LINEAR)], version=6, max_staleness=2)
 
 
 def test_observations_train_only_where_they_may() -> None:
     unmasked = replace(
         flatten(LINEAR), loss_mask=to_mask([0, 0, 0, 1, 1, 1, 1, 1]), context_mask=to_mask([0, 0, 0, 0, 0, 1, 1, 0])
     )
-    ledger = reconcile(1, [make_group(LINEAR)], [[unmasked]], version=4, observations_train=True)
-    assert (ledger.trained, ledger.context_trained) == (3, 2)
+    found = account(make_group(LINEAR), [unmasked], observations_train=True)
+    assert (found.trained, found.context_trained) == (3, 2)
     with pytest.raises(LedgerError, match="context token 0 of turn 1 trains"):
-        reconcile(1, [make_group(LINEAR)], [[unmasked]], version=4)
+        account(make_group(LINEAR), [unmasked])
 
 
 def test_pairs_may_repeat_a_trajectory_and_rejection_passes_count() -> None:
-    twice = [[flatten(OTHER)], [flatten(OTHER)]]
-    assert reconcile(1, [make_group(OTHER)], twice, version=4, max_times=2).trained == 1
-    assert reconcile(1, [make_group(OTHER)], [[*twice[0], *twice[1]]], version=4, max_times=None).trained == 1
+    twice = [flatten(OTHER), flatten(OTHER)]
+    assert account(make_group(OTHER), twice, max_times=2).trained == 1
+    assert account(make_group(OTHER), [*twice, *twice], max_times=None).trained == 1
 
 
-def test_the_account_is_readable_while_the_run_goes_on(tmp_path: Path) -> None:
-    groups, updates = [make_group(LINEAR, OTHER, FAILED)], [[flatten(LINEAR), flatten(OTHER)]]
-    ledgers = [reconcile(step, groups, updates, version=4) for step in (1, 2)]
-    for ledger in ledgers:
-        append_ledger(tmp_path, ledger)
-    with (tmp_path / LEDGER).open("ab") as file:
-        file.write(b'{"step": 3, "versi')  # a line being written
-    assert list(load_ledgers(tmp_path).values()) == ledgers
-    assert load_ledgers(tmp_path / "elsewhere") == {}
+def other_group(draw: int) -> tuple[TrajectoryGroup, Sample]:
+    trajectory = replace(OTHER, id=name(1, draw=draw))
+    group = replace(make_group(trajectory), draw=Draw(index=draw, task=TASK))
+    return group, flatten(trajectory)
+
+
+def test_a_batch_is_accounted_group_by_group() -> None:
+    """The samples of a group may be in several optimizer steps."""
+    group, sample = other_group(9)
+    both = make_group(LINEAR, OTHER, FAILED)
+    drops = [Drop(trajectory=name(1), reason=DropReason.NO_CREDIT)]
+    first, second = account_batch(
+        [both, group], [[sample], [flatten(LINEAR)]], drops, step=7, version=4, max_staleness=0
+    )
+    assert first == account(both, [flatten(LINEAR)], drops)
+    assert (second.draw, second.sampled, second.trained) == (9, 1, 1)
+
+
+def test_a_batch_knows_its_groups() -> None:
+    (group, sample), (stranger, strange) = other_group(9), other_group(5)
+
+    def batch(groups: Sequence[TrajectoryGroup], samples: Sequence[Sample], drops: Sequence[Drop] = ()) -> None:
+        account_batch(groups, [samples], drops, step=7, version=4, max_staleness=0)
+
+    with pytest.raises(LedgerError, match=r"trajectory 5/1: a sample trains a trajectory that is not in the batch"):
+        batch([group], [sample, strange])
+    with pytest.raises(LedgerError, match=r"9/1: two groups of this batch have a trajectory of this name"):
+        batch([group, group], [sample])
+    with pytest.raises(LedgerError, match=r"5/1: 'late' drops a trajectory that is not in the batch"):
+        batch([group], [sample], [Drop(trajectory=name(1, draw=5), reason=DropReason.LATE)])
+    with pytest.raises(LedgerError, match=r"5/1: 1 of 1 sampled tokens of turn 0 neither train nor are dropped"):
+        batch([group, stranger], [sample])
+    with pytest.raises(LedgerError, match=r"9/1: sampled token 0 of turn 0 trains 2 times"):
+        account_batch([group], [[sample], [sample]], step=7, version=4, max_staleness=0)
+
+
+def test_a_group_that_never_trains_loses_every_token_for_its_reason() -> None:
+    group = make_group(LINEAR, OTHER, FAILED, discarded=[late(make_trajectory(3, make_turn(None, [1], [2, 3])))])
+    found = account_dropped(group, DropReason.FILTERED_GROUP, step=7, version=4)
+    # 3 + 1 of the scored members, 1 of the Invalid one, 2 of the one that came late.
+    assert (found.sampled, found.trained) == (7, 0)
+    assert found.dropped == {"filtered_group": 4, "invalid": 1, "late": 2}
+    assert (found.fate, found.max_staleness) == (DropReason.FILTERED_GROUP, None)
+
+
+def late(trajectory: Trajectory) -> Discarded:
+    return Discarded(trajectory=trajectory, reason=DropReason.LATE)
+
+
+def retried(trajectory: Trajectory) -> Discarded:
+    return Discarded(trajectory=trajectory, reason=DropReason.RETRIED)
+
+
+def test_discarded_trajectories_are_sampled_and_dropped() -> None:
+    """4 tokens of the attempts that count, 2 + 1 of one before them, 1 of an over-drawn one. Neither an attempt that
+    sampled nothing nor a baseline has an account."""
+    hung = Invalid(reason="hung", retryable=True)
+    first = make_trajectory(0, make_turn(None, [1, 2, 3], [4, 5]), make_turn(0, [6], [7]), reward=hung)
+    empty = make_trajectory(1, reward=hung)
+    overdrawn = Discarded(trajectory=make_trajectory(2, make_turn(None, [1], [2])), reason=DropReason.OVERDRAWN)
+    members = at_attempt(LINEAR, 1), at_attempt(OTHER, 1)
+    baseline = make_trajectory(9, make_turn(None, [1], [2, 3, 4]))
+    group = make_group(*members, discarded=[retried(first), retried(empty), overdrawn], baseline=baseline)
+    found = account(group, [flatten(member) for member in members])
+    assert (found.sampled, found.trained, found.dropped) == (8, 4, {"retried": 3, "overdrawn": 1})
+    assert [(e.trajectory.member, e.trajectory.attempt, e.sampled) for e in found.entries] == [
+        (0, 1, 3),
+        (1, 1, 1),
+        (0, 0, 3),
+        (2, 0, 1),
+    ]
+    with pytest.raises(LedgerError, match="3/2: a sample trains a trajectory that is not a member"):
+        account(group, [*(flatten(member) for member in members), flatten(overdrawn.trajectory)])
+    with pytest.raises(LedgerError, match="3/9: a sample trains a trajectory that is not a member"):
+        account(group, [*(flatten(member) for member in members), flatten(baseline)])
+
+
+def test_an_attempt_is_retried_before_another() -> None:
+    for trajectory in (at_attempt(LINEAR, 1), at_attempt(make_trajectory(5, *LINEAR.turns), 0)):
+        with pytest.raises(LedgerError, match="was retried, and no later attempt of this member is left"):
+            account(make_group(LINEAR, discarded=[retried(trajectory)]), [flatten(LINEAR)])
+    # The later attempt may be discarded as well.
+    cut = late(at_attempt(OTHER, 1))
+    assert account(make_group(LINEAR, discarded=[retried(OTHER), cut]), [flatten(LINEAR)]).sampled == 5
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run")
+
+
+def test_the_account_is_readable_while_the_run_goes_on(run: RunFolder) -> None:
+    trained = account(make_group(LINEAR, OTHER, FAILED), [flatten(LINEAR), flatten(OTHER)])
+    dropped = account_dropped(other_group(9)[0], DropReason.LATE, step=8, version=5)
+    assert load_accounts(run.path) == []
+    append_accounts(run.path, [trained])
+    append_accounts(run.path, [dropped, replace(trained, draw=4, entries=())])
+    with (run.path / LEDGER).open("ab") as file:
+        file.write(b'{"draw": 5, "versi')  # a line being written
+    assert load_accounts(run.path) == [trained, dropped, replace(trained, draw=4, entries=())]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"trained": 4', '"trained": 5', "totals are not the sums"),
-        ('["g", 0, 0, 3, 3,', '["g", 0, 0, 3, 2,', "totals are not the sums"),
-        ('"version": 4, ', "", "not a ledger line"),
+        ('"trained": 4', '"trained": 5', "draw 3: the totals are not the sums"),
+        ("[0, 0, 3, 3,", "[0, 0, 3, 2,", "draw 3: the totals are not the sums"),
+        ('"version": 4, ', "", "draw 3 is not a ledger line"),
+        ('"fate": "trained"', '"fate": "lost"', "draw 3 is not a ledger line"),
     ],
 )
-def test_a_changed_line_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
-    append_ledger(tmp_path, reconcile(1, [make_group(LINEAR, OTHER)], [[flatten(LINEAR), flatten(OTHER)]], version=4))
-    text = (tmp_path / LEDGER).read_text()
+def test_a_changed_line_is_refused(run: RunFolder, old: str, new: str, words: str) -> None:
+    append_accounts(run.path, [account(make_group(LINEAR, OTHER), [flatten(LINEAR), flatten(OTHER)])])
+    text = (run.path / LEDGER).read_text()
     assert old in text
-    (tmp_path / LEDGER).write_text(text.replace(old, new))
+    (run.path / LEDGER).write_text(text.replace(old, new))
     with pytest.raises(StoreError, match=words):
-        load_ledgers(tmp_path)
+        load_accounts(run.path)
 
 
-def test_a_step_accounted_for_twice_is_refused(tmp_path: Path) -> None:
-    ledger = reconcile(1, [make_group(OTHER)], [[flatten(OTHER)]], version=4)
-    append_ledger(tmp_path, ledger)
-    append_ledger(tmp_path, ledger)
-    with pytest.raises(StoreError, match="step 1 twice"):
-        load_ledgers(tmp_path)
+def test_a_draw_accounted_for_twice_is_refused(run: RunFolder) -> None:
+    found = account(make_group(OTHER), [flatten(OTHER)])
+    append_accounts(run.path, [found])
+    append_accounts(run.path, [replace(found, step=8)])
+    with pytest.raises(StoreError, match="draw 3 twice"):
+        load_accounts(run.path)
 
 
-def test_resuming_forgets_the_accounts_of_steps_that_run_again(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run")
-    for step in (1, 2, 3):
-        append_ledger(folder.path, reconcile(step, [make_group(OTHER)], [[flatten(OTHER)]], version=4))
-    folder.truncate(after_step=2)
-    assert sorted(load_ledgers(folder.path)) == [1, 2]
+def test_resuming_forgets_the_accounts_of_steps_that_run_again(run: RunFolder) -> None:
+    found = account(make_group(OTHER), [flatten(OTHER)])
+    append_accounts(run.path, [replace(found, draw=step, step=step) for step in (1, 2, 3)])
+    run.truncate(after_step=2)
+    assert [each.step for each in load_accounts(run.path)] == [1, 2]
 
 
 def test_digests_tell_absent_from_zero() -> None:
@@ -283,38 +451,11 @@ def test_any_tree_balances_and_any_missing_sample_is_found(data: st.DataObject) 
     for branch, path in enumerate(tree.branches()):
         samples.append(flatten(tree, branch, [index for index in path if index not in seen]))
         seen.update(path)
-    ledger = reconcile(1, [make_group(tree)], [samples], version=4)
-    assert ledger.sampled == ledger.trained == sum(sizes)
+    found = account(make_group(tree), samples)
+    assert found.sampled == found.trained == sum(sizes)
     lost = data.draw(st.integers(0, len(samples) - 1))
     with pytest.raises(LedgerError, match="neither train nor are dropped"):
-        reconcile(1, [make_group(tree)], [samples[:lost] + samples[lost + 1 :]], version=4)
-
-
-def test_attempts_that_were_thrown_away_are_sampled_and_dropped(tmp_path: Path) -> None:
-    """3 tokens of the attempt that counts, 2 + 1 of the one before it; one that sampled nothing has no account."""
-    hung = Invalid(reason="hung", retryable=True)
-    first = make_trajectory(0, make_turn(None, [1, 2, 3], [4, 5]), make_turn(0, [6], [7]), reward=hung)
-    nothing = replace(make_trajectory(1, reward=hung), attempt=0)
-    groups = [make_group(replace(LINEAR, attempt=1), replace(OTHER, attempt=1))]
-    ledger = reconcile(7, groups, [[flatten(LINEAR), flatten(OTHER)]], version=4, retried=[first, nothing])
-    assert (ledger.sampled, ledger.trained, ledger.dropped) == (7, 4, {"retried": 3})
-    assert [(e.member, e.attempt, e.sampled) for e in ledger.entries] == [(0, 1, 3), (1, 1, 1), (0, 0, 3)]
-    append_ledger(tmp_path, ledger)
-    assert load_ledgers(tmp_path) == {7: ledger}
-
-
-@pytest.mark.parametrize(
-    ("retried", "words"),
-    [
-        ([replace(LINEAR, attempt=1)], "attempt 1 is accounted for twice, or is not before the one that counts"),
-        ([LINEAR, LINEAR], "attempt 0 is accounted for twice"),
-        ([replace(LINEAR, member=5)], "attempt 0 was retried, and no attempt of this member is left"),
-    ],
-)
-def test_an_attempt_is_thrown_away_once_and_for_another(retried: list[Trajectory], words: str) -> None:
-    groups = [make_group(replace(LINEAR, attempt=1), OTHER)]
-    with pytest.raises(LedgerError, match=words):
-        reconcile(7, groups, [[flatten(LINEAR), flatten(OTHER)]], version=4, retried=retried)
+        account(make_group(tree), samples[:lost] + samples[lost + 1 :])
 
 
 def with_completion(**changes: object) -> Trajectory:
@@ -329,28 +470,28 @@ def test_every_token_must_be_fresh_enough() -> None:
     with pytest.raises(
         LedgerError, match=r"turn 0 was sampled by weight version 3\.\.4, version 4 trains with max_staleness 0"
     ):
-        reconcile(7, [make_group(mixed)], [[flatten(mixed)]], version=4)
-    assert reconcile(7, [make_group(mixed)], [[flatten(mixed)]], version=4, max_staleness=1).trained == 3
+        account(make_group(mixed), [flatten(mixed)])
+    assert account(make_group(mixed), [flatten(mixed)], max_staleness=1).trained == 3
     # What stands in the middle counts, too.
     hidden = with_completion(versions=to_ids([4, 2]))
     with pytest.raises(LedgerError, match=r"weight version 2\.\.4"):
-        reconcile(7, [make_group(hidden)], [[flatten(hidden)]], version=4, max_staleness=1)
+        account(make_group(hidden), [flatten(hidden)], max_staleness=1)
 
 
 def test_what_a_grammar_cut_trains_with_the_whole_distribution() -> None:
     """Sampled at -0.1 and -0.2 of what the grammar left, which is -0.4 and -0.5 of everything: the trainer sees the
     latter."""
     guided = with_completion(logprobs=to_floats([-0.1, -0.2]), full_logprobs=to_floats([-0.4, -0.5]))
-    assert reconcile(7, [make_group(guided)], [[flatten(LINEAR)]], version=4).trained == 3
+    assert account(make_group(guided), [flatten(LINEAR)]).trained == 3
     cut = replace(flatten(LINEAR), behavior_logprobs=to_floats([0, 0, 0, -0.1, -0.2, 0, 0, -0.8]))
     with pytest.raises(LedgerError, match=r"log-probability of sampled token 0 of turn 0 is -0.1"):
-        reconcile(7, [make_group(guided)], [[cut]], version=4)
+        account(make_group(guided), [cut])
 
 
 def test_the_digest_knows_versions_and_whole_distributions_but_not_how_versions_were_said() -> None:
     plain = digest_tokens(LINEAR)
     assert digest_tokens(with_completion(versions=to_ids([4, 4]))) == plain, (
-        "as runs wrote it that kept no versions per token"
+        "versions that are all the first's are not part of it"
     )
     others = [
         digest_tokens(with_completion(**changes))

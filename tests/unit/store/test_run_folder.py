@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.errors import StoreError
+from turnwise.store.advantages import load_advantages
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import read_journal
+from turnwise.store.ledger import load_accounts
 from turnwise.store.run_folder import RunFolder, append_line, write_bytes_atomic
 
 
@@ -94,16 +98,38 @@ def test_truncate_forgets_later_steps_only(run: RunFolder) -> None:
     for step in range(1, 4):
         run.append_metrics(step, "train", {"train/loss": 1.0})
         for suffix in (".npz", ".jsonl"):
-            write_bytes_atomic(run.path / "trajectories" / f"step_{step:06d}{suffix}", b"x")
+            write_bytes_atomic(run.path / "steps" / f"step_{step:06d}{suffix}", b"x")
+            write_bytes_atomic(run.path / "groups" / "000" / f"{step:09d}{suffix}", b"x")
         write_bytes_atomic(run.path / "evaluations" / f"heldout_{step:06d}_search_off.summary.json", b"x")
     run.truncate(after_step=1)
     found = [(row["phase"], row["step"]) for row in run.read_metrics()]
     assert found == [("sft", 1), ("sft", 2), ("sft", 3), ("evaluate", 0), ("train", 1)]
-    assert [f.name for f in sorted((run.path / "trajectories").iterdir())] == ["step_000001.jsonl", "step_000001.npz"]
+    assert [f.name for f in sorted((run.path / "steps").iterdir())] == ["step_000001.jsonl", "step_000001.npz"]
     assert [f.name for f in sorted((run.path / "evaluations").iterdir())] == ["heldout_000001_search_off.summary.json"]
     run.truncate(after_step=-1)
     assert run.read_metrics() == []
-    assert list((run.path / "trajectories").iterdir()) == []
+    assert list((run.path / "steps").iterdir()) == []
+    assert len(list((run.path / "groups" / "000").iterdir())) == 6, "groups stay: steps are redone from them"
+
+
+def test_a_run_of_another_format_is_refused(run: RunFolder) -> None:
+    run.write_json("config.json", {"a": 1})
+    run.write_json("format.json", {"format": 3})
+    with pytest.raises(StoreError, match=r"run has format 3, this version of Turnwise reads format 2; .*train again"):
+        RunFolder.open(run.path)
+    (run.path / "format.json").unlink()
+    for read in (RunFolder.open, read_journal, load_accounts, GroupStore, lambda path: load_advantages(path, 1)):
+        with pytest.raises(StoreError, match=r"format 1 \(it has no format number\), .*the version that made it"):
+            read(run.path)
+    (run.path / "format.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"format\.json cannot be read"):
+        RunFolder.open(run.path)
+
+
+def test_a_refused_run_leaves_nothing(run: RunFolder) -> None:
+    run.write_json("config.json", {"a": 1})
+    run.discard()
+    assert not run.path.exists()
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
 def test_a_truncated_sampler_is_refused_for_training() -> None:
     """Its log-probabilities are those of another distribution than the trainer's, so exact mode does not exist
     there."""
-    with pytest.raises(ConfigError, match=r"rollout\.top_p=0\.9 samples from a truncated distribution"):
+    with pytest.raises(ConfigError, match=r"'rollout\.top_p'; training samples from the whole distribution"):
         load_config([], ["rollout.top_p=0.9", 'model.path="somewhere"'])
 
 

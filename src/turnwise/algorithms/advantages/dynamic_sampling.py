@@ -1,6 +1,6 @@
 """Which groups are worth training on, and how many prompts to draw for the rest (DAPO, arXiv 2503.14476, section 3.2).
 
-Pure planning: it draws nothing, and knows a group only by the metric values of its members.
+Pure planning: it draws nothing and sees only the metric values of a group's members.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from turnwise.algorithms.options import check_range
 
 
 def is_informative(metrics: Sequence[float | None], *, tolerance: float = 1e-6) -> bool:
-    """Whether a group's *metric* (accuracy, exact match) varies by more than `tolerance`: DAPO's `0 < number correct <
-    n`.
+    """Whether a group's *metric* (accuracy, exact match) varies by more than `tolerance`: DAPO's
+    `0 < number correct < n`.
 
     Give the unshaped metric, not the reward that trains: a length penalty makes an all-wrong group's rewards differ
     although it teaches nothing about the task. None (not scored) is left out; a group with fewer than two scored
@@ -45,8 +45,7 @@ def plan_refill(informative: Sequence[bool], *, num_wanted: int, batch_size: int
 
     Args:
         informative: `is_informative` of every group drawn so far, in the order drawn (not the order finished, which
-        favours
-            short trajectories).
+            favours short trajectories).
         num_wanted: groups per optimizer step, at least 1.
         batch_size: most prompts to draw at once, at least 1.
         max_batches: budget per step; `max_batches * batch_size` prompts in all.
@@ -57,7 +56,7 @@ def plan_refill(informative: Sequence[bool], *, num_wanted: int, batch_size: int
         budget leaves. Groups beyond `num_wanted` are not kept.
 
     Deviation: DAPO draws whole batches and stops with an error when the budget is spent; here a short batch is returned
-    and named.
+    as "spent".
 
     Raises:
         ValueError: a count is below 1.
@@ -69,9 +68,9 @@ def plan_refill(informative: Sequence[bool], *, num_wanted: int, batch_size: int
     kept = tuple(positions[:num_wanted])
     if len(kept) == num_wanted:
         return Refill(state="full", num_prompts=0, kept=kept)
-    left = max_batches * batch_size - len(informative)
-    if left <= 0:
+    budget_left = max_batches * batch_size - len(informative)
+    if budget_left <= 0:
         return Refill(state="spent", num_prompts=0, kept=kept)
     share = (len(positions) + 1) / (len(informative) + 2)
     needed = math.ceil((num_wanted - len(kept)) / share)
-    return Refill(state="draw", num_prompts=min(needed, batch_size, left), kept=kept)
+    return Refill(state="draw", num_prompts=min(needed, batch_size, budget_left), kept=kept)

@@ -70,9 +70,8 @@ def select_final_value(trajectory: CreditTrajectory, bootstrap: Bootstrap) -> fl
         return 0.0
     if trajectory.final_value is None:
         raise ValueError(
-            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' "
-            "needs the critic's value "
-            "after the last turn: compute it, or set bootstrap='zero'"
+            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' needs "
+            "the critic's value after the last turn: compute it, or set bootstrap='zero'"
         )
     return trajectory.final_value
 

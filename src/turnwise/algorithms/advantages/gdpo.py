@@ -48,8 +48,8 @@ def compute_gdpo_advantages(
         for part in parts:
             if part is not None and name not in part:
                 raise ValueError(
-                    f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does "
-                    "not apply)"
+                    f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does not "
+                    "apply)"
                 )
         for index, value in enumerate(
             compute_grpo_advantages(
@@ -74,8 +74,7 @@ def build_gdpo(
         weights: part to weight; None takes every part that occurs in the batch with weight 1.
         deviation, epsilon: of the normalisation inside a group; epsilon also of the batch's.
         normalization: the sums are whitened over the batch, each trajectory counting once ("trajectories", the paper
-        and TRL) or
-            once per sampled token ("tokens", verl), or left alone ("none").
+            and TRL) or once per sampled token ("tokens", verl), or left alone ("none").
 
     A group where every part is constant is 0 before the batch step, which then moves it by the batch mean.
     """

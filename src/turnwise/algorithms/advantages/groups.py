@@ -1,4 +1,4 @@
-"""What all group-relative estimators share: which rewards count, and when a group says nothing. Knows no estimator."""
+"""What all group-relative estimators share: which rewards count, and when a group has no signal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def select_scored(rewards: Sequence[float | None]) -> list[float]:
 
 def has_signal(rewards: Sequence[float | None]) -> bool:
     """Whether the scored rewards of a group differ by more than 1e-6 of their scale, so that a baseline leaves
-    something.
+    a non-zero advantage.
 
     False for a group of none or one. Compares the largest with the smallest, never a standard deviation: that of [0.1]
     * 3 is not 0 in floating point."""

@@ -21,11 +21,10 @@ def compute_grpo_advantages(
 
     Args:
         rewards: one total per member, any length; None where it could not be scored. Such members are left out of mean
-        and
-            standard deviation.
+            and standard deviation.
         deviation: "sample" divides by the n-1 standard deviation (verl, TRL, OpenRLHF, SkyRL), "population" by the n
-        one (rLLM),
-            "none" not at all (Dr.GRPO, prime-rl). The paper does not say which; frameworks differ by sqrt((n-1)/n).
+            one (rLLM), "none" not at all (Dr.GRPO, prime-rl). The paper does not say which; frameworks differ by
+            sqrt((n-1)/n).
         epsilon: added to the standard deviation; unused with "none".
 
     Returns:

@@ -1,4 +1,4 @@
-"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by how much gradient each path
+"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by the gradient that each path
 has gathered."""
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
     """
     if logprobs.shape != squared_mass.shape:
         raise ValueError(
-            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per "
-            "sampled token"
+            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled "
+            "token"
         )
     # Rounding may take a certain token a hair below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))
@@ -75,12 +75,12 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
         members = [i for i, row in enumerate(returns) if at < len(row)]
         if len(members) < 2:
             continue
-        found = [float(returns[i][at]) for i in members]
+        to_go = [float(returns[i][at]) for i in members]
         gathered = [float(energies[i][at]) for i in members]
         weights = gathered if any(gathered) else [1.0] * len(members)
-        baseline = math.fsum(w * g for w, g in zip(weights, found, strict=True)) / math.fsum(weights)
-        for i, value in zip(members, found, strict=True):
-            advantages[i][at] = value - baseline if has_signal(found) else 0.0
+        baseline = math.fsum(w * g for w, g in zip(weights, to_go, strict=True)) / math.fsum(weights)
+        for i, value in zip(members, to_go, strict=True):
+            advantages[i][at] = value - baseline if has_signal(to_go) else 0.0
     return advantages
 
 

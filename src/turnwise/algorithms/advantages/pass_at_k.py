@@ -14,8 +14,8 @@ from turnwise.algorithms.options import check_choice, check_range
 def compute_pass_at_k_advantages(
     rewards: Sequence[float | None], *, deviation: Deviation = "sample", epsilon: float = 1e-6
 ) -> list[float | None]:
-    """`A_i = (max of all - max of the others) / (std + epsilon)`: non-zero for a strict best only, `(r_(1) - r_(2)) /
-    (std + epsilon)`.
+    """`A_i = (max of all - max of the others) / (std + epsilon)`: non-zero for a strict best only,
+    `(r_(1) - r_(2)) / (std + epsilon)`.
 
     `std` is that of the group's scored rewards ("sample": n-1, "population": n, "none": no division). None is left out.
     A tie for the best, a group of one and a constant group (range within 1e-6 of its scale) give exactly 0.0 for all;

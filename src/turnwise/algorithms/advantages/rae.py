@@ -31,8 +31,8 @@ def compute_rae_advantages(
 
     Returns:
         Advantages, and the baselines after this batch (a new dict; roles without a scored reward keep theirs). A
-        baseline never contains the reward it is subtracted from. Groups play no part: one trajectory alone gets `r -
-        b`, a constant group too.
+        baseline never contains the reward it is subtracted from. Groups play no part: one trajectory alone gets
+        `r - b`, a constant group too.
 
     Deviation: one update per batch with the role's mean, so that the order of trajectories does not matter; updating
     after every trajectory is this function called with one trajectory at a time.

@@ -44,8 +44,8 @@ def build_remax() -> CreditFunction:
                 continue
             if trajectory.greedy_reward is None:
                 raise ValueError(
-                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one "
-                    "greedy attempt per task"
+                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one greedy "
+                    "attempt per task"
                 )
             result.append(
                 split_turns(

@@ -14,8 +14,7 @@ def compute_rloo_advantages(rewards: Sequence[float | None]) -> list[float | Non
 
     None stays None and is left out. A group of one has no others and gives exactly 0.0 (verl's loop form gives the raw
     reward, its vectorised form 0); a constant group (range within 1e-6 of its scale) gives exactly 0.0. No deviation,
-    no epsilon.
-    Raises ValueError when a reward is not finite.
+    no epsilon. Raises ValueError when a reward is not finite.
     """
     scored = select_scored(rewards)
     if not has_signal(rewards):

@@ -56,8 +56,8 @@ def compute_bilevel_gae(
     """Bi-level GAE: over turns first, then inside each turn.
 
     The upper level runs GAE (`turn_gamma`) over the turns' rewards and the values at their *last* tokens, giving `A_k`.
-    The lower level runs GAE (`token_gamma`) inside each turn by itself, with the single reward `A_k + V(last token of
-    k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
+    The lower level runs GAE (`token_gamma`) inside each turn by itself, with the single reward
+    `A_k + V(last token of k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
 
     Returns:
         Advantages and returns, `[L]` each over all sampled tokens joined, not whitened.
@@ -86,8 +86,8 @@ def compute_bilevel_gae(
 def compute_turn_gae_returns(
     trajectory: CreditTrajectory, *, gamma: float, gae_lambda: float, bootstrap: Bootstrap
 ) -> list[FloatArray]:
-    """The critic's targets, one array per turn, `[turn.num_tokens]`: the return of `compute_turn_gae` at the first token
-    of each turn, NaN at the others."""
+    """The critic's targets, one array per turn, `[turn.num_tokens]`: the return of `compute_turn_gae` at the first
+    token of each turn, NaN at the others."""
     _, returns = compute_turn_gae(trajectory, gamma=gamma, gae_lambda=gae_lambda, bootstrap=bootstrap)
     remaining = iter(returns.tolist())
     lengths = [turn.num_tokens for turn in trajectory.turns]

@@ -1,5 +1,4 @@
-"""Whitening over a batch: mean 0 and deviation 1 of all given numbers. Masked tokens never get here, so they cannot
-count."""
+"""Whitening over a batch: all given numbers get mean 0 and deviation 1. Masked tokens are never among them."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ def compute_whitened(
     values = np.concatenate([np.zeros(0), *rows])
     if not np.isfinite(values).all():
         raise ValueError(
-            f"{int((~np.isfinite(values)).sum())} of {values.size} numbers to whiten are not finite; check rewards "
-            "and values"
+            f"{int((~np.isfinite(values)).sum())} of {values.size} numbers to whiten are not finite; check rewards and "
+            "values"
         )
     center, scale = 0.0, 1.0
     if has_signal([float(values.min()), float(values.max())] if values.size else []):

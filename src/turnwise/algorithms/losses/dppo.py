@@ -29,15 +29,15 @@ def compute_dppo_tv_loss(inputs: LossInputs, *, delta_low: float, delta_high: fl
 
 
 def compute_dppo_kl_loss(inputs: LossInputs, *, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
-    """As `compute_dppo_tv_loss`, with the region in binary KL: `mu log(mu / policy) + (1 - mu) log((1 - mu) / (1 -
-    policy))`.
+    """As `compute_dppo_tv_loss`, with the region in binary KL:
+    `mu log(mu / policy) + (1 - mu) log((1 - mu) / (1 - policy))`.
 
     Outside: the divergence exceeds the delta *and* the token moved the way its advantage pushes it. `1 - p` is at least
     1e-8."""
     log_policy, log_behavior = inputs.policy_logprobs.detach(), inputs.behavior_logprobs
     policy, behavior = log_policy.exp(), log_behavior.exp()
-    rest = ((1 - behavior).clamp(min=FLOOR) / (1 - policy).clamp(min=FLOOR)).log()
-    divergence = behavior * (log_behavior - log_policy) + (1 - behavior) * rest
+    others = ((1 - behavior).clamp(min=FLOOR) / (1 - policy).clamp(min=FLOOR)).log()
+    divergence = behavior * (log_behavior - log_policy) + (1 - behavior) * others
     outside = torch.where(
         inputs.advantages > 0,
         (divergence > delta_high) & (policy > behavior),
@@ -52,8 +52,8 @@ def _masked_policy_gradient(
     """The capped, detached importance weight times REINFORCE, 0 (value and gradient) where `outside`."""
     if not (delta_low >= 0 and delta_high >= 0 and max_ratio > 0):
         raise ValueError(
-            f"DPPO's deltas are {delta_low}, {delta_high} and max_ratio {max_ratio}; deltas >= 0 and max_ratio > 0 "
-            "are needed"
+            f"DPPO's deltas are {delta_low}, {delta_high} and max_ratio {max_ratio}; deltas >= 0 and max_ratio > 0 are "
+            "needed"
         )
     weights = compute_ratio(inputs.policy_logprobs.detach() - inputs.behavior_logprobs).clamp(max=max_ratio)
     losses = -weights.masked_fill(outside, 0.0) * inputs.advantages * inputs.policy_logprobs

@@ -29,9 +29,9 @@ def compute_gspo_token_loss(inputs: LossInputs, *, clip_low: float, clip_high: f
     `s_t = sg(s) policy_t / sg(policy_t)`. Equals GSPO in value always, and in gradient when the advantage and the
     aggregation weight are constant over a sequence; made for advantages that differ from turn to turn."""
     check_clip(clip_low, clip_high)
-    own = (inputs.policy_logprobs - inputs.policy_logprobs.detach()).exp()
+    gradient_only = (inputs.policy_logprobs - inputs.policy_logprobs.detach()).exp()  # 1, with the token's gradient
     s = compute_ratio(mean_over_sequence((inputs.policy_logprobs - inputs.old_logprobs).detach(), inputs.sequence))
-    losses, clipped = clip_surrogate(s * own, inputs.advantages, clip_low, clip_high)
+    losses, clipped = clip_surrogate(s * gradient_only, inputs.advantages, clip_low, clip_high)
     return LossOutput(losses=losses, clipped=clipped)
 
 

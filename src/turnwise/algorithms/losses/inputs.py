@@ -1,8 +1,7 @@
 """What every policy loss takes and gives: packed trained tokens in, one value per token out.
 
-A loss knows nothing of batches, masks or denominators: weighting is `aggregate.compute_weights`, correction for a
-sampler that is not the trainer is `corrections`. A micro-batch must hold whole sequences; how it is composed changes
-nothing else."""
+A loss sees no batches, masks or denominators: `aggregate.compute_weights` weighs its values, and `corrections` corrects
+for a sampler that is not the trainer. A micro-batch must hold whole sequences; its composition changes nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ class LossInputs:
 
     Raises:
         ValueError: shapes differ, `sequence` is not integer, or anything but `policy_logprobs` and `entropy` carries a
-        gradient.
+            gradient.
     """
 
     policy_logprobs: torch.Tensor
@@ -58,13 +57,13 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossOutput:
-    """What a loss says of every token, before aggregation weights."""
+    """A loss's value for every token, before aggregation weights."""
 
     losses: torch.Tensor
     """`[K]`, to be minimised."""
     clipped: torch.Tensor
-    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says
-    how)."""
+    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says how).
+    """
 
 
 LossFunction = Callable[[LossInputs], LossOutput]

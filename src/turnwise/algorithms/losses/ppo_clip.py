@@ -49,8 +49,7 @@ def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -
 def clip_surrogate(
     ratio: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's pessimistic surrogate `losses [K]` of any ratio `[K]`, and where it cut the gradient, `clipped [K]`
-    (bool)."""
+    """PPO's pessimistic surrogate of a ratio `[K]`: `losses [K]`, and `clipped [K]` bool, where it cut the gradient."""
     losses = torch.maximum(-ratio * advantages, -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
     clipped = ((advantages > 0) & (ratio > 1 + clip_high)) | ((advantages < 0) & (ratio < 1 - clip_low))
     return losses, clipped

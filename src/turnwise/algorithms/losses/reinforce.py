@@ -9,8 +9,8 @@ from turnwise.algorithms.losses.method import LossMethod
 
 
 def compute_reinforce_loss(inputs: LossInputs) -> LossOutput:
-    """`-A log policy`. Nothing is clipped and no old policy is read: right only for tokens the policy itself has just
-    sampled.
+    """`-A log policy`. Nothing is clipped and no old policy is read: correct only for tokens that the policy itself has
+    just sampled.
 
     GPG is this with a token mean and its own advantage (no deviation; scaled by the share of groups with signal).
     """

@@ -13,7 +13,7 @@ PairLoss = Literal["sigmoid", "ipo"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairOutput:
-    """What a pair loss says of every pair."""
+    """A pair loss's values for every pair."""
 
     losses: torch.Tensor
     """`[P]`, to be minimised (take the mean over pairs)."""
@@ -29,8 +29,7 @@ def sum_pair_logprobs(
     """Sequence log-probabilities `(chosen [P], rejected [P])` of packed tokens `[K]`.
 
     `sequence [K]` integer: 2p is the chosen and 2p + 1 the rejected sequence of pair p. A sequence without a token sums
-    to 0.
-    Raises ValueError when a token belongs to no pair.
+    to 0. Raises ValueError when a token belongs to no pair.
     """
     if len(sequence) and int(sequence.max()) >= 2 * num_pairs:
         raise ValueError(
@@ -60,9 +59,9 @@ def compute_dpo_loss(
         num_pairs: P.
         beta: strength of the tie to the reference.
         kind: "sigmoid" is DPO (equation 7 of its paper), "ipo" is `(h - 1 / (2 beta))^2` (equation 17 of IPO's), whose
-        optimum is finite.
-        label_smoothing: probability that a label is wrong (cDPO): `-(1 - e) log sigmoid(beta h) - e log sigmoid(-beta
-        h)`; sigmoid only.
+            optimum is finite.
+        label_smoothing: probability that a label is wrong (cDPO):
+            `-(1 - e) log sigmoid(beta h) - e log sigmoid(-beta h)`; sigmoid only.
 
     `h` is a sum over tokens for both kinds; TRL's IPO averages over tokens instead. Both are finite at any log-ratio.
 

@@ -30,8 +30,8 @@ class StepPair:
     rejected_member: int
     rejected_turn: int
     margin: float
-    """Mean reward of the trajectories through the chosen turn minus that of those through the rejected one;
-    positive."""
+    """Mean reward of the trajectories through the chosen turn minus that of those through the rejected one; positive.
+    """
 
 
 def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, max_pairs: int = 1) -> list[OutcomePair]:
@@ -42,8 +42,8 @@ def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, ma
     `max_pairs` is less than 1."""
     if not min_margin > 0 or max_pairs < 1:
         raise ValueError(
-            f"min_margin is {min_margin} and max_pairs {max_pairs}; a pair needs a positive margin and at least one "
-            "is asked for"
+            f"min_margin is {min_margin} and max_pairs {max_pairs}; a pair needs a positive margin and at least one is "
+            "asked for"
         )
     scored = [(reward, index) for index, reward in enumerate(rewards) if reward is not None]
     for reward, index in scored:

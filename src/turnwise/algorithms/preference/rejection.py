@@ -10,8 +10,8 @@ from collections.abc import Sequence
 def select_best_of_n(rewards: Sequence[float | None], *, num_kept: int = 1, min_reward: float = -math.inf) -> list[int]:
     """Indices of the `num_kept` highest rewards of one group, best first; ties go to the lower index.
 
-    None rewards and rewards below `min_reward` are never kept, so fewer (or none) may come back.
-    Raises ValueError when a reward is NaN or `num_kept` is less than 1.
+    None rewards and rewards below `min_reward` are never kept, so fewer (or none) may come back. Raises ValueError when
+    a reward is NaN or `num_kept` is less than 1.
     """
     if num_kept < 1:
         raise ValueError(f"num_kept is {num_kept}; keep at least one")
@@ -20,8 +20,7 @@ def select_best_of_n(rewards: Sequence[float | None], *, num_kept: int = 1, min_
 
 
 def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[int]:
-    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter). None is never
-    kept."""
+    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter); never of None."""
     return [index for index, reward in _numbers(rewards) if reward >= threshold]
 
 
@@ -33,8 +32,8 @@ def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> lis
     """
     if num_steps < 1 or not first <= last:
         raise ValueError(
-            f"thresholds from {first} to {last} in {num_steps} steps: at least one step and a bar that does not "
-            "fall are needed"
+            f"thresholds from {first} to {last} in {num_steps} steps: at least one step and a bar that does not fall "
+            "are needed"
         )
     if num_steps == 1:
         return [last]

@@ -15,7 +15,7 @@ def compute_nll_loss(policy_logprobs: torch.Tensor, weights: torch.Tensor | None
         return -policy_logprobs
     if weights.shape != policy_logprobs.shape:
         raise ValueError(
-            f"weights have shape {tuple(weights.shape)}, policy_logprobs {tuple(policy_logprobs.shape)}; one per "
-            "token is needed"
+            f"weights have shape {tuple(weights.shape)}, policy_logprobs {tuple(policy_logprobs.shape)}; one per token "
+            "is needed"
         )
     return -weights.detach() * policy_logprobs

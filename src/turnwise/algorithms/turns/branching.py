@@ -1,8 +1,5 @@
 """Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its
-advantage.
-
-Pure arithmetic; who samples the branches and where the uniform number comes from it does not know.
-"""
+advantage. `rollout/branching.py` samples the branches."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_siz
 
     Args:
         top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their
-        mass may be below 1
-            and is not renormalised; -inf counts as probability 0.
+            mass may be below 1 and is not renormalised; -inf counts as probability 0.
         vocab_size: at least 2.
 
     Returns:

@@ -22,8 +22,8 @@ def compute_discounted_advantages(
     afterwards.
 
     Comparing first is ours: discounting before comparing would give a group of equal outcomes and unequal lengths a
-    signal that nobody asked for. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this
-    is GRPO at any lengths. A group of one and a constant group give exactly 0.
+    signal. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this is GRPO at any
+    lengths. A group of one and a constant group give exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].

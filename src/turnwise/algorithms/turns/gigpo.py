@@ -32,11 +32,12 @@ def compute_anchor_advantages(
     """`A^S_ik = (G_ik - baseline(s)) / F(s)` over all turns of a group that start in the same state s.
 
     Each trajectory counts once per state, however often it came back: `baseline(s)` is the mean over trajectories of
-    the mean return of their visits, and with "sample" (the paper's mean_std_norm) `F(s)^2 = sum_i mean_visits (G -
-    baseline)^2 / (n - 1)`, plus epsilon on F; "population" divides by n, "none" (mean_norm, the default) is F = 1. The
-    original counts every visit, so that a trajectory that walks in a circle is compared with itself; where no state is
-    visited twice both agree. A state that only one trajectory visited, a state key of None, and a state with equal
-    returns give exactly 0. Averaged over visits, then summed over trajectories, the advantages of a state are 0.
+    the mean return of their visits, and with "sample" (the paper's mean_std_norm)
+    `F(s)^2 = sum_i mean_visits (G - baseline)^2 / (n - 1)`, plus epsilon on F; "population" divides by n, "none"
+    (mean_norm, the default) is F = 1. The original counts every visit, so that a trajectory that walks in a circle is
+    compared with itself; where no state is visited twice both agree. A state that only one trajectory visited, a state
+    key of None, and a state with equal returns give exactly 0. Averaged over visits, then summed over trajectories, the
+    advantages of a state are 0.
 
     Raises:
         ValueError: a return is not finite, epsilon is negative, or a row has not one state per turn.

@@ -72,14 +72,14 @@ def add_outcome(rewards: Sequence[float], outcome: float) -> list[float]:
 
 def require_turn_values(values: Iterable[float | None], name: str) -> list[float]:
     """The values as floats. Raises ValueError naming the field and the turn when one is None."""
-    found = []
+    floats = []
     for index, value in enumerate(values):
         if value is None:
             raise ValueError(
                 f"turn {index} has no {name}; measure it on every turn or choose a method that does not need it"
             )
-        found.append(value)
-    return found
+        floats.append(value)
+    return floats
 
 
 def check_finite(values: Iterable[float], name: str) -> None:

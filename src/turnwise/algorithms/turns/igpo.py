@@ -23,9 +23,8 @@ def compute_information_gains(probabilities: Sequence[float], outcome: float, *,
 
     Args:
         probabilities: `[T]`, geometric mean probability of the gold answer after turn k's observations, in [0, 1]. The
-        last one is
-            not read: the last turn answers and is judged by the outcome.
-        prior: the same before the first turn. 0 where it was not measured, which gives turn 0 all of `p_0`.
+            last one is not read: the last turn answers and is judged by the outcome.
+        prior: the probability before the first turn; 0 where it was not measured, which gives turn 0 all of `p_0`.
 
     Returns:
         `[T]`; all but the last sum to `p_{T-2} - prior` (with turns from 0), the last is the outcome.

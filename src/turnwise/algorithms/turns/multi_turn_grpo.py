@@ -42,7 +42,7 @@ def compute_multi_turn_advantages(
         gamma: how a turn reward fades towards earlier turns; 0 credits the turn alone.
         outcome_gamma: how the outcome fades with the distance from the last turn; 1 (the paper) does not fade it.
         deviation, epsilon: of both normalisations, see `compute_grpo_advantages`; 1e-4 and "sample" are the paper's
-        code.
+            code.
 
     Returns:
         Per member one advantage per turn. A group of one and a group in which everything is equal give exactly 0. With
@@ -81,8 +81,8 @@ MULTI_TURN_GRPO = CreditMethod(
     name="multi_turn_grpo",
     aliases=("MT-GRPO",),
     summary=(
-        "outcome and turn rewards, each compared within the group; a turn gets the outcome and the turn "
-        "rewards from it on"
+        "outcome and turn rewards, each compared within the group; a turn gets the outcome and the turn rewards from "
+        "it on"
     ),
     formula="A_ik = norm(R)_i + coefficient * sum_{j>=k} gamma^(j-k) norm(r)_ij",
     paper="2505.11821",

@@ -1,5 +1,5 @@
-"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). How the reward model is trained it
-does not know."""
+"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). `training/implicit_reward.py` trains
+the reward model."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def compute_implicit_rewards(
     """
     if model_logprobs.shape != reference_logprobs.shape:
         raise ValueError(
-            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the "
-            "same tokens"
+            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the same "
+            "tokens"
         )
     return beta * (np.asarray(model_logprobs, dtype=np.float64) - np.asarray(reference_logprobs, dtype=np.float64))
 
 
 def leave_one_out_means(values: Sequence[float]) -> list[float]:
-    """For each value the mean of the others; a value alone is its own baseline, so that nothing is left of it."""
+    """For each value the mean of the others; a value alone is its own baseline, so that its advantage is 0."""
     total = math.fsum(values)
     return [(total - value) / (len(values) - 1) if len(values) > 1 else value for value in values]
 
@@ -60,7 +60,7 @@ def compute_prime_returns(
     Args:
         outcomes: n numbers.
         implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens lend no
-        implicit baseline.
+            implicit baseline.
         gamma: discount per token.
 
     Returns:

@@ -61,8 +61,8 @@ class ScheduledMix:
     Every call is one training step. Step scores are `CreditTurn.reward`; a turn is a key milestone when it carries a
     `process_score` (our reading: the source does not say what makes a step a milestone). With "success", the stage of a
     call follows from the calls before it, by the exponential mean (from 0, factor `memory`) of the share of scored
-    trajectories whose outcome reaches `success_outcome`; once reached, a stage is not left again, so that a noisy batch
-    does not move the target back. `state_dict` is all the memory there is."""
+    trajectories whose outcome reaches `success_outcome`; a stage never goes back to an earlier one, so that a noisy
+    batch does not move the target. `state_dict` holds the whole memory."""
 
     def __init__(
         self,
@@ -120,8 +120,12 @@ class ScheduledMix:
             raise ValueError(
                 f"state of scheduled_mix is {dict(state)}; expected finite numbers under {sorted(self.state_dict())}"
             )
-        known = dict(zip(state, numbers, strict=True))
-        self._step, self._success, self._peak = int(known["step"]), float(known["success"]), float(known["peak"])
+        restored = dict(zip(state, numbers, strict=True))
+        self._step, self._success, self._peak = (
+            int(restored["step"]),
+            float(restored["success"]),
+            float(restored["peak"]),
+        )
 
 
 def build_scheduled_mix(

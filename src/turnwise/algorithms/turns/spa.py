@@ -34,12 +34,11 @@ def compute_progress_rewards(
         grounding: `g_k` per turn.
         outcome: read with `conserve` only.
         conserve: add `(outcome - sum c) / T` to every `c_k` first, so that a predictor that is off shifts credit
-        between turns but
-            never invents any. The paper relies on the predictor alone (False).
+            between turns but never adds any. The paper relies on the predictor alone (False).
 
     Raises:
         ValueError: a number is not finite, or the lists differ in length. alpha and beta of the paper are not
-        confirmed; 1 is ours.
+            confirmed; 1 is ours.
     """
     check_finite(progress, "progress")
     check_finite(grounding, "grounding")

@@ -2,8 +2,8 @@
 turns get.
 
 Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in
-several of them. `share_advantages` says what its copies get. Who trains one copy only gives it the sum over all of
-them."""
+several of them. `share_advantages` says what its copies get. A trainer that trains one copy only gives it the sum over
+all of them."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def compute_tree_advantages(
 def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
     """A number per turn of every leaf, equal where leaves of one tree hold the same turn.
 
-    Turns are the same where `CreditTurn.node` says so. Where nobody counted, turn k of two leaves is the same when
-    turns 0 to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one
-    sampling have the same ones, two samplings only when they drew the same tokens. A turn without `logprobs` is then
-    never shared."""
+    Turns are the same where `CreditTurn.node` says so. Where it is None, turn k of two leaves is the same when turns 0
+    to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling
+    have the same ones, two samplings only when they drew the same tokens. A turn without `logprobs` is then never
+    shared."""
     numbers: dict[Hashable, int] = {}
-    found = []
+    rows = []
     for i, leaf in enumerate(leaves):
         path: Hashable = ("alone", i) if leaf.tree is None else ("tree", leaf.tree)
         row = []
@@ -79,8 +79,8 @@ def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
             parent = numbers.setdefault(path, len(numbers))
             path = (parent, turn.state, turn.num_tokens, drawn) if turn.node is None else (parent, turn.node)
             row.append(numbers.setdefault(path, len(numbers)))
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def share_advantages(

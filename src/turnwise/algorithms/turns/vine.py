@@ -1,5 +1,4 @@
-"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). How the environment is forked for them it does
-not know."""
+"""Monte-Carlo state values at every turn (VinePPO, arXiv 2410.01679). `rollout/branching.py` samples them."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
     Args:
         rewards: `[T]` turn rewards, the outcome included at the last turn.
         state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None where none were made: such
-        a state takes
-            the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
+            a state takes the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
 
     Returns:
         `[T]`; the advantages sum to `sum r - V(s_0)`. No group is involved: a group of one is like any other, and a

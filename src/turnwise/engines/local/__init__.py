@@ -1,4 +1,4 @@
-"""The in-process engine: samples from the trainer's very parameters, so there is nothing to sync."""
+"""The plain in-process engine: one cache slot per conversation."""
 
 from turnwise.engines.local.engine import LocalEngine
 

@@ -14,7 +14,7 @@ from turnwise.models.attention import causal_attention
 
 
 class KVCache:
-    """Keys and values of every slot. Knows nothing about requests."""
+    """Keys and values of every slot."""
 
     def __init__(
         self, config: PretrainedConfig, *, num_slots: int, max_context: int, dtype: torch.dtype, device: torch.device
@@ -39,7 +39,7 @@ class Chunk:
 class CachedAttention:
     """One engine step: single-token chunks first (decoding), then longer chunks (prompts and observations).
 
-    The order of `chunks` is the order of their tokens in the flat batch. Tokens after them belong to nobody (they keep
+    The order of `chunks` is the order of their tokens in the flat batch. Tokens after them are padding (they keep
     the matrix shapes above a minimum) and attend to nothing."""
 
     def __init__(self, cache: KVCache, chunks: list[Chunk]) -> None:

@@ -1,27 +1,32 @@
-"""Continuous batching over live conversations, on the trainer's own parameters.
+"""Continuous batching over live conversations: the plain engine.
 
 Each step takes one token from every decoding request and as many prompt or observation tokens of waiting ones as the
 batch allows, runs the model once on all of them laid end to end, and samples where a request's last token was reached.
 A request that finishes frees its place at once; its conversation keeps its cache slot until `release`, so the next turn
-computes only the tokens it adds. Knows nothing about text except to find stop strings, and nothing about tasks or
-rewards."""
+computes only the tokens it adds.
+
+Requests and sessions belong to the event loop; the arithmetic of a step runs in an executor of one thread."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import EngineError, boundary
+from turnwise.core.protocols import Interrupt
 from turnwise.core.seeds import uniforms
-from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, to_floats, to_ids
+from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
+from turnwise.engines.pump import Pump
 from turnwise.engines.sampling import sample_tokens
+from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS
 
 # Longest text tail, in tokens, searched for a stop string.
@@ -29,8 +34,8 @@ STOP_TAIL_TOKENS = 16
 
 
 @dataclass(slots=True, eq=False)
-class _Session:
-    """A conversation's slot and the tokens its cache holds."""
+class _Conversation:
+    """A session's slot and the tokens its cache holds."""
 
     slot: int
     cached: list[int] = field(default_factory=list)
@@ -41,19 +46,36 @@ class _Session:
 class _Request:
     """One completion being sampled."""
 
-    session: _Session
+    session: Session
+    conversation: _Conversation
+    prompt: list[int]
     pending: list[int]
     """Tokens known but not yet in the cache."""
     params: SamplingParams
     uniforms: np.ndarray
     future: asyncio.Future[Completion]
-    version_first: int
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    has_begun: bool = False
+    """Whether any of it has been computed."""
+
+
+_Plan = list[tuple[_Request, int]]
+"""Requests of a step and how many of their pending tokens run: decoding first, then prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What a step sampled, one entry per request that reached its last token, in the order of the plan."""
+
+    is_finite: list[bool]
+    token_ids: list[int]
+    logprobs: list[float]
 
 
 class LocalEngine:
-    """Implements `core.protocols.Engine`. One event loop, one thread; torch does the parallel work."""
+    """Implements `core.protocols.PausableEngine`. Belongs to one event loop at a time, the one that uses it."""
 
     def __init__(
         self,
@@ -62,9 +84,14 @@ class LocalEngine:
         max_concurrency: int,
         max_context: int,
         max_batch_tokens: int = 1024,
+        num_threads: int = 1,
+        executor: ThreadPoolExecutor | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
-        """`decode` is needed only for stop strings; without it a request that has any is refused."""
+        """`decode` is needed only for stop strings; without it a request that has any is refused.
+
+        `num_threads` and `executor` are those of `PagedEngine`.
+        """
         self._model = model
         self._cache = KVCache(
             model.config, num_slots=max_concurrency, max_context=max_context, dtype=model.dtype, device=model.device
@@ -72,131 +99,154 @@ class LocalEngine:
         self._max_batch_tokens = max_batch_tokens
         self._decode = decode
         self._vocab_size = int(model.config.vocab_size)
-        self._sessions: dict[str, _Session] = {}
+        self._conversations: dict[Session, _Conversation] = {}
         self._free = list(range(max_concurrency))
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._active: list[_Request] = []
-        self._pump: asyncio.Task[None] | None = None
+        self._is_draining = False
+        self._pump: Pump[_Plan, _Drawn] = Pump(self, num_threads=num_threads, executor=executor)
         self.version = 0
         self.num_computed_tokens = 0
         """Tokens run through the model since the start, each position once per version."""
 
-    def adopt(self, version: int) -> None:
-        """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read
-        again."""
-        if self._active:
-            raise EngineError(
-                f"weights changed to version {version} while {len(self._active)} requests are being sampled; wait "
-                "for them"
-            )
-        self.version = version
-
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
-        """See `Engine.generate`. Waits for a free slot when `max_concurrency` conversations are open."""
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        """See `Engine.generate`. Waits for a free slot when `max_concurrency` conversations are open; a session has
+        one request at a time."""
         prompt = prompt_ids.tolist()
         self._check(prompt, params, session)
-        state = self._sessions.get(session)
-        if state is None:
-            state = _Session(slot=await self._take_slot(), version=self.version)
-            self._sessions[session] = state
-        shared = len(state.cached)
-        if state.version != self.version or prompt[:shared] != state.cached or shared >= len(prompt):
+        conversation = self._conversations.get(session)
+        if conversation is None:
+            conversation = _Conversation(slot=await self._take_slot(session), version=self.version)
+            self._conversations[session] = conversation
+        shared = len(conversation.cached)
+        if conversation.version != self.version or prompt[:shared] != conversation.cached or shared >= len(prompt):
             # Older weights or a rewritten history: start over.
-            state.cached.clear()
-            state.version = self.version
+            conversation.cached.clear()
+            conversation.version = self.version
             shared = 0
         request = _Request(
-            session=state,
+            session=session,
+            conversation=conversation,
+            prompt=prompt,
             pending=prompt[shared:],
             params=params,
             uniforms=uniforms(params.seed, params.max_tokens),
             future=asyncio.get_running_loop().create_future(),
-            version_first=self.version,
         )
         self._active.append(request)
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._run())
+        self._pump.start()
         try:
             return await request.future
         except asyncio.CancelledError:
-            self._active = [other for other in self._active if other is not request]
+            # A step that runs may still write to the slot, behind the tokens that `cached` vouches for.
+            self._remove(request)
             raise
 
-    async def release(self, session: str) -> None:
+    async def release(self, session: Session) -> None:
         """See `Engine.release`."""
-        state = self._sessions.pop(session, None)
-        if state is None:
+        conversation = self._conversations.pop(session, None)
+        if conversation is None:
             return
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
-                self._free.append(state.slot)
+                self._free.append(conversation.slot)
                 waiter.set_result(None)
                 return
-        self._free.append(state.slot)
+        self._free.append(conversation.slot)
 
-    def _check(self, prompt: list[int], params: SamplingParams, session: str) -> None:
+    async def pause(self, interrupt: Interrupt = "continue") -> int:
+        """See `PausableEngine.pause`. An engine that is paused already stays where it stopped."""
+        if interrupt == "finish" and not self._pump.is_paused:
+            self._is_draining = True
+            await self._pump.drain()
+        await self._pump.pause()
+        if interrupt != "restart":
+            return 0
+        num_discarded = sum(len(request.sampled) for request in self._active)
+        for request in self._active:
+            for samples in (request.sampled, request.logprobs, request.versions):
+                samples.clear()
+        self._recompute()
+        return num_discarded
+
+    async def adopt(self, version: int) -> Mapping[str, int]:
+        """See `PausableEngine.adopt`."""
+        if self._active and not self._pump.is_paused:
+            raise EngineError(
+                f"weights changed to version {version} while {len(self._active)} requests are being sampled; wait "
+                "for them or pause the engine first"
+            )
+        await self._pump.wait_for_step()
+        self.version = version
+        self._recompute()
+        with boundary(EngineError, f"the engine cannot read the weights of version {version}"):
+            return await self._pump.run(lambda: compute_checksums(self._model))
+
+    async def resume(self) -> None:
+        """See `PausableEngine.resume`."""
+        self._is_draining = False
+        self._pump.resume()
+        if self._active:
+            self._pump.start()
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        await self._pump.close()
+        self.fail(EngineError("the engine was closed"))
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(EngineError("the engine was closed while the request waited for a slot"))
+
+    def _recompute(self) -> None:
+        """No cached token is read again: what requests have so far becomes their prompt."""
+        for request in self._active:
+            request.conversation.cached.clear()
+            request.conversation.version = self.version
+            request.pending = request.prompt + request.sampled
+
+    def _check(self, prompt: list[int], params: SamplingParams, session: Session) -> None:
+        if self._pump.is_closed:
+            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+        if any(request.session == session for request in self._active):
+            raise EngineError(f"request of '{session}': the session has a request under way; wait for it")
         room = self._cache.max_context - len(prompt)
         if not prompt:
-            raise EngineError(f"request of {session!r} has an empty prompt; render at least one token")
+            raise EngineError(f"request of '{session}' has an empty prompt; render at least one token")
         if params.max_tokens < 1:
-            raise EngineError(f"request of {session!r} asks for max_tokens={params.max_tokens}; ask for at least 1")
+            raise EngineError(f"request of '{session}' asks for max_tokens={params.max_tokens}; ask for at least 1")
         if room < params.max_tokens:
             raise EngineError(
-                f"request of {session!r}: prompt of {len(prompt)} tokens plus max_tokens={params.max_tokens} exceeds "
+                f"request of '{session}': prompt of {len(prompt)} tokens plus max_tokens={params.max_tokens} exceeds "
                 f"engine.max_context={self._cache.max_context}; shorten the task or raise engine.max_context"
             )
         if min(prompt) < 0 or max(prompt) >= self._vocab_size:
             raise EngineError(
-                f"request of {session!r} holds a token id outside the vocabulary of {self._vocab_size}: "
+                f"request of '{session}' holds a token id outside the vocabulary of {self._vocab_size}: "
                 f"{min(prompt)}..{max(prompt)}"
             )
         if params.grammar is not None:
             raise EngineError(
-                f"request of {session!r} has a grammar, which this engine does not know; use engine.kind='paged'"
+                f"request of '{session}' has a grammar, which this engine cannot follow; use engine.kind='paged'"
             )
         if params.stop and self._decode is None:
             raise EngineError(
-                f"request of {session!r} has stop strings {params.stop} but the engine was built without `decode`"
+                f"request of '{session}' has stop strings {params.stop} but the engine was built without `decode`"
             )
 
-    async def _take_slot(self) -> int:
+    async def _take_slot(self, session: Session) -> int:
         while not self._free:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter
         return self._free.pop(0)
 
-    async def _run(self) -> None:
-        while self._active:
-            try:
-                finished = self._step()
-            except Exception as cause:  # noqa: BLE001 - a failed batch fails its requests, never the engine
-                failed, self._active = self._active, []
-                for request in failed:
-                    request.session.cached.clear()
-                    if not request.future.done():
-                        request.future.set_exception(
-                            EngineError(f"the engine step failed: {type(cause).__name__}: {cause}")
-                        )
-                continue
-            for request, outcome in finished:
-                if request.future.done():
-                    continue
-                if isinstance(outcome, EngineError):
-                    request.future.set_exception(outcome)
-                else:
-                    request.future.set_result(outcome)
-            # Two turns of the loop: one wakes the finished requests, one lets their environments answer.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-    def _plan(self) -> list[tuple[_Request, int]]:
-        """Requests of this step and how many of their pending tokens run: decoding first, then prompts, in order of
-        arrival."""
-        ready = [(r, 1) for r in self._active if len(r.pending) == 1][: self._max_batch_tokens]
+    def plan(self) -> _Plan | None:
+        """See `pump.Steps`: decoding requests first, then prompts, in order of arrival."""
+        active = [r for r in self._active if r.has_begun or not self._is_draining]
+        ready = [(r, 1) for r in active if len(r.pending) == 1][: self._max_batch_tokens]
         budget = self._max_batch_tokens - len(ready)
-        for request in self._active:
+        for request in active:
             if budget <= 1:
                 break
             if len(request.pending) > 1:
@@ -204,26 +254,25 @@ class LocalEngine:
                 ready.append((request, count))
                 budget -= count
         ready.sort(key=lambda item: item[1] > 1)
-        return ready
+        return ready or None
 
     @torch.inference_mode()
-    def _step(self) -> list[tuple[_Request, Completion | EngineError]]:
-        plan = self._plan()
+    def compute(self, plan: _Plan) -> _Drawn:
+        """See `pump.Steps`."""
         ids: list[int] = []
         positions: list[int] = []
         chunks: list[Chunk] = []
-        last: list[int] = []
+        rows: list[int] = []
         for request, count in plan:
-            start = len(request.session.cached)
+            start = len(request.conversation.cached)
             ids += request.pending[:count]
             positions += range(start, start + count)
-            chunks.append(Chunk(request.session.slot, start, count))
-            last.append(len(ids) - 1)
+            chunks.append(Chunk(request.conversation.slot, start, count))
+            if count == len(request.pending):
+                rows.append(len(ids) - 1)
+        requests = [request for request, count in plan if count == len(request.pending)]
         num_padding = max(0, MIN_BATCH_ROWS - len(ids))
-        self.num_computed_tokens += len(ids)
-        sampling = [i for i, (request, count) in enumerate(plan) if count == len(request.pending)]
-        rows = [last[i] for i in sampling] or [0]
-        rows += [rows[-1]] * max(0, MIN_BATCH_ROWS - len(rows))
+        rows += [rows[-1] if rows else 0] * (MIN_BATCH_ROWS - len(rows))
         device = self._model.device
         logits = self._model(
             input_ids=torch.tensor([ids + [0] * num_padding], device=device),
@@ -231,57 +280,72 @@ class LocalEngine:
             use_cache=False,
             logits_to_keep=torch.tensor(rows, device=device),
             attention_plan=CachedAttention(self._cache, chunks),
-        ).logits[0]
-        for request, count in plan:
-            request.session.cached += request.pending[:count]
-            del request.pending[:count]
-        return self._sample([plan[i][0] for i in sampling], logits)
-
-    def _sample(
-        self, requests: list[_Request], logits: torch.Tensor
-    ) -> list[tuple[_Request, Completion | EngineError]]:
+        ).logits[0][: len(requests)]
         if not requests:
-            return []
-        logits = logits[: len(requests)]
-        finite = torch.isfinite(logits).all(-1).tolist()
+            return _Drawn([], [], [])
+        randoms = [request.uniforms[len(request.sampled)] for request in requests]
         token_ids, logprobs = sample_tokens(
-            logits,
-            [r.params for r in requests],
-            torch.tensor([r.uniforms[len(r.sampled)] for r in requests], dtype=torch.float64, device=logits.device),
+            logits, [request.params for request in requests], torch.tensor(randoms, dtype=torch.float64, device=device)
         )
-        finished: list[tuple[_Request, Completion | EngineError]] = []
-        for request, ok, token, logprob in zip(requests, finite, token_ids.tolist(), logprobs.tolist(), strict=True):
-            if not ok:
-                finished.append(
-                    (
-                        request,
-                        EngineError(
-                            f"logits are not finite after {len(request.session.cached)} tokens; the weights may "
-                            "have diverged"
-                        ),
-                    )
-                )
-                continue
-            request.sampled.append(token)
-            request.logprobs.append(logprob)
-            reason = self._finish_reason(request)
-            if reason is None:
-                request.pending.append(token)
-            else:
-                finished.append((request, self._completion(request, reason)))
-        done = {id(request) for request, _ in finished}
-        if done:
-            self._active = [r for r in self._active if id(r) not in done]
-        return finished
+        return _Drawn(torch.isfinite(logits).all(-1).tolist(), token_ids.tolist(), logprobs.tolist())
 
-    def _completion(self, request: _Request, reason: FinishReason) -> Completion:
-        return Completion(
-            token_ids=to_ids(request.sampled),
-            logprobs=to_floats(request.logprobs),
-            finish_reason=reason,
-            version_first=request.version_first,
-            version_last=self.version,
-        )
+    def settle(self, plan: _Plan, result: _Drawn) -> None:
+        """See `pump.Steps`. What was computed for a request that was cancelled meanwhile is dropped."""
+        self.num_computed_tokens += sum(count for _, count in plan)
+        drawn = zip(result.is_finite, result.token_ids, result.logprobs, strict=True)
+        for request, count in plan:
+            draws = count == len(request.pending)
+            is_finite, token, logprob = next(drawn) if draws else (True, 0, 0.0)
+            if request not in self._active:
+                continue
+            request.has_begun = True
+            request.conversation.cached += request.pending[:count]
+            del request.pending[:count]
+            if not is_finite:
+                num_tokens = len(request.conversation.cached)
+                self._fail(request, f"logits are not finite after {num_tokens} tokens; the weights may have diverged")
+            elif draws:
+                self._append(request, token, logprob)
+
+    def fail(self, error: EngineError) -> None:
+        """See `pump.Steps`."""
+        for request in tuple(self._active):
+            request.conversation.cached.clear()
+            self._fail(request, f"request of '{request.session}': {error}")
+
+    def _remove(self, request: _Request) -> None:
+        self._active = [other for other in self._active if other is not request]
+
+    def _fail(self, request: _Request, message: str) -> None:
+        self._remove(request)
+        if not request.future.done():
+            request.future.set_exception(EngineError(message))
+
+    def _append(self, request: _Request, token: int, logprob: float) -> None:
+        request.sampled.append(token)
+        request.logprobs.append(logprob)
+        request.versions.append(self.version)
+        try:
+            with boundary(EngineError, f"the engine cannot look for the end of the reply of '{request.session}'"):
+                reason = self._finish_reason(request)
+        except EngineError as error:
+            self._fail(request, str(error))
+            return
+        if reason is None:
+            request.pending.append(token)
+            return
+        self._remove(request)
+        if not request.future.done():
+            request.future.set_result(
+                Completion(
+                    token_ids=to_ids(request.sampled),
+                    logprobs=to_floats(request.logprobs),
+                    finish_reason=reason,
+                    version_first=request.versions[0],
+                    version_last=request.versions[-1],
+                    versions=to_ids(request.versions),
+                )
+            )
 
     def _finish_reason(self, request: _Request) -> FinishReason | None:
         params = request.params

@@ -1,5 +1,4 @@
-"""The in-process engine with paged, shared key-value memory: every token computed once, on the trainer's very
-parameters."""
+"""The in-process engine with paged, shared key-value memory: every token computed once."""
 
 from turnwise.engines.paged.engine import EngineStatistics, PagedEngine
 

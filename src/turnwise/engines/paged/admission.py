@@ -1,17 +1,17 @@
-"""What a request must be to be let in: everything that can be wrong with it alone is said before it waits."""
+"""Checks of a single request, made before it queues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import SamplingParams
+from turnwise.core.types import SamplingParams, Session
 
 
 def check_request(
     prompt: Sequence[int],
     params: SamplingParams,
-    session: str,
+    session: Session,
     *,
     max_context: int,
     cache_tokens: int,
@@ -19,9 +19,9 @@ def check_request(
     knows_text: bool,
     knows_grammars: bool,
 ) -> None:
-    """Raises EngineError naming the request, the value and the remedy. `cache_tokens` is what one request may hold at
-    most."""
-    who = f"request of {session!r}"
+    """Raise EngineError naming the request, the value and the remedy. `cache_tokens` is the most one request may
+    hold."""
+    who = f"request of '{session}'"
     if not prompt:
         raise EngineError(f"{who} has an empty prompt; render at least one token")
     if params.max_tokens < 1:

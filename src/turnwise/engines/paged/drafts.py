@@ -3,13 +3,15 @@
 Members of a group answer the same task: they call the same tools, copy the same names, quote the same results. A suffix
 automaton per group holds the text of all its members, prompts included (the idea of grouped drafting is Seer's, arXiv
 2511.14617). A draft is what most often followed the longest recent text of a member that occurs elsewhere. Whether a
-draft is right decides how fast tokens come, never which. Knows nothing about models."""
+draft is right decides how fast tokens come, never which."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from turnwise.core.types import Session
 
 ROOT = 0
 MIN_CONFIDENCE = 0.5
@@ -124,6 +126,7 @@ class _Group:
 
     automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     members: dict[str, _Member] = field(default_factory=dict)
+    """By session name."""
     expected: float = MEMORY / 8
     right: float = MEMORY / 8
     """Sums over the last `MEMORY` guesses or so: of probabilities, and of those that came true."""
@@ -133,11 +136,11 @@ class _Group:
         """By what to multiply an estimate."""
         return min(1.0, self.right / self.expected)
 
-    def read(self, session: str, tokens: Sequence[int]) -> _Member:
+    def read(self, name: str, tokens: Sequence[int]) -> _Member:
         """Take in what `tokens` (the whole conversation) adds, and judge the last guess by it."""
-        member = self.members.setdefault(session, _Member())
+        member = self.members.setdefault(name, _Member())
         if member.num_tokens > len(tokens):
-            member = self.members[session] = _Member()
+            member = self.members[name] = _Member()
         if member.guess is not None and member.num_tokens < len(tokens):
             self.expected += member.guess.probability - self.expected / MEMORY
             self.right += (tokens[member.num_tokens] == member.guess.token) - self.right / MEMORY
@@ -149,25 +152,24 @@ class _Group:
 
 
 class GroupDrafts:
-    """Automata of the groups seen last. A conversation named GROUP/MEMBER/ATTEMPT belongs to GROUP; another name is a
-    group of one."""
+    """Automata of the groups seen last."""
 
     def __init__(self, *, max_draft_tokens: int, max_groups: int) -> None:
         self._max_draft_tokens = max_draft_tokens
         self._max_groups = max_groups
         self._groups: OrderedDict[str, _Group] = OrderedDict()
 
-    def read(self, session: str, tokens: Sequence[int]) -> None:
-        """Let the group know all of this conversation."""
-        self._find(session).read(session, tokens)
+    def read(self, session: Session, tokens: Sequence[int]) -> None:
+        """Add what is new in this conversation to its group."""
+        self._find(session.group).read(session.name, tokens)
 
-    def draft(self, session: str, tokens: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+    def draft(self, session: Session, tokens: Sequence[int], max_tokens: int) -> tuple[int, ...]:
         """At most `max_tokens` tokens that may follow the conversation `tokens`.
 
         Estimates are corrected by how often the group's guesses came true of late, so text that does not repeat is soon
         left alone; guesses are judged whether or not they were drafted, so text that begins to repeat is noticed."""
-        group = self._find(session)
-        member = group.read(session, tokens)
+        group = self._find(session.group)
+        member = group.read(session.name, tokens)
         at, matched = group.automaton.find(member.state)
         guess = member.guess = group.automaton.guess(at, matched)
         draft: list[int] = []
@@ -185,8 +187,7 @@ class GroupDrafts:
         """Forget everything."""
         self._groups.clear()
 
-    def _find(self, session: str) -> _Group:
-        name = session.rsplit("/", 2)[0]
+    def _find(self, name: str) -> _Group:
         group = self._groups.setdefault(name, _Group())
         self._groups.move_to_end(name)
         if len(self._groups) > self._max_groups:

@@ -1,5 +1,4 @@
-"""From logits of a step to tokens, each request by its own settings, random numbers and grammar. Knows nothing about
-pages."""
+"""From logits of a step to tokens, each request by its own settings, random numbers and grammar."""
 
 from __future__ import annotations
 
@@ -71,13 +70,13 @@ def _find_allowed(
             )
         elif request.guide is not None:
             try:
-                with boundary(EngineError, f"following the grammar of {request.session!r}"):
+                with boundary(EngineError, f"following the grammar of '{request.session}'"):
                     mask = request.guide.allowed()
                 if mask.any():
                     allowed[row] = mask
                 else:
                     error = EngineError(
-                        f"the grammar of {request.session!r} admits no token after {request.num_sampled} sampled "
+                        f"the grammar of '{request.session}' admits no token after {request.num_sampled} sampled "
                         "ones: no text satisfies it"
                     )
             except EngineError as cause:

@@ -1,30 +1,36 @@
-"""Continuous batching with paged, shared key-value memory, on the trainer's own parameters.
+"""Continuous batching with paged, shared key-value memory.
 
 Ties the parts together: requests come in as coroutines, the scheduler says what runs, the runner computes it, the
 sampler draws. What a request computed stays cached after it ends, so the next turn of its conversation, a sibling in
-its group and any task with the same beginning compute only what is new. Knows nothing about text except to find stop
-strings, and nothing about tasks or rewards."""
+its group and any task with the same beginning compute only what is new.
+
+Requests, the scheduler and the cache belong to the event loop; the arithmetic of a step runs in an executor of one
+thread. A request that is cancelled during a step keeps its pages until the step ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
+from turnwise.core.protocols import Interrupt
 from turnwise.core.seeds import uniforms
-from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, to_floats, to_ids
-from turnwise.engines.guided import GrammarCompiler
+from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
+from turnwise.engines.guided import GrammarCompiler, Guide
 from turnwise.engines.paged.admission import check_request
 from turnwise.engines.paged.drafts import GroupDrafts
-from turnwise.engines.paged.drawing import Drawn, draw_tokens
+from turnwise.engines.paged.drawing import Drawn
 from turnwise.engines.paged.graphs import Record, record_cuda_graphs
 from turnwise.engines.paged.prefix_cache import Node, PrefixCache
 from turnwise.engines.paged.runner import ModelRunner
-from turnwise.engines.paged.scheduler import Item, Request, Scheduler
+from turnwise.engines.paged.scheduler import Item, Plan, Request, Scheduler
+from turnwise.engines.paged.step import Computed, Failed, compute_step
+from turnwise.engines.pump import Pump
 
 # Longest text tail, in tokens, searched for a stop string.
 STOP_TAIL_TOKENS = 16
@@ -50,10 +56,16 @@ class EngineStatistics:
     num_evicted_pages: int
     num_held_pages: int
     """Pages in use by a request now."""
+    num_restarted_tokens: int
+    """Sampled tokens thrown away because weights changed (`interrupt = "restart"`)."""
+    num_open_requests: int
+    """Requests waiting or being sampled now."""
+    computing_s: float
+    """Seconds in which a step was computed."""
 
 
 class PagedEngine:
-    """Implements `core.protocols.Engine`. One event loop, one thread; torch does the parallel work."""
+    """Implements `core.protocols.PausableEngine`. Belongs to one event loop at a time, the one that uses it."""
 
     def __init__(
         self,
@@ -70,6 +82,8 @@ class PagedEngine:
         recorder: Callable[[], Record] = record_cuda_graphs,
         reuse_stale_cache: bool = False,
         max_draft_tokens: int = 0,
+        num_threads: int = 1,
+        executor: ThreadPoolExecutor | None = None,
         grammars: GrammarCompiler | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
@@ -79,22 +93,24 @@ class PagedEngine:
             max_concurrency: requests sampled at once; more wait.
             max_context: most tokens of a prompt and its completion together.
             max_batch_tokens: most tokens of one step; longer prompts are computed in chunks. A GPU wants more than the
-            default.
+                default.
             cache_tokens: tokens the cache holds; None is room for `max_concurrency` requests of `max_context`.
             page_size: tokens per page; 16, 32 or 64.
             fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own
-            modules, whose
-                log-probabilities are those of a packed forward pass with the same attention rows in every bit.
+                modules, whose log-probabilities equal those of a packed forward pass with the same attention rows in
+                every bit.
             attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch
-            compiles for a GPU,
-                eagerly and slowly elsewhere. Both to rounding the same; only the former is exact.
+                compiles for a GPU, eagerly and slowly elsewhere. Both agree up to rounding; only the former is exact.
             cuda_graphs: record steps that only decode and repeat them; with "flex", the packed decoder and a GPU, else
-            EngineError.
+                EngineError.
             recorder: makes what records these, anew for new weights.
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
             max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a
-            step is small;
-                0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
+                step is small; 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
+            num_threads: torch threads of a step, 0 for one per core. With 1, what is sampled does not depend on timing,
+                bit for bit.
+            executor: computes the steps: one thread, with its own number of torch threads, shut down by the caller.
+                None builds one with `num_threads`, which `close` shuts down.
             grammars: compiles grammars; a request with one is refused without it.
             decode: token ids to text; needed only for stop strings, a request with any is refused without it.
         """
@@ -129,17 +145,24 @@ class PagedEngine:
         self._grammars = grammars
         self._decode = decode
         self._futures: dict[Request, asyncio.Future[Completion]] = {}
-        self._conversations: dict[str, Node] = {}
-        self._pump: asyncio.Task[None] | None = None
-        self._paused = False
+        self._conversations: dict[Session, Node] = {}
+        self._cancelled: list[Request] = []
+        """During a step; their pages may be written until it ends."""
+        self._pump: Pump[Plan, list[Computed | Failed]] = Pump(self, num_threads=num_threads, executor=executor)
         self._stamp = self._runner.weights_stamp()
         self.version = 0
         self._num_steps = self._num_computed = self._num_sampled = self._num_drafted = self._num_accepted = 0
+        self._num_restarted = 0
 
     @property
     def num_computed_tokens(self) -> int:
         """Tokens run through the model since the start, each position once per version unless it was evicted."""
         return self._num_computed
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a step is computed right now."""
+        return self._pump.is_computing
 
     @property
     def is_fused(self) -> bool:
@@ -160,10 +183,15 @@ class PagedEngine:
             num_preemptions=scheduler.num_preemptions,
             num_evicted_pages=scheduler.cache.num_evicted,
             num_held_pages=scheduler.cache.num_held,
+            num_restarted_tokens=self._num_restarted,
+            num_open_requests=scheduler.num_active,
+            computing_s=self._pump.computing_s,
         )
 
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
-        """See `Engine.generate`. Waits its turn when `max_concurrency` requests are being sampled."""
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        """See `Engine.generate`. Waits in a queue when `max_concurrency` requests are being sampled."""
+        if self._pump.is_closed:
+            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         prompt = prompt_ids.tolist()
         cache = self._scheduler.cache
         check_request(
@@ -176,61 +204,125 @@ class PagedEngine:
             knows_text=self._decode is not None,
             knows_grammars=self._grammars is not None,
         )
-        guide = None
-        if params.grammar is not None and self._grammars is not None:
-            guide = self._grammars.start(params.grammar, params.stop_token_ids)
+        guide = self._start_guide(params)
         request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens), guide)
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         self._scheduler.submit(request)
-        self._start()
+        self._pump.start()
         try:
             return await future
         except asyncio.CancelledError:
             if self._futures.pop(request, None) is not None:
-                self._abandon(request)
+                if self._pump.is_computing:
+                    self._cancelled.append(request)
+                else:
+                    self._abandon(request)
             raise
 
-    async def release(self, session: str) -> None:
-        """See `Engine.release`. What the conversation shares with nobody is the first to be evicted."""
+    async def release(self, session: Session) -> None:
+        """See `Engine.release`. What the conversation does not share is evicted before anything else."""
         node = self._conversations.pop(session, None)
         if node is not None:
             self._scheduler.cache.retire(node)
 
-    def adopt(self, version: int) -> None:
-        """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read again.
+    async def pause(self, interrupt: Interrupt = "continue") -> int:
+        """See `PausableEngine.pause`. An engine that is paused already stays where it stopped."""
+        if interrupt == "finish" and not self._pump.is_paused:
+            self._scheduler.is_draining = True
+            await self._pump.drain()
+        await self._pump.pause()
+        return self._restart_requests() if interrupt == "restart" else 0
 
-        Raises EngineError while requests are being sampled, unless the engine is paused: then they go on under the new
-        weights, their tokens so far recomputed."""
-        if self._scheduler.num_active and not self._paused:
+    async def adopt(self, version: int) -> Mapping[str, int]:
+        """See `PausableEngine.adopt`."""
+        if self._futures and not self._pump.is_paused:
             raise EngineError(
-                f"weights changed to version {version} while {self._scheduler.num_active} requests are being sampled; "
+                f"weights changed to version {version} while {len(self._futures)} requests are being sampled; "
                 "wait for them or pause the engine first"
             )
+        await self._pump.wait_for_step()
         self.version = version
         self._renew()
+        with boundary(EngineError, f"the engine cannot pack the weights of version {version}"):
+            return await self._pump.run(self._runner.compute_checksums)
 
-    def pause(self) -> None:
-        """Stop at the next token boundary. Requests keep what they sampled; new ones queue."""
-        self._paused = True
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        self._paused = False
+    async def resume(self) -> None:
+        """See `PausableEngine.resume`."""
+        self._scheduler.is_draining = False
+        self._pump.resume()
         if self._futures:
-            self._start()
+            self._pump.start()
 
     async def close(self) -> None:
-        """Fail what is still being sampled and stop."""
-        pump, self._pump = self._pump, None
-        if pump is not None:
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
+        """See `Engine.close`."""
+        await self._pump.close()
+        self.fail(EngineError("the engine was closed"))
+
+    def plan(self) -> Plan | None:
+        """See `pump.Steps`."""
+        if not self._futures:
+            return None
+        if self._runner.weights_stamp() != self._stamp:
+            self._renew()
+        plan = self._scheduler.plan()
+        return plan if plan.items else None
+
+    def compute(self, plan: Plan) -> list[Computed | Failed]:
+        """See `pump.Steps`."""
+        return compute_step(self._runner, plan)
+
+    def settle(self, plan: Plan, result: list[Computed | Failed]) -> None:
+        """See `pump.Steps`: commit what ran, append what was drawn, and forget what was cancelled meanwhile."""
+        self._num_steps += 1
+        cancelled, self._cancelled = self._cancelled, []
+        for request in cancelled:
+            self._abandon(request)
+        for each in result:
+            if isinstance(each, Failed):
+                if each.item.request in self._futures:
+                    self._fail(each.item.request, each.error)
+            else:
+                self._settle_items(each)
+
+    def fail(self, error: EngineError) -> None:
+        """See `pump.Steps`."""
         for request in tuple(self._futures):
-            self._fail(request, EngineError(f"the engine was closed while {request.session!r} was being sampled"))
+            self._fail(request, EngineError(f"request of '{request.session}': {error}"))
+
+    def _settle_items(self, computed: Computed) -> None:
+        items = computed.items
+        self._num_computed += sum(item.count for item in items)
+        self._num_drafted += sum(len(item.draft) for item in items)
+        sampled = list(zip([item for item in items if item.samples], computed.drawn, strict=True))
+        for item, (first, *_) in sampled:
+            if first.error is not None and item.request in self._futures:
+                self._fail(item.request, first.error)
+        self._scheduler.commit([item for item in items if item.request.lease is not None])
+        for item, row in sampled:
+            if item.request.lease is not None:
+                self._take(item, row)
+
+    def _start_guide(self, params: SamplingParams) -> Guide | None:
+        if params.grammar is None or self._grammars is None:
+            return None
+        with boundary(EngineError, "the engine cannot start the grammar"):
+            return self._grammars.start(params.grammar, params.stop_token_ids)
+
+    def _restart_requests(self) -> int:
+        """Send every request back to its prompt; the number of sampled tokens that this throws away."""
+        self._scheduler.restart()
+        num_discarded = 0
+        for request in self._scheduler.waiting:
+            if request.num_sampled:
+                num_discarded += request.num_sampled
+                request.discard_samples()
+                request.guide = self._start_guide(request.params)
+        self._num_restarted += num_discarded
+        return num_discarded
 
     def _renew(self) -> None:
-        """Packed weights, and unless stale reuse is allowed every cached token, belong to the past."""
+        """Packed weights, and unless stale reuse is allowed every cached token, are out of date."""
         self._stamp = self._runner.weights_stamp()
         self._runner.renew()
         if self._drafts is not None:
@@ -243,49 +335,6 @@ class PagedEngine:
         self._conversations.clear()
         cache.clear(self.version)
 
-    def _start(self) -> None:
-        if not self._paused and (self._pump is None or self._pump.done()):
-            self._pump = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        # Whoever asks in the same turn of the loop as the first request shares its first step.
-        await asyncio.sleep(0)
-        while self._futures and not self._paused:
-            if self._runner.weights_stamp() != self._stamp:
-                self._renew()
-            plan = self._scheduler.plan()
-            if plan.copies:
-                self._runner.memory.copy_pages(plan.copies)
-            self._step(plan.items)
-            self._num_steps += 1
-            # Two turns of the loop: one wakes the finished requests, one lets their environments answer.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-    def _step(self, items: Sequence[Item]) -> None:
-        """Run, commit and sample. A step that fails is repeated in halves, so that what cannot run fails alone."""
-        try:
-            with boundary(EngineError, "the engine step failed"):
-                logits = self._runner.run(items)
-                sampling = [item for item in items if item.samples]
-                drawn = draw_tokens(sampling, logits)
-        except EngineError as error:
-            if len(items) > 1:
-                self._step(items[: len(items) // 2])
-                self._step(items[len(items) // 2 :])
-            else:
-                self._fail(items[0].request, error)
-            return
-        self._num_computed += sum(item.count for item in items)
-        self._num_drafted += sum(len(item.draft) for item in items)
-        for item, (first, *_) in zip(sampling, drawn, strict=True):
-            if first.error is not None:
-                self._fail(item.request, first.error)
-        self._scheduler.commit([item for item in items if item.request.lease is not None])
-        for item, row in zip(sampling, drawn, strict=True):
-            if row[0].error is None:
-                self._take(item, row)
-
     def _take(self, item: Item, drawn: Sequence[Drawn]) -> None:
         """Append the tokens drawn, up to the first that its draft did not foresee."""
         request = item.request
@@ -297,7 +346,7 @@ class PagedEngine:
                     # The drafted token before this one was right, so its keys and values are too.
                     request.num_computed += 1
                     self._num_accepted += 1
-                with boundary(EngineError, f"looking for the end of the reply of {request.session!r}"):
+                with boundary(EngineError, f"the engine cannot look for the end of the reply of '{request.session}'"):
                     reason = self._append(request, each)
                 if reason is not None:
                     self._finish(request, reason)

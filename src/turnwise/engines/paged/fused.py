@@ -5,7 +5,7 @@ Query, key and value weights are one matrix, so are gate and up; the rotary embe
 are added by the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors
 where PyTorch's default library has no wide-vector kernels is about twice as fast. The packed copy costs the memory of
 the weights once more and is renewed when they change. Results agree with the modules to rounding (a few millionths in a
-log-probability), not in every bit. Knows nothing about requests or sampling."""
+log-probability), not in every bit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from turnwise.engines.paged.attention import Geometry, PagedPlan
+from turnwise.models.checksums import compute_checksum
 
 FAMILIES = ("qwen3", "llama", "qwen2")
+PACKED_MODULES = frozenset(
+    {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "q_norm", "k_norm", "lm_head"}
+)
+"""Modules whose parameters are copied; those of the others (embedding, norms) are read in place."""
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 ResidualProduct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -46,6 +51,12 @@ class FusedDecoder:
         """Packs the weights. `why_not(model)` must be None."""
         config = model.config
         self._geometry = Geometry.of(config)
+        self.packed_checksums = {
+            name: compute_checksum(parameter)
+            for name, parameter in model.named_parameters()
+            if any(part in PACKED_MODULES for part in name.split(".")) or parameter is model.lm_head.weight
+        }
+        """Of the weights copied below, at the time of packing, by parameter name."""
         self._epsilon = float(config.rms_norm_eps)
         body: Any = model.model
         with torch.no_grad():

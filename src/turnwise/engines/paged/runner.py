@@ -1,7 +1,7 @@
 """From planned items to logits: lays tokens end to end, builds the attention plan, runs the model.
 
 Runs the model's own modules, or the fused decoder where the family has one; on a GPU, if told so, reads pages in place
-and repeats recorded decoding steps. Knows nothing about scheduling or sampling."""
+and repeats recorded decoding steps."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from turnwise.engines.paged.fused import FusedDecoder, why_not
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
 from turnwise.engines.paged.scheduler import Item
 from turnwise.models.attention import ATTENTION_NAME
+from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
 
 
@@ -77,7 +78,7 @@ class ModelRunner:
                 None if self.is_fused else reason or "fused=False",
                 needs_cuda=recorder is record_cuda_graphs,
             )
-        # Before a request's pages the blank one, behind them one that graphs write to for rows that belong to nobody.
+        # Before a request's pages the blank one, behind them one that graphs write to for rows of no request.
         self.memory = PagedMemory(
             geometry, num_pages=num_pages + 1 + cuda_graphs, page_size=page_size, dtype=model.dtype, device=model.device
         )
@@ -98,6 +99,13 @@ class ModelRunner:
         """The weights changed: packed copies, and graphs that hold their addresses, are made again at the next step."""
         self._graphs = None
         self._decoder = None
+
+    def compute_checksums(self) -> dict[str, int]:
+        """One checksum per parameter of what the next step samples with; packs the weights if they are not packed.
+
+        A weight that was packed has the checksum that it had then, so a packed copy that is out of date shows."""
+        packed = self._pack().packed_checksums if self.is_fused else {}
+        return {**compute_checksums(self.model), **packed}
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:
@@ -178,9 +186,10 @@ class ModelRunner:
 
     def _pack(self) -> FusedDecoder:
         """The fused decoder of the weights as they are since `renew`."""
-        if self._decoder is None:
-            self._decoder = FusedDecoder(self.model, max_context=self._max_context)
-        return self._decoder
+        decoder = self._decoder
+        if decoder is None:
+            decoder = self._decoder = FusedDecoder(self.model, max_context=self._max_context)
+        return decoder
 
 
 def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *, needs_cuda: bool) -> None:

@@ -2,8 +2,8 @@
 
 A request is waiting or running. Running requests hold pages. Each step takes one token of every decoding request, then
 as many prompt or observation tokens of running ones as the batch allows, then admits waiting ones in order of arrival.
-A request whose beginning another one is computing right now waits for it instead of computing it twice. When memory is
-short the latest arrival goes back to the queue with all its tokens; nothing sampled is lost."""
+A request whose beginning another one is computing waits for it instead of computing it twice. When memory is short the
+latest arrival goes back to the queue with all its tokens; nothing sampled is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from turnwise.core.types import SamplingParams
+from turnwise.core.types import SamplingParams, Session
 from turnwise.engines.guided import Guide
 from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.prefix_cache import Lease, Node, PrefixCache
@@ -26,7 +26,7 @@ MAX_DRAFTING_TOKENS = 32
 class Request:
     """One completion being sampled."""
 
-    session: str
+    session: Session
     tokens: list[int]
     """Prompt and sampled tokens."""
     num_prompt: int
@@ -47,7 +47,7 @@ class Request:
     keys: list[int] = field(default_factory=list)
     """One per page of the prompt, a hash of all tokens up to the page's end. Equal prompts have equal keys."""
     computing: list[int] = field(default_factory=list)
-    """Keys of the pages this request is computing for everybody."""
+    """Keys of the pages this request computes and others wait for."""
 
     @property
     def max_length(self) -> int:
@@ -58,6 +58,13 @@ class Request:
     def num_sampled(self) -> int:
         """Tokens sampled so far."""
         return len(self.logprobs)
+
+    def discard_samples(self) -> None:
+        """Back to the prompt. `guide` is the caller's to replace."""
+        del self.tokens[self.num_prompt :]
+        self.logprobs.clear()
+        self.full_logprobs.clear()
+        self.versions.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,8 @@ class Scheduler:
         self.num_reused_tokens = 0
         self.num_stale_tokens = 0
         self.num_preemptions = 0
+        self.is_draining = False
+        """Whether requests without a sampled token stay in the queue."""
         self._max_running = max_running
         self._max_batch_tokens = max_batch_tokens
         self._drafts = drafts
@@ -115,7 +124,7 @@ class Scheduler:
         self.waiting.append(request)
 
     def plan(self) -> Plan:
-        """The next step. Empty only when nothing is active."""
+        """The next step. Empty only when nothing is active, or, while draining, when nothing has begun."""
         items: list[Item] = []
         budget = self._max_batch_tokens
         for decoding in (True, False):
@@ -133,7 +142,14 @@ class Scheduler:
         items = [item for item in items if item.request.lease is not None]
         copies: list[tuple[int, int]] = []
         while self.waiting and budget > 0 and len(self.running) < self._max_running:
-            admissible = next((r for r in self.waiting if self._computing.keys().isdisjoint(r.keys)), None)
+            admissible = next(
+                (
+                    r
+                    for r in self.waiting
+                    if self._computing.keys().isdisjoint(r.keys) and (r.num_sampled or not self.is_draining)
+                ),
+                None,
+            )
             if admissible is None or not self._admit(admissible, copies):
                 break
             request = admissible
@@ -146,7 +162,7 @@ class Scheduler:
         return Plan(self._with_drafts(items, budget), copies)
 
     def commit(self, items: Sequence[Item]) -> None:
-        """The items ran: their tokens are in the cache, and finished prompts are everybody's."""
+        """The items ran: their tokens are in the cache, and finished prompts can be shared."""
         for item in items:
             request = item.request
             assert request.lease is not None
@@ -225,7 +241,7 @@ class Scheduler:
             copies.append(copy)
         request.lease = lease
         request.num_computed = lease.num_reused
-        # Nobody waits for one who lacks only the token that must run to be sampled from.
+        # A request that lacks only the token that must run to be sampled from computes nothing that others wait for.
         lacking = len(request.tokens) - lease.num_reused
         request.computing = request.keys[lease.num_reused // cache.page_size :] if lacking > 1 else []
         self._computing.update(request.computing)

@@ -1,4 +1,4 @@
-"""The paged engine in several processes of one thread each, on the trainer's own parameters in shared memory."""
+"""The paged engine in several processes of one thread each, with the weights in shared memory."""
 
 from turnwise.engines.workers.engine import WorkerEngine
 

@@ -1,41 +1,38 @@
 """`PagedEngine` in several processes: more cores for sampling, each with the one thread that makes it exact.
 
-The parameters of the model move to shared memory, where the optimizer changes them in place; a worker sees the change
-without a copy and packs its weights again when it hears of the version. Messages go through a thread of their own, so
-the callers' event loops come and go. Same request, same seed: same tokens and log-probabilities in every bit, whatever
-the number of workers, because a row's arithmetic does not depend on its company.
+The parameters of the model move to shared memory, where they change in place; a worker sees the change without a copy
+and packs its weights again when it adopts the version. Same request, same seed: same tokens and log-probabilities in
+every bit, whatever the number of workers, because a row's arithmetic does not depend on its company.
 
-**No request is computed while weights change.** The rule is the engine's own: `adopt` refuses while requests are open
-unless the engine is paused, and `pause` returns when every worker has said that it stopped between two tokens. So
-change weights when no request is open, or between `pause` and `resume`, and call `adopt`; weights that changed without
-it are noticed at the next request only where autograd counts the change, which it does not for the step of a fused
-optimizer."""
+**No request is computed while weights change.** Change weights when no request is open, or between `pause` and
+`resume`, and call `adopt`; weights that changed without it are noticed at the next request only where autograd counts
+the change, which it does not for the step of a fused optimizer."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Literal
 
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.types import Completion, IntArray, SamplingParams
+from turnwise.core.protocols import Interrupt
+from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged.engine import EngineStatistics
 from turnwise.engines.paged.runner import ModelRunner
-from turnwise.engines.workers.link import END_S, WorkerPlan
+from turnwise.engines.workers.link import WorkerPlan
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
-
-T = TypeVar("T")
+from turnwise.models.checksums import compute_checksums
 
 
 class WorkerEngine:
-    """Implements `core.protocols.Engine`. Used from one thread, as the engine it multiplies."""
+    """Implements `core.protocols.PausableEngine`. Belongs to the event loop that first uses it."""
 
     def __init__(
         self,
@@ -57,19 +54,19 @@ class WorkerEngine:
 
         Workers start with the first request, as fresh interpreters, which takes seconds. A script that uses this must
         keep what it does under `if __name__ == "__main__"`, like all that starts such processes; `decode` must be
-        picklable, and `grammars` not in use here.
+        picklable, and `grammars` must not have compiled any here.
         Raises EngineError as `PagedEngine` does, and for a model that is not on CPU.
 
         Args:
             num_workers: processes, of one thread each.
             start_s: a worker that is not ready after so long is ended and its requests fail.
             silence_s: a worker that has something to do and says nothing for so long, which is longer than any single
-            step, is
-                ended and its requests fail.
+                step, is ended and its requests fail.
         """
         if model.device.type != "cpu":
             raise EngineError(
-                f"the model is on {model.device}; engine workers share weights in memory of the CPU, use num_workers=1"
+                f"the model is on {model.device}; engine workers share weights in memory of the CPU, use "
+                "engine.kind='paged'"
             )
         # Of one page: it refuses what the workers would, and watches the weights. It never runs.
         self._runner = ModelRunner(
@@ -89,14 +86,13 @@ class WorkerEngine:
         }
         plan = WorkerPlan(model=_share(model), settings=settings, start_s=start_s, silence_s=silence_s)
         self._pool = WorkerPool(plan, num_workers=num_workers, max_open=share)
-        self._patience_s = silence_s + 4 * END_S
         self._num_open = 0
         self._is_paused = False
+        self._is_closed = False
+        self._renewal: asyncio.Task[Mapping[str, int] | None] | None = None
+        """Tells the workers of weights that changed without `adopt`; requests wait for it."""
         self.version = 0
-        self._loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_run, args=(self._loop,), name="engine workers", daemon=True)
-        thread.start()
-        self._stop = weakref.finalize(self, _stop, self._pool, self._loop, thread)
+        weakref.finalize(self, self._pool.kill)
 
     @property
     def is_fused(self) -> bool:
@@ -105,109 +101,82 @@ class WorkerEngine:
 
     @property
     def num_computed_tokens(self) -> int:
-        """Tokens run through the model by the workers that run now."""
+        """Tokens run through the model by the workers that run, as of their last messages."""
         return self.statistics().num_computed_tokens
 
     def statistics(self) -> EngineStatistics:
-        """Sums over the workers that run now, each since its start. Waits for their next token boundary."""
-        counts = self._call(self._pool.statistics())
-        return EngineStatistics(
-            **{name: sum(count[name] for count in counts) for name in EngineStatistics.__dataclass_fields__}
-        )
+        """Sums over the workers that run, each since its start and as of its last message, which is at most half a
+        second old while it samples."""
+        counts = self._pool.statistics()
+        names = EngineStatistics.__dataclass_fields__
+        return EngineStatistics(**{name: sum(count[name] for count in counts) for name in names})  # type: ignore[arg-type]
 
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers that run now."""
+        """Process ids of the workers that run."""
         return self._pool.pids()
 
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Raises EngineError also when the request's worker ends: the others finish, and it is
-        replaced."""
+        replaced at the next request."""
+        if self._is_closed:
+            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         stamp = self._runner.weights_stamp()
         if stamp != self._stamp:
-            self._renew()
-        fields = encode_request(prompt_ids, params, session)
+            self._stamp = stamp
+            self._pool.drop_ended()
+            self._renewal = asyncio.create_task(self._pool.adopt(self.version))
+        if self._renewal is not None and not self._renewal.done():
+            await asyncio.shield(self._renewal)
         self._num_open += 1
         try:
-            answer = await asyncio.wrap_future(
-                asyncio.run_coroutine_threadsafe(self._pool.generate(fields), self._loop)
-            )
+            answer = await self._pool.generate(encode_request(prompt_ids, params, session), session)
         finally:
             self._num_open -= 1
         return decode_completion(answer)
 
-    async def release(self, session: str) -> None:
+    async def release(self, session: Session) -> None:
         """See `Engine.release`."""
-        asyncio.run_coroutine_threadsafe(self._pool.release(session), self._loop)
+        self._pool.release(session, asdict(session))
 
-    def adopt(self, version: int) -> None:
-        """The parameters changed in place: later tokens carry `version`, and no cache of older weights is read again.
+    async def pause(self, interrupt: Interrupt = "continue") -> int:
+        """See `PausableEngine.pause`. A worker that does not answer is ended, and its requests fail."""
+        self._is_paused = True
+        return await self._pool.pause(interrupt)
 
-        Returns when every worker knows. Raises EngineError while requests are being sampled, unless the engine is
-        paused: then they go on under the new weights, their tokens so far recomputed."""
+    async def adopt(self, version: int) -> Mapping[str, int]:
+        """See `PausableEngine.adopt`. Every worker computes the checksums of what it holds; raises EngineError also
+        when they differ, and when a worker has ended since its last request."""
         if self._num_open and not self._is_paused:
             raise EngineError(
                 f"weights changed to version {version} while {self._num_open} requests are being sampled; "
                 "wait for them or pause the engine first"
             )
         self.version = version
-        self._renew()
+        self._stamp = self._runner.weights_stamp()
+        sums = await self._pool.adopt(version)
+        # Before the first request there is no worker; those to come pack what is in shared memory.
+        return await asyncio.to_thread(compute_checksums, self._runner.model) if sums is None else sums
 
-    def pause(self) -> None:
-        """Stop at the next token boundary, and return when every worker has. Requests keep what they sampled; new ones
-        queue."""
-        self._is_paused = True
-        self._call(self._pool.pause())
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
+    async def resume(self) -> None:
+        """See `PausableEngine.resume`."""
         self._is_paused = False
-        self._call(self._pool.resume())
+        await self._pool.resume()
 
     async def close(self) -> None:
-        """Fail what is still being sampled and end the workers. A later request starts new ones."""
-        self._call(self._pool.close())
-
-    def _renew(self) -> None:
-        self._stamp = self._runner.weights_stamp()
-        self._call(self._pool.adopt(self.version))
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run on the workers' loop and wait."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(self._patience_s)
-        except TimeoutError:
-            future.cancel()
-            raise EngineError(f"the engine workers did not answer in {self._patience_s:g} s") from None
+        """See `Engine.close`."""
+        self._is_closed = True
+        await self._pool.close()
 
 
 def _share(model: PreTrainedModel) -> PreTrainedModel:
     """Move what the model holds to shared memory; a second tree of modules around the very same parameters.
 
-    A tree of its own, because what is hung into the first one later (hooks of a value head) need not reach the workers.
+    A tree of its own, because hooks that are added to the first one later (of a value head) need not reach the workers.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    with boundary(EngineError, "the weights cannot move to shared memory; make /dev/shm larger or use num_workers=1"):
+    with boundary(
+        EngineError, "the weights cannot move to shared memory; make /dev/shm larger or use engine.kind='paged'"
+    ):
         for tensor in tensors:
             tensor.share_memory_()
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-def _stop(pool: WorkerPool, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """End the workers, then the thread of their messages."""
-
-    async def finish() -> None:
-        await pool.close()
-        await asyncio.sleep(0)  # what was cancelled ends
-        loop.stop()
-
-    asyncio.run_coroutine_threadsafe(finish(), loop)
-    if threading.current_thread() is not thread:
-        thread.join(END_S)

@@ -1,7 +1,6 @@
-"""One engine worker as the training process sees it: its process, the socket to it, and who waits for an answer.
+"""One engine worker as the training process sees it: its process, the socket to it, and the answers it owes.
 
-Every wait ends: with an answer, with the worker, or when it has said nothing for too long, which ends the worker. Knows
-nothing about routing or versions."""
+Every wait ends: with an answer, with the worker, or when it has said nothing for too long, which ends the worker."""
 
 from __future__ import annotations
 
@@ -22,8 +21,10 @@ from turnwise.core.errors import EngineError, boundary
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise.engines.workers.process import run_worker
 
+ALIVE_S = 0.5
+"""Most seconds between two signs of life."""
 END_S = 5.0
-"""How long a killed process may take to be gone."""
+"""Most seconds that a killed process may take to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ class WorkerPlan:
 
 
 class Link:
-    """A running worker. Lives on one event loop."""
+    """A running worker. Belongs to one event loop."""
 
     def __init__(
         self, process: SpawnProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float
@@ -52,6 +53,8 @@ class Link:
         self._reader, self._writer = reader, writer
         self._silence_s = silence_s
         self._heard = asyncio.get_running_loop().time()
+        self.statistics: Mapping[str, float] = {}
+        """Of its engine, as of its last message."""
         self._numbers = itertools.count(READY_ID + 1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._reason: str | None = None
@@ -59,7 +62,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether the worker is there."""
+        """Whether the worker runs."""
         return self._reason is None
 
     async def hear_ready(self, start_s: float) -> None:
@@ -88,7 +91,7 @@ class Link:
         number = next(self._numbers)
         future = self._waiting[number] = loop.create_future()
         try:
-            with boundary(EngineError, f"{self.name} cannot be told what is not plain data"):
+            with boundary(EngineError, f"{self.name} cannot be sent what is not plain data"):
                 self.tell(kind, id=number, **fields)
             return await future
         except asyncio.CancelledError:
@@ -98,30 +101,34 @@ class Link:
             del self._waiting[number]
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Say something that has no answer. Messages arrive in the order they were said; to a worker that ended,
-        nothing does."""
+        """Send a message that has no answer. Messages arrive in order; does nothing if the worker has ended."""
         if self._reason is None:
             self._writer.write(encode_message({"kind": kind, **fields}))
 
     def end(self, reason: str) -> None:
-        """Kill the worker; whoever waits gets EngineError with `reason`, which goes on from the worker's name."""
+        """Kill the worker; requests that wait for it get EngineError, made of the worker's name and `reason`."""
         if self._reason is not None:
             return
         self._reason = reason
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
-        self._process.kill()
-        self._process.join(END_S)
+        self.kill()
         # The transport goes on writing what is queued unless it is told to drop it.
         self._writer.transport.abort()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(EngineError(f"{self.name} {reason}"))
 
+    def kill(self) -> None:
+        """End the process and nothing else; for when there is no event loop."""
+        self._process.kill()
+        self._process.join(END_S)
+
     async def _read(self) -> None:
         while (message := await read_message(self._reader)) is not None:
             self._heard = asyncio.get_running_loop().time()
+            self.statistics = message.get("statistics", self.statistics)
             future = self._waiting.get(message.get("id", -1))
             if future is None or future.done():
                 continue
@@ -155,7 +162,7 @@ async def start_link(name: str, plan: WorkerPlan) -> Link:
     ours, theirs = socket.socketpair()
     process = multiprocessing.get_context("spawn").Process(
         target=run_worker,
-        args=(theirs, os.getpid(), plan.model, plan.settings, plan.silence_s / 8),
+        args=(theirs, os.getpid(), plan.model, plan.settings, min(ALIVE_S, plan.silence_s / 8)),
         name=name,
         daemon=True,
     )

@@ -1,12 +1,12 @@
-"""What the training process and an engine worker say to each other: plain JSON, each message after its length in four
+"""Messages between the training process and an engine worker: plain JSON, each message after its length in four
 bytes.
 
 A number comes back as the same float in every bit (Python writes the shortest text that reads back equal). Nothing that
-a model produced is ever unpickled. Knows nothing about processes.
+a model produced is ever unpickled.
 
-To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, `statistics`, each with an `id` where an
-answer is expected. From it: `{"id", "answer"}`, `{"id", "error"}`, and `{}` as a sign of life. The first answer, id 0,
-says that the worker is ready."""
+To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, each with an `id` where an answer is expected.
+From it: `{"id", "answer"}`, `{"id", "error"}`, and a message without `id` as a sign of life, all with its `statistics`.
+The first answer, id 0, says that the worker is ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from turnwise.core.types import Completion, FinishReason, Grammar, IntArray, SamplingParams, to_floats, to_ids
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Grammar,
+    IntArray,
+    SamplingParams,
+    Session,
+    to_floats,
+    to_ids,
+)
 
 READY_ID = 0
 """The answer of this id says that the worker is ready."""
@@ -40,12 +49,12 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     return message
 
 
-def encode_request(prompt_ids: IntArray, params: SamplingParams, session: str) -> dict[str, Any]:
+def encode_request(prompt_ids: IntArray, params: SamplingParams, session: Session) -> dict[str, Any]:
     """The fields of `generate`."""
-    return {"prompt_ids": prompt_ids.tolist(), "params": asdict(params), "session": session}
+    return {"prompt_ids": prompt_ids.tolist(), "params": asdict(params), "session": asdict(session)}
 
 
-def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams, str]:
+def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams, Session]:
     """What `encode_request` was given."""
     params = dict(fields["params"])
     grammar = params.pop("grammar")
@@ -54,7 +63,7 @@ def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams,
     return (
         to_ids(fields["prompt_ids"]),
         SamplingParams(grammar=Grammar(**grammar) if grammar else None, **params),
-        fields["session"],
+        Session(**fields["session"]),
     )
 
 

@@ -1,18 +1,19 @@
-"""The workers of one engine: they start, end and are replaced here, and hear what all must know, the weight version and
-whether to pause.
-
-Lives on one event loop, which is not the callers'. Knows nothing about tokens.
-"""
+"""The workers of one engine: they start, end and are replaced here, and are sent what concerns all of them: the weight
+version, and whether to pause."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Interrupt
+from turnwise.core.types import Session
 from turnwise.engines.workers.link import Link, WorkerPlan, start_link
 from turnwise.engines.workers.router import Router
+from turnwise.models.checksums import find_difference
 
 
 @dataclass(slots=True, eq=False)
@@ -25,21 +26,25 @@ class Place:
 
 
 class WorkerPool:
-    """The workers of one engine. They start with the first request; one that ended is replaced when the next comes."""
+    """The workers of one engine. They start with the first request; one that ended is replaced at the next request.
+
+    Belongs to the event loop that first uses it."""
 
     def __init__(self, plan: WorkerPlan, *, num_workers: int, max_open: int) -> None:
         """`max_open` requests a worker samples at once."""
         self._plan = plan
         self._router = Router(num_workers=num_workers, max_open=max_open)
         self._places = [Place(f"engine worker {index}") for index in range(num_workers)]
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._version = 0
         self._is_paused = False
 
-    async def generate(self, fields: dict[str, Any]) -> Any:
-        """The answer of the worker that `fields["session"]` belongs to. Raises EngineError for this request alone."""
+    async def generate(self, fields: dict[str, Any], session: Session) -> Any:
+        """The answer of the worker that keeps `session`. Raises EngineError for this request alone."""
+        self._bind()
         for place in self._places:
             self._begin(place)
-        number = self._router.start(fields["session"])
+        number = self._router.start(session)
         place = self._places[number]
         try:
             link = place.link
@@ -49,40 +54,70 @@ class WorkerPool:
         finally:
             self._router.end(number)
 
-    async def release(self, session: str) -> None:
-        """Forget where a conversation is kept, and what was kept of it."""
+    def release(self, session: Session, fields: Mapping[str, Any]) -> None:
+        """Forget where a conversation is kept, and its cache."""
         number = self._router.release(session)
         link = None if number is None else self._places[number].link
         if link is not None:
-            link.tell("release", session=session)
+            link.tell("release", session=fields)
 
-    async def adopt(self, version: int) -> None:
-        """Every worker goes on with the weights as they are now."""
+    async def pause(self, interrupt: Interrupt) -> int:
+        """Every worker stops; the number of sampled tokens thrown away. One that does not answer is ended."""
+        self._bind()
+        self._is_paused = True
+        links = self._open_links()
+        answers = await asyncio.gather(
+            *(link.ask("pause", interrupt=interrupt) for link in links), return_exceptions=True
+        )
+        for link, answer in zip(links, answers, strict=True):
+            # A worker that ended computes nothing either.
+            if isinstance(answer, BaseException) and (link.is_open or not isinstance(answer, EngineError)):
+                raise answer
+        return sum(answer for answer in answers if not isinstance(answer, BaseException))
+
+    async def adopt(self, version: int) -> Mapping[str, int] | None:
+        """Every worker goes on with the weights as they are; the checksums of what all of them hold, None if no worker
+        has started.
+
+        Raises EngineError naming the worker that has ended, and the tensor in which two of them differ.
+        """
+        self._bind()
         self._version = version
         self._router.forget()
-        await self._ask_all("adopt", version=version)
+        for name in self.drop_ended():
+            raise EngineError(f"{name} cannot adopt version {version}: it has ended; the next request restarts it")
+        links = self._open_links()
+        sums: Sequence[Mapping[str, int]] = await asyncio.gather(
+            *(link.ask("adopt", version=version) for link in links)
+        )
+        for link, each in zip(links, sums, strict=True):
+            tensor = find_difference(sums[0], each)
+            if tensor is not None:
+                raise EngineError(
+                    f"{link.name} holds another {tensor} than {links[0].name} after it adopted version {version}"
+                )
+        return sums[0] if sums else None
 
-    async def pause(self) -> None:
-        """Every worker stops at its next token boundary. One that does not within `silence_s` is ended."""
-        self._is_paused = True
-        await self._ask_all("pause")
+    def drop_ended(self) -> list[str]:
+        """Forget workers that have ended; their names."""
+        ended = [place for place in self._places if place.link is not None and not place.link.is_open]
+        names = [place.link.name for place in ended if place.link is not None]
+        for place in ended:
+            place.link = None
+        return names
 
     async def resume(self) -> None:
         """Go on after `pause`."""
         self._is_paused = False
-        await self._ask_all("resume")
+        await asyncio.gather(*(link.ask("resume") for link in self._open_links()), return_exceptions=True)
 
-    async def statistics(self) -> list[dict[str, int]]:
-        """Of each worker that runs."""
-        return await self._ask_all("statistics")
+    def statistics(self) -> list[Mapping[str, float]]:
+        """Of each worker that runs, as of its last message."""
+        return [link.statistics for link in self._open_links() if link.statistics]
 
     def pids(self) -> list[int]:
         """Of the workers that run."""
-        return [
-            place.link.pid
-            for place in self._places
-            if place.link is not None and place.link.is_open and place.link.pid is not None
-        ]
+        return [link.pid for link in self._open_links() if link.pid is not None]
 
     async def close(self) -> None:
         """End every worker; their requests fail."""
@@ -93,11 +128,25 @@ class WorkerPool:
             if place.link is not None:
                 place.link.end("was ended: the engine was closed")
 
+    def kill(self) -> None:
+        """End the processes of an engine that was never closed."""
+        for link in self._open_links():
+            link.kill()
+
+    def _open_links(self) -> list[Link]:
+        return [place.link for place in self._places if place.link is not None and place.link.is_open]
+
+    def _bind(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise EngineError("the engine's workers belong to the event loop that used the engine first; use one loop")
+        self._loop = loop
+
     def _begin(self, place: Place) -> None:
-        """See that a worker runs here or is about to."""
+        """Start a worker here unless one runs or starts."""
         if (place.link is None or not place.link.is_open) and (place.starting is None or place.starting.done()):
             place.starting = asyncio.create_task(self._start(place))
-            # Where no request waits for it, nobody needs to hear that it failed.
+            # Read the error also where no request waits for this start.
             place.starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _wait_for_start(self, place: Place) -> Link:
@@ -112,21 +161,9 @@ class WorkerPool:
 
     async def _start(self, place: Place) -> Link:
         link = await start_link(place.name, self._plan)
-        # The first it hears, before any request.
+        # The first messages, before any request.
         link.tell("adopt", version=self._version)
         if self._is_paused:
-            link.tell("pause")
+            link.tell("pause", interrupt="continue")
         place.link = link
         return link
-
-    async def _ask_all(self, kind: str, **fields: Any) -> list[Any]:
-        """Answers of all that run. A worker that ends meanwhile, or is ended because it does not answer, has none."""
-        links = [place.link for place in self._places if place.link is not None and place.link.is_open]
-        answers = await asyncio.gather(*(link.ask(kind, **fields) for link in links), return_exceptions=True)
-        found = []
-        for link, answer in zip(links, answers, strict=True):
-            if not isinstance(answer, BaseException):
-                found.append(answer)
-            elif link.is_open or not isinstance(answer, EngineError):
-                raise answer
-        return found

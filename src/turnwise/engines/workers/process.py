@@ -1,8 +1,7 @@
-"""One engine worker: a paged engine behind a socket, in a process of its own with one thread.
+"""One engine worker: a paged engine behind a socket, in a process of its own with one torch thread.
 
-It ends when the thread that started it ends, whatever happens to that (Linux: the kernel kills it), and when the socket
-closes. Messages are handled between two steps of the engine, so a worker that has answered `pause` computes nothing
-until `resume`."""
+It ends when the thread that started it ends, however that happens (Linux: the kernel kills it), and when the socket
+closes. A worker that has answered `pause` computes nothing until `resume`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.engines.paged import PagedEngine
+from turnwise.core.types import Session
+from turnwise.engines.paged import EngineStatistics, PagedEngine
 from turnwise.engines.workers.messages import READY_ID, decode_request, encode_completion, encode_message, read_message
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
@@ -52,7 +52,7 @@ async def _serve(end: socket.socket, model: PreTrainedModel, settings: Mapping[s
         writer.write(encode_message({"id": READY_ID, "error": str(error)}))
         await writer.drain()
         return
-    worker.say({"id": READY_ID, "answer": None})
+    worker.say(id=READY_ID, answer=None)
     signs = asyncio.create_task(worker.say_alive(alive_s))
     while (message := await read_message(reader)) is not None:
         await worker.handle(message)
@@ -61,64 +61,74 @@ async def _serve(end: socket.socket, model: PreTrainedModel, settings: Mapping[s
 
 @dataclass(slots=True)
 class _Worker:
-    """Requests by number, and the engine they go to."""
+    """The engine, and tasks by the number of the message they answer."""
 
     engine: PagedEngine
     writer: asyncio.StreamWriter
     is_paused: bool = False
-    requests: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
 
-    def say(self, message: Mapping[str, Any]) -> None:
-        self.writer.write(encode_message(message))
+    def say(self, **fields: Any) -> None:
+        self.writer.write(encode_message({**fields, "statistics": asdict(self.engine.statistics())}))
 
     async def say_alive(self, alive_s: float) -> None:
-        """While steps are made, however long a completion takes, the other side knows it."""
+        """A sign of life unless one step is computed all the time, so that a step that hangs is noticed."""
+        last: EngineStatistics | None = None
         while True:
             await asyncio.sleep(alive_s)
-            if self.requests:
-                self.say({})
+            statistics = self.engine.statistics()
+            if statistics != last or (self.tasks and not self.engine.is_computing):
+                self.say()
+            last = statistics
 
     async def handle(self, message: Mapping[str, Any]) -> None:
         number = message.get("id")
         match message["kind"]:
-            case "generate":
-                assert number is not None
-                self.requests[number] = asyncio.create_task(self._generate(number, message))
             case "cancel":
-                request = self.requests.get(int(message["request"]))
-                if request is not None:
-                    request.cancel()
+                task = self.tasks.get(int(message["request"]))
+                if task is not None:
+                    task.cancel()
                     # Gone from the engine before the next message is read.
-                    await asyncio.wait([request])
+                    await asyncio.wait([task])
             case "release":
-                await self.engine.release(message["session"])
-            case kind:
-                answer = self._control(kind, message)
-                if number is not None:
-                    self.say({"id": number, "answer": answer})
+                await self.engine.release(Session(**message["session"]))
+            case _ if number is None:
+                await self._compute_answer(message)
+            case _:
+                self.tasks[number] = task = asyncio.create_task(self._answer(number, message))
+                if message["kind"] not in ("generate", "pause"):
+                    # Replies and a pause that waits for them may take long; the others keep their order.
+                    await asyncio.wait([task])
 
-    def _control(self, kind: str, message: Mapping[str, Any]) -> Any:
-        if kind == "adopt":
-            # Who may change weights is judged where they change; here everybody is between two tokens.
-            self.engine.pause()
-            self.engine.adopt(message["version"])
-        elif kind == "statistics":
-            return asdict(self.engine.statistics())
-        else:
-            self.is_paused = {"pause": True, "resume": False}[kind]
-        if self.is_paused:
-            self.engine.pause()
-        else:
-            self.engine.resume()
-        return None
-
-    async def _generate(self, number: int, message: Mapping[str, Any]) -> None:
+    async def _answer(self, number: int, message: Mapping[str, Any]) -> None:
         try:
             with boundary(EngineError, "the engine worker failed"):
-                prompt_ids, params, session = decode_request(message)
-                completion = await self.engine.generate(prompt_ids, params, session=session)
-                self.say({"id": number, "answer": encode_completion(completion)})
+                self.say(id=number, answer=await self._compute_answer(message))
         except EngineError as error:
-            self.say({"id": number, "error": str(error)})
+            self.say(id=number, error=str(error))
         finally:
-            del self.requests[number]
+            del self.tasks[number]
+
+    async def _compute_answer(self, message: Mapping[str, Any]) -> Any:
+        match message["kind"]:
+            case "generate":
+                prompt_ids, params, session = decode_request(message)
+                return encode_completion(await self.engine.generate(prompt_ids, params, session=session))
+            case "pause":
+                self.is_paused = True
+                return await self.engine.pause(message["interrupt"])
+            case "resume":
+                self.is_paused = False
+                await self.engine.resume()
+                return None
+            case "adopt":
+                # The training process judges when weights may change; here requests stop between two tokens.
+                if not self.is_paused:
+                    await self.engine.pause("continue")
+                try:
+                    return dict(await self.engine.adopt(message["version"]))
+                finally:
+                    if not self.is_paused:
+                        await self.engine.resume()
+            case kind:
+                raise EngineError(f"the engine worker does not know messages of kind {kind!r}")

@@ -46,17 +46,17 @@ def load_problems(path: Path) -> tuple[MathRow, ...]:
     readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise DataError(f"{path}: ends with {path.suffix!r}; give a .jsonl or .parquet file")
-    found = []
+    problems = []
     for place, row in readers[path.suffix](path):
         try:
             if not isinstance(row, dict):
                 raise DataError(f"{type(row).__name__} instead of an object; expected one JSON object per line")
-            found.append(to_math_row(row))
+            problems.append(to_math_row(row))
         except DataError as error:
             raise DataError(f"{path}:{place}: {error}") from None
-    if not found:
+    if not problems:
         raise DataError(f"{path}: no rows; expected one problem per row")
-    return tuple(found)
+    return tuple(problems)
 
 
 def _read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:

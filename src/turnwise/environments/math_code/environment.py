@@ -72,19 +72,19 @@ class MathEnvironment(ToolEnvironment):
     scores_from_records = True
     """The score follows from task and replies, so an audit may recompute it from what is stored."""
 
-    def __init__(self, *, runner: CodeRunner, judge: Callable[[Task, str], bool], rules: Rules) -> None:
-        """`judge` says whether an answer is right; it may block, and raises RewardError when it cannot say."""
+    def __init__(self, *, runner: CodeRunner, judge: Callable[[str], bool], rules: Rules) -> None:
+        """`judge` says whether an answer to the task is right; it may block, and raises RewardError when it cannot
+        say."""
         super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
         self._runner = runner
         self._judge = judge
         self._rules = rules
-        self._task: Task | None = None
         self._seed = 0
         self._failed = False
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The prompt and the interpreter."""
-        self._task, self._seed = task, seed
+        self._seed = seed
         return task.prompt, (self.python,)
 
     async def python(self, code: str) -> str:
@@ -118,10 +118,10 @@ class MathEnvironment(ToolEnvironment):
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`. Invalid when
         judging fails."""
-        task, answer = self._task, final_boxed(replies)
+        answer = final_boxed(replies)
         correct: Reward = Scored(total=0.0)
-        if task is not None and answer is not None:
-            correct = await score_guarded(lambda: float(self._judge(task, answer)), self._rules.reward_timeout_s)
+        if answer is not None:
+            correct = await score_guarded(lambda: float(self._judge(answer)), self._rules.reward_timeout_s)
         if isinstance(correct, Invalid):
             return correct
         total = compute_retool_reward(

@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from turnwise.core.errors import ConfigError, TurnwiseError, boundary
+from turnwise.tools.sandboxed import ask_sandbox
 from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
 
 _CLOSE_S = 5.0
@@ -82,7 +83,7 @@ class _Home:
 
     def submit(self, program: Program, limits: Limits) -> Future[Execution]:
         """The execution to come."""
-        return self._submit(self._sandbox.run(program, limits))
+        return self._submit(ask_sandbox(self._sandbox.run(program, limits)))
 
     def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -90,7 +91,7 @@ class _Home:
     def close(self) -> None:
         """End everything in the sandbox, then the loop. Does not wait when called on the sandbox's own thread (by the
         collector)."""
-        closing = self._submit(self._sandbox.close())
+        closing = self._submit(ask_sandbox(self._sandbox.close()))
         closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         if threading.current_thread() is not self._thread:
             with contextlib.suppress(FutureTimeoutError, TurnwiseError):

@@ -1,7 +1,7 @@
 """Policies written by hand for problems with code: an oracle, a random baseline and the naive demonstrator.
 
 Oracle and demonstrator take the program from the problem and the answer from what the interpreter printed. Only where a
-task has no program (reasoning-gym, files) does the oracle read the gold answer; nobody demonstrates there."""
+task has no program (reasoning-gym, files) does the oracle read the gold answer; such tasks have no demonstrator."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Parts = tuple[int | str, ...]
 """What fills a kind's templates: numbers, and operators where they vary."""
 
 SINGULAR_SHARE = 0.5
-"""Equations whose coefficient has no inverse: the obvious program raises, and nobody can tell before."""
+"""Equations whose coefficient has no inverse: the obvious program raises, which the question does not give away."""
 MAX_DRAWS = 1_000
 
 
@@ -169,8 +169,8 @@ def split_of(question: str) -> Split:
 
 
 def build_problem(kind: str, split: Split, random: Random) -> Problem:
-    """A problem of a kind and split, its numbers drawn from `random`. Raises ConfigError in the all but impossible case
-    of no luck."""
+    """A problem of a kind and split, its numbers drawn from `random`. Raises ConfigError when `MAX_DRAWS` draws
+    give none."""
     for _ in range(MAX_DRAWS):
         problem = Problem(kind=kind, parts=KINDS[kind].draw(random))
         if split_of(problem.question) == split:

@@ -1,7 +1,4 @@
-"""Facts as passages: a world written down, with distractors between, and sentences read back as facts.
-
-It knows sentences; it does not know questions.
-"""
+"""Facts as passages: a world written down, with distractors between, and sentences read back as facts."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Passages, and where each fact stands."""
+    """Passages, and which of them states each fact."""
 
     passages: tuple[Passage, ...]
     evidence: Mapping[Fact, int]
@@ -94,17 +91,17 @@ def _distractors(world: World, count: int, random: Random, num_phrasings: int) -
     kinds: tuple[EntityType, ...] = ("person", "place", "organisation", "work")
     each = max(2, count // 4) if count else 0
     strangers = {kind: choose_names(kind, each, world.split, random, used, world.num_words) for kind in kinds}
-    found = []
+    passages = []
     for number in range(count):
         if number % 4 == 3:
             first, second = random.sample(world.entities, 2)
-            found.append((first, random.choice(_NOISE).format(first=first, second=second)))
+            passages.append((first, random.choice(_NOISE).format(first=first, second=second)))
             continue
         kind = kinds[number % 4 if number % 8 < 4 else 3 - number % 4]
         relation = random.choice(RELATIONS_OF[kind])
         subject, target = random.choice(strangers[kind]), random.choice(strangers[RELATIONS[relation][1]])
-        found.append((subject, _state((relation, subject), target, random, num_phrasings)))
-    return found
+        passages.append((subject, _state((relation, subject), target, random, num_phrasings)))
+    return passages
 
 
 def _patterns() -> list[tuple[str | None, re.Pattern[str]]]:

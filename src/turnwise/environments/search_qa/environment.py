@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, StopReason, Task, text_message
 from turnwise.environments.search_qa.corpus import Passage
@@ -49,7 +48,7 @@ class SearchEnvironment(ToolEnvironment):
     def __init__(
         self,
         *,
-        open_retriever: Callable[[Task], Retriever],
+        retriever: Retriever,
         reward: AnswerReward,
         top_k: int,
         document_format: DocumentFormat,
@@ -58,22 +57,20 @@ class SearchEnvironment(ToolEnvironment):
         tool_timeout_s: float,
         max_observation_chars: int,
     ) -> None:
-        """`open_retriever` gives the index a task's searches go to; the rest is as `SearchQA` documents it."""
+        """`retriever` is the index that the task's searches go to; the rest is as in `SearchArguments`."""
         super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
-        self._open_retriever = open_retriever
+        self._retriever = retriever
         self._reward = reward
         self._top_k = top_k
         self._document_format: DocumentFormat = document_format
         self._switch = search
         self._reward_timeout_s = reward_timeout_s
-        self._retriever: Retriever | None = None
         self._seed = 0
         self._task_id = ""
         self._golds: tuple[str, ...] = ()
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """Open the task's corpus; the prompt and the search tool."""
-        self._retriever = self._open_retriever(task)
+        """The prompt and the search tool."""
         self._seed = seed
         self._task_id = task.id
         self._golds = tuple(task.payload["answers"])
@@ -85,8 +82,6 @@ class SearchEnvironment(ToolEnvironment):
         Args:
             query: What to look for.
         """
-        if self._retriever is None:
-            raise EnvironmentFault("search was called before the environment was reset; call reset first")
         if self._switch == "off":
             return SWITCHED_OFF
         passages: Sequence[Passage] = self._retriever.search(query, self._top_k)

@@ -39,14 +39,14 @@ class QuestionRow:
 def load_corpus(path: Path) -> tuple[Passage, ...]:
     """The passages of a JSONL file, in order.
 
-    Raises DataError: no such file, not UTF-8, no rows, a malformed row, or an id that stands twice.
+    Raises DataError: no such file, not UTF-8, no rows, a malformed row, or an id given twice.
     """
     passages = _load_rows(path, _to_passage)
     lines: dict[str, int] = {}
     for line, passage in passages:
         if passage.id in lines:
             raise DataError(
-                f"{path}:{line}: id {passage.id!r} stands on line {lines[passage.id]} already; give every passage "
+                f"{path}:{line}: id {passage.id!r} is also that of line {lines[passage.id]}; give every passage "
                 "its own id"
             )
         lines[passage.id] = line
@@ -61,15 +61,15 @@ def load_questions(path: Path) -> tuple[QuestionRow, ...]:
 
 def _load_rows(path: Path, convert: Callable[[dict[str, Any]], T]) -> list[tuple[int, T]]:
     """(line number from 1, converted row) of every row."""
-    found = []
+    rows = []
     for number, row in _read_rows(path):
         try:
-            found.append((number, convert(row)))
+            rows.append((number, convert(row)))
         except DataError as error:
             raise DataError(f"{path}:{number}: {error}") from None
-    if not found:
+    if not rows:
         raise DataError(f"{path}: no rows; expected one JSON object per line")
-    return found
+    return rows
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

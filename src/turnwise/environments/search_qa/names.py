@@ -1,7 +1,7 @@
 """Names of entities: combinations of words from small lists, each name belonging to one split.
 
-The two splits share their words and no name: whoever learned the training names knows
-nothing about the held-out ones, yet has seen every word.
+The two splits share their words and no name: a policy that learned the training names has seen every word of
+the held-out ones, and none of them.
 """
 
 from __future__ import annotations

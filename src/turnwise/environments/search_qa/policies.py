@@ -59,8 +59,8 @@ class Conversation:
 
     def names(self) -> list[str]:
         """Names in the results, each once: those of facts, or capitalised words where no fact is understood."""
-        found = [name for _, *pair in self.facts() for name in pair]
-        return list(dict.fromkeys(found or [name for result in self.results for name in _NAME.findall(result)]))
+        names = [name for _, *pair in self.facts() for name in pair]
+        return list(dict.fromkeys(names or [name for result in self.results for name in _NAME.findall(result)]))
 
 
 def _query_of(task: Task) -> Projection | None:
@@ -79,22 +79,22 @@ def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> t
                 return set(), search
             members: set[str] = set()
             for name in sorted(names):
-                known = {s if inverse else o for r, s, o in facts if r == relation and name == (o if inverse else s)}
+                results = {s if inverse else o for r, s, o in facts if r == relation and name == (o if inverse else s)}
                 # A forward fact is known once read; "everything whose author is X" only after asking. A sentence may
                 # state a relation without its noun, so the name alone is worth a second search.
                 searches = [innermost_phrase(Project(relation, Constant(name), inverse)), *([] if inverse else [name])]
                 search = next((search for search in searches if search not in asked), None)
-                if search is not None and (inverse or not known):
+                if search is not None and (inverse or not results):
                     return members, search
-                members |= known
+                members |= results
             return members, None
         case Intersection(parts) | Union(parts):
             sets: list[set[str]] = []
             for part in parts:
-                found, search = _plan(part, facts, asked)
+                matches, search = _plan(part, facts, asked)
                 if search is not None:
                     return set(), search
-                sets.append(found)
+                sets.append(matches)
             if isinstance(query, Union):
                 return set().union(*sets), None
             common = set.intersection(*sets)
@@ -172,10 +172,10 @@ class NaivePolicy:
         if query is None:
             return answer_message(rng.choice(seen.names() or [UNKNOWN]))
         last = seen.queries[-1]
-        found = [s if last == f"{r} {o}" else o for r, s, o in seen.facts() if last in (f"{r} {o}", f"{r} of {s}")]
-        if not found:
+        answers = [s if last == f"{r} {o}" else o for r, s, o in seen.facts() if last in (f"{r} {o}", f"{r} of {s}")]
+        if not answers:
             return answer_message(UNKNOWN)
-        answer = rng.choice(found)
+        answer = rng.choice(answers)
         if len(seen.queries) < self.MAX_SEARCHES and rng.random() < self._wander:
             words = [word for word in re.findall(r"\w+", question) if word in RELATIONS]
             return search_message(f"{rng.choice(words)} of {answer}", len(seen.queries))

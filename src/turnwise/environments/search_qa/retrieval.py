@@ -1,4 +1,4 @@
-"""BM25 over passages. It knows words, not facts: no stemming, no synonyms."""
+"""BM25 over passages, by words: no stemming, no synonyms."""
 
 from __future__ import annotations
 

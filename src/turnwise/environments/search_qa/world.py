@@ -1,5 +1,4 @@
-"""A knowledge graph: entities with types, and facts `relation(subject) = object`. Knows nothing about passages or
-questions.
+"""A knowledge graph: entities with types, and facts `relation(subject) = object`.
 
 Every relation is functional (a subject has at most one object) and some facts do not exist, so that some questions have
 no answer."""
@@ -67,10 +66,10 @@ class World:
     @cached_property
     def subjects(self) -> Mapping[Fact, tuple[str, ...]]:
         """(relation, object) -> every subject with that object: the facts read backwards."""
-        found: dict[Fact, list[str]] = {}
+        subjects: dict[Fact, list[str]] = {}
         for (relation, subject), target in self.facts.items():
-            found.setdefault((relation, target), []).append(subject)
-        return {key: tuple(names) for key, names in found.items()}
+            subjects.setdefault((relation, target), []).append(subject)
+        return {key: tuple(names) for key, names in subjects.items()}
 
 
 def build_world(seed: int, split: Split, num_entities: int, num_words: int = MAX_WORDS) -> World:

@@ -80,7 +80,7 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
         return tuple(apis)
     words = {name: word for api in apis for name, word in ((api.name, api.capability), *api.parameters)}
     numbers = [name.removeprefix(word) for name, word in words.items()]
-    # Numbers differ within an API, so that after a rotation none stands where it was.
+    # Numbers differ within an API, so that a rotation moves every one of them.
     shift = rng(seed, "shuffled").randrange(1, len(numbers))
     others = numbers[shift:] + numbers[:shift]
     shown = {
@@ -94,7 +94,7 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
 
 
 async def _accept(**arguments: object) -> str:
-    """What every API does: nobody reads its answer, the calls are the result."""
+    """What every API answers; no one reads it, since the calls are the result."""
     return "accepted"
 
 

@@ -60,7 +60,7 @@ class Reading:
         return Reading(apis=tuple(apis) or read_apis(task), wishes=tuple(wishes))
 
     def api_for(self, wish: Wish) -> Api | None:
-        """The tool that a wish is about; None when there is none."""
+        """The tool that a wish is about; None if there is none."""
         return next((api for api in self.apis if api.capability == wish.capability), None)
 
     @property

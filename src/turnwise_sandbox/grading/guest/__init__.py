@@ -1,2 +1,1 @@
-"""What runs inside the sandbox when tests are graded: standard library only, shipped as source text, never imported by
-turnwise itself."""
+"""Code that runs inside the sandbox when tests are graded: sent there as source text, standard library only."""

@@ -1,7 +1,7 @@
-"""The grader: runs the tests, with the candidate's module replaced by stand-ins for what the worker holds.
+"""The grader: runs the tests with the candidate's module replaced by stand-ins for the worker's objects.
 
-Its report is one JSON object, written to the standard output it was started with when everything is over; what tests
-print goes to standard error. `collected` names every test that was found, `results` has one entry for each."""
+At the end it writes its report, one JSON object, to the standard output that it started with; what tests print goes to
+standard error. `collected` names every test that was found, and `results` has one entry for each."""
 
 import ast
 import builtins
@@ -26,10 +26,11 @@ from turnwise_sandbox.grading.guest.rpc import Peer
 from turnwise_sandbox.grading.guest.worker import CHANNEL_FD
 
 MAX_MESSAGE_CHARS = 300
+"""Longest message about a test."""
 
 
 class Recorder:
-    """Every test's outcome. The worst one counts where there are several (call and teardown, subtests)."""
+    """Every test's outcome: the worst one if there are several, as of call and teardown, or of subtests."""
 
     RANK = ("passed", "skipped", "failed", "error")
 
@@ -39,13 +40,13 @@ class Recorder:
         self.results: dict[str, tuple[str, str]] = {}
 
     def collect(self, test: str) -> None:
-        """A test was found."""
+        """Note a test that was found."""
         if test not in self.collected:
             self.collected.append(test)
 
     def record(self, test: str, outcome: str, message: str = "") -> None:
-        """A test (or a part of one) ended. A lost worker makes it an error, a failed assertion in a callback a
-        failure."""
+        """Note the end of a test or of a part of one. A lost worker makes it an error, and a failed assertion in a
+        callback makes it a failure."""
         self.collect(test)
         if self.peer is not None and self.peer.lost is not None:
             outcome, message = "error", self.peer.lost
@@ -59,30 +60,30 @@ class Recorder:
             self.results[test] = (outcome, message[:MAX_MESSAGE_CHARS])
 
     def report(self) -> str:
-        """The report as JSON; tests that were found and never ended are errors."""
+        """The report as JSON. Tests that were found and never ended are errors."""
         results = [[test, *self.results.get(test, ("error", "was not run"))] for test in self.collected]
         return json.dumps({"results": results, "collected": self.collected})
 
 
 class CandidateFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes `import <module>` of the candidate's module, or of a module in its package, give a stand-in."""
+    """Lets the tests import a stand-in for the candidate's module, or for a module in its package."""
 
     def __init__(self, peer: Peer, root: str, protected: set[str]) -> None:
         self.peer, self.root, self.protected = peer, root, protected
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """For the candidate's modules only."""
+        """The spec of a module of the candidate; None for any other."""
         if name.split(".")[0] != self.root:
             return None
         is_package = self.peer.ask("find_module", name)
         return None if is_package is None else importlib.machinery.ModuleSpec(name, self, is_package=is_package is True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
-        """The stand-in."""
+        """Build the stand-in."""
         return build_module(self.peer, spec.name)
 
     def exec_module(self, module: Any) -> None:
-        """Import the real one in the worker. Raises what that raises; ImportError where it exits."""
+        """Import the real module in the worker. Raises what that raises, and ImportError if the module exits."""
         try:
             names = self.peer.ask("load_module", module.__name__)
         except SystemExit as problem:
@@ -91,14 +92,14 @@ class CandidateFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def imported_names(files: Sequence[str], root: str) -> set[str]:
-    """Names that the tests import from elsewhere, and built-in ones: `from candidate import *` must not replace
+    """Built-in names and names that the tests import from other modules; `from candidate import *` must not replace
     them."""
     names = set(dir(builtins))
     for file in files:
         try:
             tree = ast.parse(Path(file).read_bytes())
         except (SyntaxError, ValueError):
-            continue  # running the file will say so
+            continue  # running the file reports the error
         for node in ast.walk(tree):
             if isinstance(node, ast.Import) or (
                 isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != root
@@ -114,26 +115,26 @@ class PytestRecorder:
         self.recorder = recorder
 
     def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: Any) -> Any:
-        """Nothing of the candidate is a test."""
+        """Keep the candidate's objects from being collected."""
         return [] if type(obj) in (Proxy, RemoteErrorType, RemoteModule) else None
 
     def pytest_assertrepr_compare(self, op: str, left: Any, right: Any) -> list[str]:
-        """One short line: a full comparison of a huge value takes longer than the tests may."""
+        """Compare in one short line, because comparing huge values in full would exceed the time limit."""
         return [f"{reprlib.repr(left)} {op} {reprlib.repr(right)}"]
 
     def pytest_itemcollected(self, item: Any) -> None:
-        """A test was found."""
+        """Note a test that was found."""
         self.recorder.collect(item.nodeid)
 
     def pytest_collectreport(self, report: Any) -> None:
-        """A file could not be read, or skips itself."""
+        """Note a file that could not be imported or that skips itself."""
         if report.outcome != "passed":
             self.recorder.record(
                 report.nodeid or "collection", "error" if report.failed else "skipped", crash_message(report)
             )
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """One phase of one test."""
+        """Note the end of one phase of a test."""
         outcome = report.outcome
         if outcome == "failed" and report.when != "call":
             outcome = "error"
@@ -142,50 +143,50 @@ class PytestRecorder:
 
 
 def crash_message(report: Any) -> str:
-    """A pytest report's reason, in one line where there is one."""
+    """The reason in a pytest report, in one line if possible."""
     crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
     return str(crash.message if crash is not None else getattr(report, "longreprtext", "") or "")
 
 
 class UnittestRecorder(unittest.TestResult):
-    """Records what unittest reports."""
+    """Records the outcomes of unittest."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
 
     def addSuccess(self, test: Any) -> None:
-        """Passed."""
+        """Note a test that passed."""
         self.recorder.record(test.id(), "passed")
 
     def addFailure(self, test: Any, err: Any) -> None:
-        """An assertion did not hold."""
+        """Note a failed assertion."""
         self.recorder.record(test.id(), "failed", f"{err[0].__name__}: {err[1]}")
 
     def addError(self, test: Any, err: Any) -> None:
-        """Something was raised."""
+        """Note another exception."""
         self.recorder.record(test.id(), "error", f"{err[0].__name__}: {err[1]}")
 
     def addSkip(self, test: Any, reason: str) -> None:
-        """Skipped."""
+        """Note a skipped test."""
         self.recorder.record(test.id(), "skipped", reason)
 
     def addExpectedFailure(self, test: Any, err: Any) -> None:
-        """Failed as announced, which proves nothing."""
+        """Note a failure that was announced; it proves nothing, so it counts as skipped."""
         self.recorder.record(test.id(), "skipped", "expected failure")
 
     def addUnexpectedSuccess(self, test: Any) -> None:
-        """Passed against the announcement."""
+        """Note a test that passed although its failure was announced."""
         self.recorder.record(test.id(), "failed", "unexpected success")
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-        """One of several parts of a test."""
+        """Note the end of one part of a test."""
         if err is not None:
             self.recorder.record(test.id(), "failed", f"{subtest}: {err[0].__name__}: {err[1]}")
 
 
 def run_pytest(recorder: Recorder, files: Sequence[str], module: str | None) -> None:
-    """Run the files with pytest: no plugins but its own, no cache, no configuration but the tests'."""
+    """Run the files with pytest's own plugins, without a cache, and with the tests' configuration only."""
     pytest = importlib.import_module("pytest")
 
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -201,7 +202,7 @@ def run_pytest(recorder: Recorder, files: Sequence[str], module: str | None) -> 
 
 
 def run_unittest(recorder: Recorder, files: Sequence[str], module: str | None) -> None:
-    """Run every TestCase of the files."""
+    """Run every TestCase in the files."""
     suite = unittest.TestSuite()
     for file in files:
         tests = attempt(recorder, file, lambda file=file: load_test_cases(file))  # type: ignore[misc]
@@ -218,15 +219,15 @@ def run_unittest(recorder: Recorder, files: Sequence[str], module: str | None) -
 
 
 def load_test_cases(file: str) -> unittest.TestSuite:
-    """The TestCases of one file."""
+    """The TestCases in one file."""
     return unittest.defaultTestLoader.loadTestsFromModule(
         importlib.import_module(file.removesuffix(".py").replace("/", "."))
     )
 
 
 def run_asserts(recorder: Recorder, files: Sequence[str], module: str | None) -> None:
-    """Run each file as a script; it is one test. Public names of the candidate that hide no built-in are there without
-    import."""
+    """Run each file as a script, which is one test. The candidate's public names are defined without an import, unless
+    they would hide a built-in."""
     for file in files:
         recorder.collect(file)
         if attempt(recorder, file, lambda file=file: run_script(file, module)) is True:  # type: ignore[misc]
@@ -244,7 +245,7 @@ def run_script(file: str, module: str | None) -> bool:
 
 
 def attempt(recorder: Recorder, test: str, step: Callable[[], Any]) -> Any:
-    """Do a step; whatever it raises, an exit included, is an outcome of `test`, and the result is None."""
+    """The result of `step`; None if it raises, which is recorded as the outcome of `test`, also for an exit."""
     try:
         return step()
     except AssertionError as problem:
@@ -264,7 +265,7 @@ KINDS: dict[str, Callable[[Recorder, Sequence[str], str | None], None]] = {
 def main(
     folder: str, kind: str, files: list[str], module: str | None, deadline_s: float, allow_operators: bool
 ) -> None:
-    """Run the tests in `folder`. `module` is the candidate's module, None where it is imported here like any other."""
+    """Run the tests in `folder`. `module` is the candidate's module; None if the tests import it in this process."""
     report_fd = os.dup(1)
     os.dup2(2, 1)
     os.set_inheritable(report_fd, False)
@@ -288,5 +289,5 @@ def main(
     content = recorder.report().encode("ascii")
     while content:
         content = content[os.write(report_fd, content) :]
-    # Threads that tests left running must not keep the process.
+    # Do not wait for threads that tests left running.
     os._exit(0)

@@ -1,8 +1,8 @@
 """What the candidate may do with objects of the tests (callbacks, test doubles) that were passed to it.
 
-It may call them, iterate over them, use their operators and their public attributes. It may not reach from there to
-anything that decides a test: no underscore names, no attributes of functions, classes' machinery, generators or mocks'
-assertions, no writing to anything but plain instances of classes of the tests' own.
+It may call them, iterate over them, use their operators and their public attributes. It may not reach anything that
+decides a test: no names with an underscore, no attributes of functions, of `type`, of generators or of a mock's
+assertions, and no writing except to plain instances of classes that the tests define.
 """
 
 import sys
@@ -17,7 +17,7 @@ OPAQUE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type(
 
 
 def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
-    """Raises AttributeError or TypeError for a request that is refused."""
+    """Raise AttributeError or TypeError for a request that is refused."""
     if not arguments or id(arguments[0]) not in peer.numbers:
         raise TypeError(f"{operation}: not an object that was passed to the candidate")
     target = arguments[0]
@@ -28,7 +28,7 @@ def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
 
 
 def check_attribute(target: Any, name: Any, *, write: bool) -> None:
-    """Raises AttributeError for an attribute that the candidate may not read or write."""
+    """Raise AttributeError for an attribute that the candidate may not read, or with `write` may not change."""
     allowed = type(name) is str and (not name.startswith("_") or (name in HARMLESS_NAMES and not write))
     if isinstance(target, STEPPED):
         allowed = allowed and name in ("send", "throw", "close")
@@ -43,10 +43,12 @@ def check_attribute(target: Any, name: Any, *, write: bool) -> None:
     elif write:
         allowed = allowed and (is_defined_by_tests(type(target)) or isinstance(target, types.SimpleNamespace))
     if not allowed:
-        raise AttributeError(f"attribute {name!r} of a test's {type(target).__name__} is out of the candidate's reach")
+        raise AttributeError(
+            f"attribute {name!r} of a test's {type(target).__name__} is not available to the candidate"
+        )
 
 
 def is_defined_by_tests(kind: type) -> bool:
-    """No class of the standard library, nor derived from one that decides tests."""
+    """Whether the class is neither the standard library's nor derived from one of unittest's."""
     roots = {base.__module__.split(".")[0] for base in kind.__mro__}
     return kind.__module__.split(".")[0] not in sys.stdlib_module_names and "unittest" not in roots

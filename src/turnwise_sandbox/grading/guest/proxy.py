@@ -1,20 +1,18 @@
-"""Stand-ins for objects of the other half: any object, exceptions and their classes, coroutines, modules.
+"""Stand-ins for objects of the other half: for any object, exceptions and their classes, coroutines, modules.
 
-In the grader (a guarded peer) a proxy has opinions of its own, because the object behind it may lie:
+In the grader (a guarded peer) a proxy does not trust the object behind it:
 
-- It never equals a value that is not itself a proxy, unless its *plain content* does: the content of an instance of a
-subclass
-  of a copied type (a named tuple, an IntEnum), sent as a value and compared here. Two proxies are compared by the
-  worker.
-- It is not ordered against such a value, and contains one only if its items, sent before the value is known, do.
-- Arithmetic with such a value gives a *derived* proxy: it may be compared with other proxies and asked for attributes,
-but
-  gives no number, truth value, length or item. So `abs(f(x) - expected) < 1e-6` cannot be answered with knowledge of
-  `expected`.
-- `startswith` and its like, which would learn the expected value and answer in one step, are refused.
+- A proxy equals another value only if its *plain content* does: the content of an instance of a subclass of a copied
+  type (a named tuple, an IntEnum), sent as a value and compared here. The worker compares two proxies.
+- A proxy is not ordered against another value. It contains one only if one of its items, sent before the worker knows
+  the value, equals it.
+- Arithmetic with another value gives a *derived* proxy. It can be compared with proxies and has attributes, but gives
+no
+  number, truth value, length or item. So the worker cannot answer `abs(f(x) - expected) < 1e-6` knowing `expected`.
+- `startswith` and similar methods are refused: they would tell the worker the expected value and ask for the answer.
 
-`allow_operators=True` lifts the last three, for candidates that are asked to write containers or numbers of their own;
-then an object that agrees with everything can pass a test that only asks it whether it agrees."""
+`allow_operators=True` lifts the last three rules, for tasks that ask for a container or number class. An object that
+agrees with everything can then pass a test that only asks it whether it agrees."""
 
 import itertools
 import types
@@ -30,7 +28,7 @@ PLAIN = (
     "setitem delitem"
 )
 MAX_SEARCHED = 100_000
-"""Items of a proxy that `in` looks at."""
+"""Most items of a proxy that `in` compares."""
 
 
 class Proxy:
@@ -53,7 +51,7 @@ class Proxy:
                 "type"
             )
         if name.startswith(("__array", "__cuda_array")) and is_guarded(self, always=True):
-            raise AttributeError(name)  # numpy would read memory at an address of the candidate's choice
+            raise AttributeError(name)  # numpy would read memory at an address that the candidate chooses
         return ask(self, "vars") if name == "__dict__" else ask(self, "getattr", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -108,31 +106,31 @@ class Proxy:
         if type(value) is Proxy or not is_guarded(self):
             return ask(self, "contains", value) is True
         refuse_derived(self, "contains")
-        found, plain = get_plain(self)
-        if found:
+        is_plain, plain = get_plain(self)
+        if is_plain:
             return value in plain
         return any(item is value or item == value for item in itertools.islice(self, MAX_SEARCHED))
 
 
 def ask(proxy: Proxy, operation: str, *arguments: Any) -> Any:
-    """Have the object's half do something with it."""
+    """Ask the object's half for an operation on it."""
     peer = proxy._turnwise_reference()[0]
     return peer.ask(operation, proxy, *arguments)
 
 
 def is_guarded(proxy: Proxy, *, always: bool = False) -> bool:
-    """The object may lie, and (unless `always`) the task did not allow it to."""
+    """Whether the object is untrusted. Without `always`, an object whose operators the task trusts is not."""
     peer = proxy._turnwise_reference()[0]
     return peer.guarded and (always or not peer.allow_operators)
 
 
 def is_derived(proxy: Proxy) -> bool:
-    """The object was made knowing a value of the tests by arithmetic."""
+    """Whether the object is a result of arithmetic with a value of the tests."""
     return bool(object.__getattribute__(proxy, "_Proxy__derived"))
 
 
 def refuse_derived(proxy: Proxy, operation: str) -> None:
-    """Raises TypeError for what a derived object is not believed."""
+    """Raise TypeError if the proxy is derived and untrusted."""
     if is_derived(proxy) and is_guarded(proxy):
         raise TypeError(
             f"{operation} of the result of arithmetic between a candidate's object and a test's value is not trusted; "
@@ -141,7 +139,7 @@ def refuse_derived(proxy: Proxy, operation: str) -> None:
 
 
 def get_plain(proxy: Proxy) -> tuple[bool, Any]:
-    """Whether the object has plain content, and the content."""
+    """Whether the object has plain content, and the content or None."""
     try:
         plain = ask(proxy, "plain")
     except TypeError:
@@ -150,24 +148,25 @@ def get_plain(proxy: Proxy) -> tuple[bool, Any]:
 
 
 def agrees(proxy: Proxy, other: Any) -> Any:
-    """`proxy == other` without taking the object's word for a value."""
+    """The result of `proxy == other`, without trusting the object about a value."""
     if proxy is other:
         return True
     if type(other) is Proxy or not is_guarded(proxy, always=True):
         return ask(proxy, "eq", other)
-    found, plain = get_plain(proxy)
-    return bool(plain == other) if found else False
+    is_plain, plain = get_plain(proxy)
+    return bool(plain == other) if is_plain else False
 
 
 def build_binary(operation: str) -> Callable[[Proxy, Any], Any]:
-    """A binary operator: mixed ordering refused, mixed arithmetic marked."""
+    """A binary operator. With a value that is no proxy, ordering is refused and the result of arithmetic is marked as
+    derived."""
     ordering = operation in ("lt", "le", "gt", "ge")
 
     def run(self: Proxy, other: Any) -> Any:
         mixed = type(other) is not Proxy and is_guarded(self)
         if mixed and ordering:
-            found, plain = get_plain(self)
-            if found:
+            is_plain, plain = get_plain(self)
+            if is_plain:
                 return OPERATORS[operation](plain, other)
             raise TypeError(f"{operation}: a candidate's object is not ordered against a value of the tests")
         result = ask(self, operation, other)
@@ -194,7 +193,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def build_plain(operation: str) -> Callable[..., Any]:
-    """A method that asks for the operation of the same name and gives what a derived object must not give."""
+    """A method that asks the other half for the operation; a derived object refuses all that reveal its value."""
 
     def run(self: Proxy, *arguments: Any) -> Any:
         if operation not in ("str", "repr", "format", "setitem", "delitem"):
@@ -214,7 +213,7 @@ Proxy.__doc__ = property(lambda self: ask(self, "getattr", "__doc__"))  # type: 
 
 
 class RemoteErrorType(type):
-    """The class of exception classes of the other half: attributes and construction are the other half's."""
+    """The metaclass of stand-ins for exception classes of the other half, which provides attributes and instances."""
 
     def _turnwise_reference(cls) -> tuple[Peer, int] | None:
         return cls.__dict__.get("_turnwise_class")
@@ -233,8 +232,7 @@ class RemoteErrorType(type):
 
 
 class RemoteError:
-    """What the exceptions of `RemoteErrorType` classes have in common: the message of the other half, and its
-    attributes."""
+    """The base of stand-ins for exceptions of the other half, which provides their messages and attributes."""
 
     _turnwise_origin: tuple[Peer, int, str] | None = None
 
@@ -251,7 +249,7 @@ class RemoteError:
 
 
 def build(peer: Peer, tag: str, number: int, parts: list[Any]) -> Any:
-    """The stand-in for object `number`. Raises WireError for a tag that does not exist."""
+    """The stand-in for object `number`. Raises WireError for an unknown tag."""
     if tag == "h":
         return Proxy(peer, number)
     if tag == "k":
@@ -264,12 +262,12 @@ def build(peer: Peer, tag: str, number: int, parts: list[Any]) -> Any:
 
 
 async def build_coroutine(peer: Peer, proxy: Proxy) -> Any:
-    """A coroutine that runs the other half's coroutine to its end, there, in one step."""
+    """A coroutine that lets the other half run its coroutine to its end, in one step."""
     return peer.ask("await", proxy)
 
 
 def build_error_class(peer: Peer, number: int, name: str, bases: tuple[Any, ...]) -> type:
-    """A real exception class, so that `except` and `pytest.raises` accept it."""
+    """A stand-in that is a real exception class, so that `except` and `pytest.raises` accept it."""
     real = tuple(base for base in bases if isinstance(base, type) and issubclass(base, BaseException)) or (Exception,)
     body = {"_turnwise_class": (peer, number), "__module__": "candidate"}
     for attempt in (real, real[:1]):
@@ -283,13 +281,13 @@ def build_error_class(peer: Peer, number: int, name: str, bases: tuple[Any, ...]
 
 
 def build_error(peer: Peer, number: int, kind: Any, args: Any, message: Any) -> BaseException:
-    """An exception with the same class, arguments and message. Raises WireError."""
+    """A stand-in for an exception, with the same class, arguments and message. Raises WireError."""
     if (
         not (isinstance(kind, type) and issubclass(kind, BaseException))
         or type(args) is not tuple
         or type(message) is not str
     ):
-        raise WireError("an exception that is none")
+        raise WireError("a malformed exception")
     remote = type(kind) is RemoteErrorType
     try:
         error: Any = kind.__new__(kind, *args) if remote else kind(*args)
@@ -303,10 +301,9 @@ def build_error(peer: Peer, number: int, kind: Any, args: Any, message: Any) -> 
 
 
 class RemoteModule(types.ModuleType):
-    """A module of the candidate. Reading and writing its attributes reads and writes the worker's module.
+    """A stand-in for a module of the candidate. Its attributes are those of the worker's module.
 
-    Deleting an attribute that was written here brings the original back: that is how monkeypatch and mock undo
-    themselves."""
+    Deleting an attribute that was set here restores the original, which is how monkeypatch and mock undo a change."""
 
     def __getattr__(self, name: str) -> Any:
         peer = self.__dict__["_turnwise_peer"]
@@ -332,7 +329,7 @@ class RemoteModule(types.ModuleType):
 
 
 def build_module(peer: Peer, name: Any) -> types.ModuleType:
-    """The stand-in for a module that the candidate imported. Raises WireError for a name that is none."""
+    """The stand-in for a module that the candidate imported. Raises WireError if `name` is not a string."""
     if type(name) is not str:
         raise WireError("a module without a name")
     module = RemoteModule(name)

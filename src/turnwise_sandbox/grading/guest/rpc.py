@@ -1,14 +1,13 @@
-"""The conversation between the two halves of a graded test run: requests, answers, and requests while waiting for an
-answer.
+"""Requests and answers between the two halves of a graded test run; a half also answers requests while it waits.
 
-Both halves use one class, `Peer`. An object that is not copied stays where it is; the other half gets a number for it
-and a `Proxy` (guest/proxy.py). Arguments are copied in and, where the callee changed them, copied back into the
-caller's own lists, dicts, sets, byte arrays and numpy arrays. The worker's standard output travels with its messages.
+Both halves use the class `Peer`. An object that is not copied stays in its half; the other half gets its number and a
+`Proxy` for it (guest/proxy.py). Arguments are copied. Lists, dicts, sets, byte arrays and numpy arrays that the callee
+changed are copied back into the caller's. The worker's standard output travels with its messages.
 
-The grader's peer is `guarded`: it believes no byte that arrives. What is not understood, a silence past the deadline
-and a closed channel are one thing to it: the peer is lost, `PeerLost` (no `Exception`, so that no test expects it by
-accident) is raised now and on every later request, and `lost` says why. What the worker may do with the grader's
-objects is decided by guest/policy.py."""
+The grader's peer is `guarded`: it trusts nothing that arrives. After a malformed message, a silence past the deadline
+or a closed channel the peer is lost: the request and all later ones raise `PeerLost`, and `lost` says why. `PeerLost`
+is no `Exception`, so that no test expects it by accident. guest/policy.py decides what the worker may do with the
+grader's objects."""
 
 import contextlib
 import operator
@@ -24,24 +23,24 @@ from typing import Any
 from turnwise_sandbox.grading.guest.wire import MAX_FRAME_BYTES, Decoder, Encoder, WireError, from_frame, to_frame
 
 MAX_REQUEST_DEPTH = 100
-"""Calls into each other, both directions together."""
+"""Deepest nesting of calls, both directions together."""
 MAX_PRINTED_CHARS = 200_000
-"""What the other half may print here in all: its flood must not end this half at its own output limit."""
+"""Most characters that the other half can print here, so that it cannot exhaust this half's output limit."""
 MAX_OBJECTS = 1 << 20
-"""Objects one half may hold for the other."""
+"""Most objects that one half keeps for the other."""
 
 
 class PeerLost(BaseException):
-    """The other half is gone, silent or does not speak the protocol."""
+    """The other half ended, is silent or breaks the protocol."""
 
 
 PLAIN_TYPES: tuple[Any, ...] = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset)
 
 
 def get_plain(value: Any) -> Any:
-    """The content of an instance of a subclass of a copied type, as that type; raises TypeError for any other object.
+    """The content of an instance of a subclass of a copied type, as that type. Raises TypeError for other objects.
 
-    Read with the built-in type's own methods, so that what a subclass overrides changes nothing.
+    Uses the methods of the built-in type, so that methods of the subclass have no effect.
     """
     for kind in PLAIN_TYPES:
         if isinstance(value, kind) and type(value) is not kind:
@@ -56,12 +55,12 @@ def get_plain(value: Any) -> Any:
 
 
 def enter(value: Any) -> Any:
-    """`with value` begins."""
+    """Enter `with value`."""
     return type(value).__enter__(value)
 
 
 def leave(value: Any, kind: Any, error: Any) -> Any:
-    """`with value` ends; tracebacks do not travel."""
+    """Leave `with value`; tracebacks are not sent."""
     return type(value).__exit__(value, kind, error, None)
 
 
@@ -76,7 +75,7 @@ def run_coroutine(value: Any) -> Any:
 
 
 def copy_object(value: Any, deep: bool) -> Any:
-    """A copy, made where the object lives."""
+    """A copy of the object, made in its own half."""
     import copy
 
     return copy.deepcopy(value) if deep else copy.copy(value)
@@ -91,7 +90,7 @@ REFLECTED = f"{ARITHMETIC} divmod".split()
 
 
 def reflect(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The operation with its operands exchanged."""
+    """The operation with exchanged operands."""
     return lambda a, b: operation(b, a)
 
 
@@ -134,15 +133,15 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "copy": copy_object,
     "vars": lambda target: dict(vars(target)),
 }
-"""Everything one half can ask of the other's objects; the object comes first."""
+"""The operations that one half can ask for on objects of the other, which are the first argument."""
 
 
 class Peer:
     """This half's end of the channel.
 
-    `policy(peer, operation, arguments)` raises for a request that is refused (None: nothing is refused). `drain` gives
-    the text to send along (None: none). `deadline` is a `time.monotonic()` moment, after which the other half counts as
-    silent."""
+    `policy(peer, operation, arguments)` raises for a request that is refused; None refuses nothing. `drain` returns
+    printed text to send with the next message; None sends none. `deadline` is the time on the `time.monotonic()` clock
+    after which the other half counts as lost; None means never."""
 
     def __init__(
         self,
@@ -159,10 +158,10 @@ class Peer:
         self.operations = dict(OPERATIONS)
         self.lost: str | None = None
         self.escaped: list[str] = []
-        """Failed assertions of callbacks, as text; whoever runs the tests empties it."""
-        self.own: dict[int, Any] = {}
+        """Failed assertions of callbacks, as text; the recorder of the tests empties it."""
+        self.kept: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
-        self.theirs: dict[int, Any] = {}
+        self.stand_ins: dict[int, Any] = {}
         self.depth = 0
         self.print_chars_left = MAX_PRINTED_CHARS
         self.lock = threading.RLock()
@@ -170,7 +169,7 @@ class Peer:
     # -------------------------------------------------------------------------------------------- asking
 
     def ask(self, operation: str, *arguments: Any) -> Any:
-        """Have the other half do `operation` and return its result or raise its exception. Raises PeerLost."""
+        """Ask the other half for an operation; returns its result or raises its exception. Raises PeerLost."""
         with self.lock:
             if self.lost is not None:
                 raise PeerLost(self.lost)
@@ -192,7 +191,7 @@ class Peer:
                 self.depth -= 1
 
     def unpack(self, message: dict[str, Any], kept: list[Any]) -> Any:
-        """An answer: write changed arguments back, then return or raise."""
+        """Read an answer: copy changed arguments back, then return the result or raise the exception."""
         try:
             decoder = self.decoder(kept)
             for number, content in message.get("w", ()):
@@ -204,9 +203,8 @@ class Peer:
         if not failed:
             return value
         if isinstance(value, KeyboardInterrupt | GeneratorExit) and self.guarded:
-            raise RuntimeError(
-                f"the candidate raised {type(value).__name__}"
-            )  # the original would end the whole test run
+            # The original exception would end the whole test run.
+            raise RuntimeError(f"the candidate raised {type(value).__name__}")
         if isinstance(value, BaseException):
             raise value
         self.lose("the worker sent an error that is no exception")
@@ -223,7 +221,7 @@ class Peer:
             self.answer(message)
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Do what a request asks and send the outcome, whatever it is."""
+        """Perform a request and send its result or its exception."""
         decoder = self.decoder(())
         try:
             arguments = [decoder.decode(item) for item in message["a"]]
@@ -241,7 +239,7 @@ class Peer:
         except PeerLost:
             raise
         except BaseException as error:
-            # pytest's own failure claims to be a built-in.
+            # The exception of `pytest.fail` gives "builtins" as its module.
             if isinstance(error, AssertionError) or (type(error).__module__, type(error).__name__) == (
                 "builtins",
                 "Failed",
@@ -258,7 +256,7 @@ class Peer:
         self.send(frame)
 
     def pack(self, name: str, value: Any, kept: list[Any], before: list[Any]) -> bytes:
-        """The frame of an answer, with the arguments that changed."""
+        """The frame of an answer, with the arguments that the call changed."""
         encoder = self.encoder(kept)
         changed = [[i, encoder.content(kept[i])] for i in range(len(before)) if is_changed(kept[i], before[i])]
         return to_frame(self.with_output({"w": changed, name: encoder.encode(value)}))
@@ -266,15 +264,15 @@ class Peer:
     # -------------------------------------------------------------------------------------------- references
 
     def encoder(self, kept: Any = ()) -> Encoder:
-        """For one message."""
+        """An encoder for one message."""
         return Encoder(self.export, kept, functions=self.guarded)
 
     def decoder(self, kept: Any = ()) -> Decoder:
-        """For one message."""
+        """A decoder for one message."""
         return Decoder(self.resolve, kept, functions=not self.guarded)
 
     def export(self, value: Any, encoder: Encoder) -> list[Any]:
-        """A reference to `value`: the other half's number when it came from there, else one of ours."""
+        """A reference to `value`, by the other half's number if the object is the other half's, else by this half's."""
         remote = getattr(type(value), "_turnwise_reference", None)
         if remote is not None and (reference := remote(value)) is not None and reference[0] is self:
             return ["m", reference[1]]
@@ -285,44 +283,44 @@ class Peer:
         return ["k" if isinstance(value, types.CoroutineType) else "h", self.number(value)]
 
     def number(self, value: Any) -> int:
-        """The number under which the other half knows `value`; it is held from now on."""
-        known = self.numbers.get(id(value))
-        if known is None:
+        """The number of `value` for the other half. The object is kept from then on."""
+        number = self.numbers.get(id(value))
+        if number is None:
             if isinstance(value, REFUSED) or (self.guarded and is_machinery(value)):
                 raise TypeError(f"a {type(value).__name__} cannot be passed between test and candidate")
-            if len(self.own) >= MAX_OBJECTS:
+            if len(self.kept) >= MAX_OBJECTS:
                 raise TypeError(f"more than {MAX_OBJECTS} objects passed between test and candidate")
-            known = self.numbers[id(value)] = len(self.own)
-            self.own[known] = value
-        return known
+            number = self.numbers[id(value)] = len(self.kept)
+            self.kept[number] = value
+        return number
 
     def resolve(self, data: list[Any], decoder: Decoder) -> Any:
-        """The object a reference stands for. Raises WireError."""
+        """The object behind a reference. Raises WireError."""
         from turnwise_sandbox.grading.guest import proxy
 
         tag, number = data[0], data[1]
         if type(number) is not int:
             raise WireError("a reference without a number")
         if tag == "m":
-            if number not in self.own:
+            if number not in self.kept:
                 raise WireError(f"a reference to object {number}, which was never passed")
-            return self.own[number]
-        if number not in self.theirs:
-            if len(self.theirs) >= MAX_OBJECTS:
+            return self.kept[number]
+        if number not in self.stand_ins:
+            if len(self.stand_ins) >= MAX_OBJECTS:
                 raise WireError(f"more than {MAX_OBJECTS} references")
-            self.theirs[number] = proxy.build(self, tag, number, [decoder.decode(item) for item in data[2:]])
-        return self.theirs[number]
+            self.stand_ins[number] = proxy.build(self, tag, number, [decoder.decode(item) for item in data[2:]])
+        return self.stand_ins[number]
 
     # -------------------------------------------------------------------------------------------- bytes
 
     def with_output(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message, with what was printed since the last one."""
+        """The message with the text that was printed since the last one."""
         if self.drain is not None and any(text := self.drain()):
             message["o"] = text
         return message
 
     def send(self, frame: bytes) -> None:
-        """Send all of a frame."""
+        """Send a whole frame. Raises PeerLost."""
         try:
             self.channel.settimeout(self.time_left())
             self.channel.sendall(frame)
@@ -332,7 +330,7 @@ class Peer:
             self.lose(f"the worker died: {problem}")
 
     def receive(self) -> dict[str, Any]:
-        """The next message. Prints what was printed over there."""
+        """The next message. Prints the text that the other half printed. Raises PeerLost."""
         length = struct.unpack(">I", self.read(4))[0]
         if length > MAX_FRAME_BYTES:
             self.lose(f"the worker sent a message of {length} bytes")
@@ -348,7 +346,7 @@ class Peer:
         return message
 
     def read(self, count: int) -> bytes:
-        """Exactly `count` bytes."""
+        """Exactly `count` bytes of the channel. Raises PeerLost."""
         parts = bytearray()
         while len(parts) < count:
             try:
@@ -364,11 +362,11 @@ class Peer:
         return bytes(parts)
 
     def time_left(self) -> float | None:
-        """Seconds until the deadline, at least a millisecond."""
+        """Seconds until the deadline, at least a millisecond; None without a deadline."""
         return None if self.deadline is None else max(0.001, self.deadline - time.monotonic())
 
     def lose(self, reason: str) -> Any:
-        """Give the other half up. Always raises PeerLost."""
+        """Close the channel. Always raises PeerLost."""
         self.lost = self.lost or reason
         with contextlib.suppress(OSError):
             self.channel.close()
@@ -381,8 +379,8 @@ HARMLESS_MODULES = {"math", "cmath", "_operator", "time"}
 
 
 def is_machinery(value: Any) -> bool:
-    """Something of the test framework, or a built-in that runs code or reaches anything: never given to the
-    candidate."""
+    """Whether the object belongs to a test framework, or is a built-in that can run code or reach other objects. Such
+    an object is never given to the candidate."""
     if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
         return value.__name__ not in HARMLESS_FUNCTIONS and value.__self__.__name__ not in HARMLESS_MODULES
     modules = {base.__module__ for base in type(value).__mro__}
@@ -390,7 +388,7 @@ def is_machinery(value: Any) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """`str(error)`, or a stand-in where that fails."""
+    """`str(error)`, or "<no message>" if that raises."""
     try:
         return str(error)
     except Exception:
@@ -398,14 +396,14 @@ def message_of(error: BaseException) -> str:
 
 
 def snapshot(value: Any) -> Any:
-    """What `is_changed` needs to know of a mutable container."""
+    """The content of a mutable container, for `is_changed`."""
     if type(value) is dict:
         return [item for pair in value.items() for item in pair]
     return list(value) if type(value) in (list, set) else bytes(value) if type(value) is bytearray else value.tobytes()
 
 
 def is_changed(value: Any, before: Any) -> bool:
-    """The container's own content (not that of its items) is not what it was."""
+    """Whether a container's content, not counting changes inside its items, differs from its earlier snapshot."""
     now = snapshot(value)
     return len(now) != len(before) or (
         now != before if type(now) is bytes else any(a is not b for a, b in zip(now, before, strict=True))

@@ -1,16 +1,15 @@
-"""Values as JSON and back: the only things the two halves of a graded test run exchange.
+"""Encodes values as JSON and back, for the messages between the two halves of a graded test run.
 
-Copied are values of exactly these types: None, bool, int, float, complex, str, bytes, bytearray, tuple, list, dict,
+Values of exactly these types are copied: None, bool, int, float, complex, str, bytes, bytearray, tuple, list, dict,
 set, frozenset, range, slice, Ellipsis, NotImplemented, date, time and datetime (without time zone and fold), timedelta,
 Decimal, Fraction, UUID, paths, numpy arrays and scalars of numbers and text. Built-in types and exception classes
-travel by name. Everything else is a reference, made and resolved by the two callables that `Encoder` and `Decoder` are
-given; this module knows nothing about them.
+are sent by name. Every other object is sent as a reference, which callables given to `Encoder` and `Decoder` make and
+resolve.
 
-JSON scalars stand for themselves; everything else is `[tag, ...]`. Mutable containers are numbered in the order in
-which they are met, so that one that is met again (an alias, a cycle, an argument that is handed back) is sent as its
-number.
+JSON scalars represent themselves; everything else is `[tag, ...]`. Mutable containers are numbered in the order in
+which they occur, and a second occurrence (an alias, a cycle, an argument that is returned) is sent as the number.
 
-Nothing that is decoded can run code: a tag that is not known, a wrong count or a wrong type raises `WireError`.
+Decoding runs no code of the sender: an unknown tag, a wrong count or a wrong type raises `WireError`.
 """
 
 import base64
@@ -26,7 +25,7 @@ from typing import Any
 MAX_FRAME_BYTES = 16 << 20
 """Longest message, in bytes."""
 MAX_DEPTH = 100
-"""Deepest nesting of containers that is sent; aliases may build deeper ones."""
+"""Deepest nesting of containers in a message; aliases can build deeper values."""
 
 VALUE_TYPES = "bool int float complex str bytes bytearray tuple list dict set frozenset range slice object type"
 VALUE_FUNCTIONS = (
@@ -39,7 +38,7 @@ TYPES: dict[str, type] = {
     and value.__name__ == name
     and (issubclass(value, BaseException) or name in VALUE_TYPES.split())
 }
-"""Types that travel by name, both ways."""
+"""Types that are sent by name, in both directions."""
 FUNCTIONS: dict[str, Any] = {name: getattr(builtins, name) for name in VALUE_FUNCTIONS.split()}
 """Functions that the grader sends by name (a test passing `key=len`). Never accepted from the worker."""
 TYPE_NAMES = {id(value): name for name, value in TYPES.items()}
@@ -69,19 +68,19 @@ ATOMS: dict[str, tuple[str, str, Callable[[Any], tuple[Any, ...] | None]]] = {
     "PP": ("pathlib", "PosixPath", lambda x: (str(x),)),
     "PQ": ("pathlib", "PurePosixPath", lambda x: (str(x),)),
 }
-"""Tag to module, class and the constructor's positional arguments (ints and strings; None: sent as a reference)."""
+"""Tag to module, class and a function that gives the constructor's arguments, ints and strings; None means that the
+value is sent as a reference."""
 ATOM_TAGS = {(module, name): tag for tag, (module, name, _) in ATOMS.items()}
 
 
 class WireError(ValueError):
-    """A value cannot be sent, or what arrived is not a message."""
+    """A value cannot be sent, or received data is not a message."""
 
 
 class Encoder:
-    """Encodes the values of one message. `export` turns an object that is not copied into a reference (a JSON list).
+    """Encodes the values of one message. `export` turns an object that is not copied into a reference, a JSON list.
 
-    `kept` holds the mutable containers met so far, in order; it starts with those of the message that is being
-    answered."""
+    `kept` holds the mutable containers so far, in order; it starts with those of the message that is answered."""
 
     def __init__(
         self, export: Callable[[Any, "Encoder"], list[Any]], kept: Iterable[Any] = (), *, functions: bool = False
@@ -92,7 +91,7 @@ class Encoder:
         self.depth = 0
 
     def encode(self, value: Any) -> Any:
-        """JSON for `value`. Raises WireError when it is nested too deeply."""
+        """The JSON for `value`. Raises WireError if it is nested too deeply."""
         kind = type(value)
         if value is None or kind is bool or kind is str or kind is float:
             return value
@@ -109,7 +108,7 @@ class Encoder:
             self.depth -= 1
 
     def content(self, value: Any) -> list[Any]:
-        """A mutable container's content in full, whether or not it was met before."""
+        """The JSON for a mutable container in full, even if it occurred before."""
         kind = type(value)
         if kind is dict:
             return ["d", *(self.encode(item) for item in itertools.chain.from_iterable(value.items()))]
@@ -158,8 +157,7 @@ class Encoder:
 
 
 class Decoder:
-    """Decodes the values of one message. `resolve` turns a reference (a list whose tag is not known here) into an
-    object."""
+    """Decodes the values of one message. `resolve` turns a reference, a list with another tag, into an object."""
 
     def __init__(
         self, resolve: Callable[[list[Any], "Decoder"], Any], kept: Iterable[Any] = (), *, functions: bool = False
@@ -170,7 +168,7 @@ class Decoder:
         self.depth = 0
 
     def decode(self, data: Any) -> Any:
-        """The value. Raises WireError for anything that `Encoder` does not write."""
+        """The value behind JSON. Raises WireError for anything that `Encoder` does not produce."""
         if not isinstance(data, list):
             if isinstance(data, dict):
                 raise WireError("a message holds a JSON object where a value should be")
@@ -188,7 +186,7 @@ class Decoder:
             self.depth -= 1
 
     def fill(self, target: Any, data: Any) -> None:
-        """Give a container that is already there new content."""
+        """Replace the content of an existing container. Raises WireError for content of another type."""
         kind, tag = type(target), data[0]
         if kind is dict and tag == "d":
             pairs = list(self._pairs(data[1:]))
@@ -207,42 +205,42 @@ class Decoder:
         else:
             raise WireError(f"content of kind {tag!r} for a {kind.__name__}")
 
-    def _tagged(self, tag: str, rest: list[Any], data: list[Any]) -> Any:
+    def _tagged(self, tag: str, parts: list[Any], data: list[Any]) -> Any:
         if tag in ("l", "d", "s", "y"):
             value: Any = {"l": list, "d": dict, "s": set, "y": bytearray}[tag]()
             self.kept.append(value)
             self.fill(value, data)
             return value
         if tag in ("t", "f"):
-            return (tuple if tag == "t" else frozenset)(self.decode(item) for item in rest)
+            return (tuple if tag == "t" else frozenset)(self.decode(item) for item in parts)
         if tag == "r":
-            return self.kept[checked(rest[0], int)]
+            return self.kept[checked(parts[0], int)]
         if tag == "a":
             number = len(self.kept)
             self.kept.append(None)
-            self.kept[number] = self._array(*rest)
+            self.kept[number] = self._array(*parts)
             return self.kept[number]
         if tag == "n":
-            return self._array(rest[0], [], rest[1])[()]
+            return self._array(parts[0], [], parts[1])[()]
         if tag == "I":
-            return int(checked(rest[0], str), 16)
+            return int(checked(parts[0], str), 16)
         if tag == "b":
-            return to_bytes(rest[0])
+            return to_bytes(parts[0])
         if tag == "c":
-            return complex(checked(rest[0], float), checked(rest[1], float))
+            return complex(checked(parts[0], float), checked(parts[1], float))
         if tag in ("R", "S"):
-            start, stop, step = (self.decode(item) for item in rest)
+            start, stop, step = (self.decode(item) for item in parts)
             return range(start, stop, step) if tag == "R" else slice(start, stop, step)
         if tag in ("E", "N"):
             return Ellipsis if tag == "E" else NotImplemented
         if tag == "T":
-            if checked(rest[0], str) not in self.named:
-                raise WireError(f"the name {rest[0]!r} is not one that may be sent")
-            return self.named[rest[0]]
+            if checked(parts[0], str) not in self.named:
+                raise WireError(f"the name {parts[0]!r} must not be sent")
+            return self.named[parts[0]]
         if tag in ATOMS:
             module, name, _ = ATOMS[tag]
-            parts = [checked(self.decode(item), int, str) for item in rest]
-            return getattr(importlib.import_module(module), name)(*parts)
+            arguments = [checked(self.decode(item), int, str) for item in parts]
+            return getattr(importlib.import_module(module), name)(*arguments)
         return self.resolve(data, self)
 
     def _pairs(self, items: list[Any]) -> Iterator[tuple[Any, Any]]:
@@ -263,7 +261,7 @@ class Decoder:
 
 
 def is_array(value: Any, kind: type) -> bool:
-    """A numpy array (no subclass) of numbers or text."""
+    """Whether `value`, of type `kind`, is a numpy array, not of a subclass, of numbers or text."""
     numpy = sys.modules.get("numpy")
     return (
         numpy is not None and kind is getattr(numpy, "ndarray", None) and DTYPE.fullmatch(value.dtype.str) is not None
@@ -271,7 +269,7 @@ def is_array(value: Any, kind: type) -> bool:
 
 
 def is_copied(value: Any) -> bool:
-    """The value has one of the types that are copied (its content may still hold references)."""
+    """Whether values of this type are copied; the content may still hold references."""
     return value is None or type(value) in COPIED or (type(value).__module__, type(value).__name__) in ATOM_TAGS
 
 
@@ -279,7 +277,7 @@ COPIED = {bool, int, float, complex, str, bytes, bytearray, tuple, list, dict, s
 
 
 def checked(value: Any, *kinds: type) -> Any:
-    """`value` when its type is exactly one of `kinds`. Raises WireError."""
+    """`value`, if its type is exactly one of `kinds`. Raises WireError otherwise."""
     if type(value) not in kinds:
         raise WireError(f"a {type(value).__name__} where {' or '.join(k.__name__ for k in kinds)} should be")
     return value
@@ -307,7 +305,7 @@ def to_frame(message: dict[str, Any]) -> bytes:
 
 
 def from_frame(body: bytes) -> dict[str, Any]:
-    """The message. Raises WireError for what is not a JSON object."""
+    """The message in a frame's body. Raises WireError if it is not a JSON object."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as problem:

@@ -1,5 +1,5 @@
-"""The worker: holds the candidate's module and does what the grader asks of it. Everything here is in the candidate's
-hands."""
+"""The worker: imports the candidate's module and performs the grader's requests. The candidate controls this
+process."""
 
 import importlib
 import importlib.util
@@ -13,17 +13,17 @@ from typing import Any
 from turnwise_sandbox.grading.guest.rpc import Peer
 
 CHANNEL_FD = 4
-"""The descriptor of this end of the channel; the same in the grader."""
+"""The descriptor of this end of the channel; the grader's has the same number."""
 
 
 class Printed(io.TextIOWrapper):
-    """A text stream that is kept until it is drained."""
+    """A text stream that collects its text until `drain`."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", errors="replace", write_through=True)
 
     def drain(self) -> str:
-        """What was written since the last call, cut at a million characters."""
+        """The text written since the last call, cut at 2**20 bytes."""
         self.flush()
         assert isinstance(self.buffer, io.BytesIO)
         content = self.buffer.getvalue()
@@ -34,13 +34,13 @@ class Printed(io.TextIOWrapper):
 
 
 def find_module(name: str) -> bool | None:
-    """Whether it is a package; None when there is no such module."""
+    """Whether the module is a package; None if there is no such module."""
     spec = importlib.util.find_spec(name)
     return None if spec is None else spec.submodule_search_locations is not None
 
 
 def load_module(name: str) -> list[str]:
-    """Import it; the names `import *` gives, without modules."""
+    """Import the module; returns the names that `import *` gives, without modules."""
     module = importlib.import_module(name)
     public = getattr(module, "__all__", None)
     names = [item for item in vars(module) if not item.startswith("_")] if public is None else list(public)
@@ -48,23 +48,23 @@ def load_module(name: str) -> list[str]:
 
 
 def get_from_module(name: str, attribute: str) -> tuple[bool, Any]:
-    """An attribute, or the name of the module that it is."""
+    """Whether the attribute is a module, and the module's name or else the attribute."""
     value = getattr(importlib.import_module(name), attribute)
     return (True, value.__name__) if isinstance(value, types.ModuleType) else (False, value)
 
 
 def set_in_module(name: str, attribute: str, value: Any) -> None:
-    """Set an attribute."""
+    """Set an attribute of the module."""
     setattr(importlib.import_module(name), attribute, value)
 
 
 def delete_from_module(name: str, attribute: str) -> None:
-    """Delete an attribute."""
+    """Delete an attribute of the module."""
     delattr(importlib.import_module(name), attribute)
 
 
 def main(folder: str) -> None:
-    """Serve the modules in `folder` until the grader is gone."""
+    """Serve the modules in `folder` until the grader closes the channel."""
     os.set_inheritable(CHANNEL_FD, False)
     os.chdir(folder)
     sys.path.insert(0, os.getcwd())
@@ -77,5 +77,5 @@ def main(folder: str) -> None:
     try:
         peer.serve()
     finally:
-        # Threads that the candidate left running must not keep the process.
+        # Do not wait for threads that the candidate left running.
         os._exit(0)

@@ -1,5 +1,4 @@
-"""The table of credit methods: it says what the code does, refuses what it does not know, and checks what goes in and
-out."""
+"""The table of credit methods: rows say what the code does, unknown names are refused, inputs and outputs checked."""
 
 from __future__ import annotations
 

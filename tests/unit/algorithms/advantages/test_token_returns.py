@@ -1,5 +1,4 @@
-"""REINFORCE, REINFORCE++ and ReMax: returns run across turns, rewards are conserved, whitening counts sampled
-tokens."""
+"""REINFORCE, REINFORCE++ and ReMax: returns run across turns, rewards are kept, whitening counts sampled tokens."""
 
 from __future__ import annotations
 

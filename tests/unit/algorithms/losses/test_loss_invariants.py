@@ -206,7 +206,7 @@ def test_losses_are_linear_in_positive_multiples_of_the_advantage(name: str, sca
     torch.testing.assert_close(loss(scaled).losses, scale * loss(inputs).losses, rtol=1e-12, atol=1e-12)
 
 
-def test_batch_rules_depend_on_the_split_only_when_nobody_selected() -> None:
+def test_batch_rules_depend_on_the_split_only_without_a_selection() -> None:
     for name in NAMES:
         assert LOSSES[name].batch_rule == (name in ("clip_cov", "kl_cov"))
     # Without `selected`, each single-token micro-batch penalises its own token: more than the batch's top one.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from turnwise.core.types import Completion, SamplingParams, to_ids
+from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.paged.drafts import ROOT, GroupDrafts, SuffixAutomaton
 from turnwise.models.attention import PackedAttention
@@ -90,32 +90,32 @@ def test_guesses_by_hand() -> None:
 
 def test_groups_do_not_see_each_other_and_the_oldest_is_forgotten() -> None:
     drafts = GroupDrafts(max_draft_tokens=4, max_groups=2)
-    drafts.read("a/0/0", [1, 2, 3, 4, 5, 6, 7])
-    assert drafts.draft("a/1/0", [1, 2, 3], 9) == (4, 5, 6)  # 3/4 * 4/5 * 5/6 = 0.5, times 6/7 is less
-    assert drafts.draft("a/1/0", [1, 2, 3], 2) == (4, 5)
-    assert drafts.draft("a/1/0", [1, 2, 3], 0) == ()
-    assert drafts.draft("b/0/0", [1, 2, 3], 9) == ()
-    assert drafts.draft("c/0/0", [1, 2, 3], 9) == ()
-    assert drafts.draft("a/1/0", [1, 2, 3], 9) == ()
+    drafts.read(Session("a", "0"), [1, 2, 3, 4, 5, 6, 7])
+    assert drafts.draft(Session("a", "1"), [1, 2, 3], 9) == (4, 5, 6)  # 3/4 * 4/5 * 5/6 = 0.5, times 6/7 is less
+    assert drafts.draft(Session("a", "1"), [1, 2, 3], 2) == (4, 5)
+    assert drafts.draft(Session("a", "1"), [1, 2, 3], 0) == ()
+    assert drafts.draft(Session("b", "0"), [1, 2, 3], 9) == ()
+    assert drafts.draft(Session("c", "0"), [1, 2, 3], 9) == ()
+    assert drafts.draft(Session("a", "1"), [1, 2, 3], 9) == ()
 
 
 def test_guesses_that_fail_are_trusted_less_and_those_that_come_true_again_more() -> None:
     drafts = GroupDrafts(max_draft_tokens=1, max_groups=1)
     text = [1, 2, 3, 4] * 30
-    drafts.read("a/0/0", text)
+    drafts.read(Session("a", "0"), text)
     other = [1, 2, 3, 4]
-    assert drafts.draft("a/1/0", other, 1) == (1,)
+    assert drafts.draft(Session("a", "1"), other, 1) == (1,)
     random = np.random.default_rng(0)
     for _ in range(60):  # 1 to 4 in any order: each guess is right one time in four
         other.append(int(random.integers(1, 5)))
-        drafts.draft("a/1/0", other, 1)
-    assert drafts.draft("a/1/0", [*other, 1, 2], 1) == ()
+        drafts.draft(Session("a", "1"), other, 1)
+    assert drafts.draft(Session("a", "1"), [*other, 1, 2], 1) == ()
     other += [1, 2]
     hits = 0
     for at in range(200):
         other.append((at + 2) % 4 + 1)
-        hits += len(drafts.draft("a/1/0", other, 1))
-    assert drafts.draft("a/1/0", [*other, (200 + 2) % 4 + 1], 1) != ()
+        hits += len(drafts.draft(Session("a", "1"), other, 1))
+    assert drafts.draft(Session("a", "1"), [*other, (200 + 2) % 4 + 1], 1) != ()
     assert 50 < hits < 200
 
 
@@ -133,10 +133,10 @@ def sample(
         ids, done = list(prompt), []
         for turn in range(2):
             params = SamplingParams(**{"max_tokens": 30, "seed": 100 * number + turn, **changes})
-            completion = await engine.generate(to_ids(ids), params, session=f"g/{number}/0")
+            completion = await engine.generate(to_ids(ids), params, session=Session("g", str(number)))
             done.append(completion)
             ids = [*ids, *completion.token_ids.tolist(), 1, 2, 3]
-        await engine.release(f"g/{number}/0")
+        await engine.release(Session("g", str(number)))
         return done
 
     async def run() -> list[list[Completion]]:
@@ -184,7 +184,7 @@ def test_drafted_samples_have_the_models_distribution(model: PreTrainedModel) ->
         pairs = []
         for seed in range(600):
             params = SamplingParams(max_tokens=4, temperature=0.5, seed=seed)
-            completion = await engine.generate(to_ids(prompt), params, session=f"g/{seed}/0")
+            completion = await engine.generate(to_ids(prompt), params, session=Session("g", str(seed)))
             pairs.append((int(completion.token_ids[1]), int(completion.token_ids[2])))
         return pairs
 

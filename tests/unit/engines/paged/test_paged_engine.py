@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.core.seeds import uniforms
-from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, to_ids
+from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.sampling import sample_tokens
@@ -54,11 +54,11 @@ async def converse(
     ids, completions = [*SYSTEM, *prompt_of(seed // 2)], []
     for turn in range(turns):
         params = SamplingParams(**{"max_tokens": 6, "seed": 1000 * seed + turn, **changes})
-        completion = await engine.generate(to_ids(ids), params, session=str(seed))
+        completion = await engine.generate(to_ids(ids), params, session=Session(str(seed), "0"))
         completions.append(completion)
         ids = [*ids, *completion.token_ids.tolist(), *prompt_of(7 * seed + turn, observation)]
         await asyncio.sleep(delay_s * (seed % 3))
-    await engine.release(str(seed))
+    await engine.release(Session(str(seed), "0"))
     return completions
 
 
@@ -171,7 +171,9 @@ def test_a_preempted_request_loses_no_token(qwen: PreTrainedModel) -> None:
 
         async def both() -> list[Completion]:
             jobs = [
-                engine.generate(to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=str(i))
+                engine.generate(
+                    to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=Session(str(i), "0")
+                )
                 for i in range(3)
             ]
             return list(await asyncio.gather(*jobs))
@@ -203,19 +205,21 @@ def test_a_new_version_never_reads_an_old_cache_unless_told_to(qwen: PreTrainedM
         engine = build(qwen, reuse_stale_cache=stale)
 
         async def run() -> Completion:
-            await engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=2), session="s")
+            await engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=2), session=Session("s", "0"))
             with torch.no_grad():
                 qwen.get_input_embeddings().weight.mul_(1.5)
             if announce:
-                engine.adopt(4)
-            return await engine.generate(to_ids([*SYSTEM, 5]), SamplingParams(max_tokens=4, seed=9), session="s")
+                await engine.adopt(4)
+            return await engine.generate(
+                to_ids([*SYSTEM, 5]), SamplingParams(max_tokens=4, seed=9), session=Session("s", "0")
+            )
 
         return asyncio.run(run()), engine
 
     try:
         adopted, engine = second(stale=False, announce=True)
         fresh = asyncio.run(
-            build(qwen).generate(to_ids([*SYSTEM, 5]), SamplingParams(max_tokens=4, seed=9), session="x")
+            build(qwen).generate(to_ids([*SYSTEM, 5]), SamplingParams(max_tokens=4, seed=9), session=Session("x", "0"))
         )
         assert adopted.logprobs.tolist() == fresh.logprobs.tolist()
         assert (adopted.version_first, adopted.version_last, engine.statistics().num_stale_tokens) == (4, 4, 0)
@@ -233,18 +237,20 @@ def test_a_paused_request_goes_on_under_new_weights_with_its_versions(qwen: PreT
     engine = build(qwen)
 
     async def run() -> Completion:
-        job = asyncio.create_task(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=20, seed=3), session="s"))
+        job = asyncio.create_task(
+            engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=20, seed=3), session=Session("s", "0"))
+        )
         while engine.statistics().num_sampled_tokens < 5:
             await asyncio.sleep(0)
         with pytest.raises(EngineError, match="pause the engine first"):
-            engine.adopt(1)
-        engine.pause()
+            await engine.adopt(1)
+        assert await engine.pause() == 0
         await asyncio.sleep(0.01)
         assert engine.statistics().num_sampled_tokens == 5
         with torch.no_grad():
             qwen.get_input_embeddings().weight.mul_(1.2)
-        engine.adopt(1)
-        engine.resume()
+        await engine.adopt(1)
+        await engine.resume()
         return await job
 
     try:
@@ -269,7 +275,7 @@ def test_a_paused_request_goes_on_under_new_weights_with_its_versions(qwen: PreT
 def test_stop_tokens_and_stop_strings_end_the_completion(qwen: PreTrainedModel) -> None:
     def run(**changes: Any) -> Completion:
         params = SamplingParams(**{"max_tokens": 12, "seed": 5, **changes})
-        return asyncio.run(build(qwen).generate(to_ids(prompt_of(1)), params, session="s"))
+        return asyncio.run(build(qwen).generate(to_ids(prompt_of(1)), params, session=Session("s", "0")))
 
     free = run()
     assert free.finish_reason is FinishReason.LENGTH
@@ -283,7 +289,9 @@ def test_stop_tokens_and_stop_strings_end_the_completion(qwen: PreTrainedModel) 
 
 def test_top_k_of_one_is_greedy(qwen: PreTrainedModel) -> None:
     def run(params: SamplingParams) -> list[int]:
-        return asyncio.run(build(qwen).generate(to_ids(prompt_of(1)), params, session="s")).token_ids.tolist()
+        return asyncio.run(
+            build(qwen).generate(to_ids(prompt_of(1)), params, session=Session("s", "0"))
+        ).token_ids.tolist()
 
     assert run(SamplingParams(max_tokens=9, top_k=1, seed=8)) == run(SamplingParams(max_tokens=9, temperature=0.0))
 
@@ -291,8 +299,8 @@ def test_top_k_of_one_is_greedy(qwen: PreTrainedModel) -> None:
 def together(engine: PagedEngine, bad: tuple[list[int], SamplingParams]) -> tuple[object, object]:
     async def run() -> tuple[object, object]:
         return await asyncio.gather(  # type: ignore[return-value]
-            engine.generate(to_ids(bad[0]), bad[1], session="bad"),
-            engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session="good"),
+            engine.generate(to_ids(bad[0]), bad[1], session=Session("bad", "0")),
+            engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session=Session("good", "0")),
             return_exceptions=True,
         )
 
@@ -342,7 +350,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone_and_leave_no_trace(
         assert isinstance(good, Completion)
         assert np.isfinite(good.logprobs).all()
     # The broken pages are used again by a longer conversation.
-    long = asyncio.run(engine.generate(to_ids([3] * 70), SamplingParams(max_tokens=20), session="long"))
+    long = asyncio.run(engine.generate(to_ids([3] * 70), SamplingParams(max_tokens=20), session=Session("long", "0")))
     assert np.isfinite(long.logprobs).all()
 
 
@@ -370,7 +378,9 @@ def test_a_crash_in_the_model_fails_the_request_that_causes_it(qwen: PreTrainedM
     assert isinstance(bad, EngineError)
     assert "planted" in str(bad)
     assert isinstance(good, Completion)
-    alone = asyncio.run(build(qwen, fused=False).generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session="x"))
+    alone = asyncio.run(
+        build(qwen, fused=False).generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session=Session("x", "0"))
+    )
     assert good.logprobs.tolist() == alone.logprobs.tolist()
     assert engine.statistics().num_held_pages == 0
 
@@ -380,12 +390,12 @@ def test_a_cancelled_request_leaves_the_others_alone_and_frees_its_pages(qwen: P
 
     async def run() -> Completion:
         doomed = asyncio.create_task(
-            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="doomed")
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session=Session("doomed", "0"))
         )
         await asyncio.sleep(0.01)
         doomed.cancel()
         await asyncio.gather(doomed, return_exceptions=True)
-        return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session="next")
+        return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session=Session("next", "0"))
 
     assert len(asyncio.run(run()).token_ids) == 5
     assert engine.statistics().num_held_pages == 0
@@ -403,7 +413,9 @@ def test_close_fails_what_is_running(qwen: PreTrainedModel) -> None:
     engine = build(qwen)
 
     async def run() -> list[object]:
-        job = asyncio.create_task(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session="s"))
+        job = asyncio.create_task(
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session=Session("s", "0"))
+        )
         await asyncio.sleep(0.005)
         await engine.close()
         return await asyncio.gather(job, return_exceptions=True)  # type: ignore[return-value]

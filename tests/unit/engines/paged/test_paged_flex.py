@@ -17,7 +17,7 @@ from small_model import CONFIG, VOCAB, distance, run_two_of_three
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, SamplingParams, to_ids
+from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine, flex
 from turnwise.engines.paged.attention import Geometry, PagedMemory
 from turnwise.engines.paged.flex import FlexAttention
@@ -53,9 +53,9 @@ async def converse(engine: PagedEngine, group: int, member: int, turns: int) -> 
     ids, done = [*SYSTEM, *prompt_of(group, 8)], []
     for turn in range(turns):
         params = SamplingParams(max_tokens=4 + member, seed=100 * group + 10 * member + turn)
-        done.append(await engine.generate(to_ids(ids), params, session=f"{group}/{member}/0"))
+        done.append(await engine.generate(to_ids(ids), params, session=Session(str(group), str(member))))
         ids = [*ids, *done[-1].token_ids.tolist(), *prompt_of(50 + turn, 5)]
-    await engine.release(f"{group}/{member}/0")
+    await engine.release(Session(str(group), str(member)))
     return done
 
 
@@ -140,7 +140,9 @@ def test_a_preempted_request_goes_on_where_it_was(models: dict[str, PreTrainedMo
 
         async def all_three() -> list[Completion]:
             jobs = [
-                engine.generate(to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=str(i))
+                engine.generate(
+                    to_ids(prompt_of(i, 12)), SamplingParams(max_tokens=36, seed=i), session=Session(str(i), "0")
+                )
                 for i in range(3)
             ]
             return list(await asyncio.gather(*jobs))
@@ -161,8 +163,8 @@ def test_logits_that_are_not_finite_fail_their_request_alone(path: str) -> None:
         model.lm_head.weight[7] = 0.0
 
     async def together(engine: PagedEngine) -> tuple[object, object]:
-        bad = engine.generate(to_ids([3, 7, 5]), SamplingParams(max_tokens=3), session="bad")
-        good = engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session="good")
+        bad = engine.generate(to_ids([3, 7, 5]), SamplingParams(max_tokens=3), session=Session("bad", "0"))
+        good = engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=3), session=Session("good", "0"))
         return await asyncio.gather(bad, good, return_exceptions=True)  # type: ignore[return-value]
 
     engine, plain = build(model, cache_tokens=64, **PATHS[path]), build(model, cache_tokens=64)
@@ -174,7 +176,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone(path: str) -> None:
         assert isinstance(expected, Completion)
         assert distance([good], [expected]) < BOUNDS["float32"]
     # The broken pages are used again by a longer conversation.
-    long = asyncio.run(engine.generate(to_ids([3] * 40), SamplingParams(max_tokens=12), session="long"))
+    long = asyncio.run(engine.generate(to_ids([3] * 40), SamplingParams(max_tokens=12), session=Session("long", "0")))
     assert np.isfinite(long.logprobs).all()
 
 
@@ -196,13 +198,15 @@ def test_bfloat16_is_close_to_float32(models: dict[str, PreTrainedModel], path: 
         async def run() -> list[Completion]:
             jobs = [
                 # Only the first token of each reply: after it the texts may differ.
-                engine.generate(to_ids([*SYSTEM, i]), SamplingParams(max_tokens=1, temperature=0.0), session=f"g/{i}/0")
+                engine.generate(
+                    to_ids([*SYSTEM, i]), SamplingParams(max_tokens=1, temperature=0.0), session=Session("g", str(i))
+                )
                 for i in range(6)
             ]
             return list(await asyncio.gather(*jobs))
 
         # The prompt is there, so the step that scores is one of single tokens.
-        asyncio.run(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=1), session="first"))
+        asyncio.run(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=1), session=Session("first", "0")))
         done = asyncio.run(run())
         assert (engine._runner._graphs is not None) is ("cuda_graphs" in changes)
         return np.array([c.logprobs[0] for c in done])

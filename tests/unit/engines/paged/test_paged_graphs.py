@@ -14,7 +14,7 @@ from small_model import CONFIG, VOCAB, distance
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, SamplingParams, to_ids
+from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.paged.attention import Geometry, PagedMemory, PagedPlan
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow
@@ -48,7 +48,7 @@ def ask(engine: PagedEngine, *lengths: int, first: int = 0) -> list[Completion]:
             engine.generate(
                 to_ids([*system, first, i]),
                 SamplingParams(max_tokens=n, seed=100 * first + i),
-                session=f"{first}/{i}/0",
+                session=Session(str(first), str(i)),
             )
             for i, n in enumerate(lengths)
         ]
@@ -91,7 +91,7 @@ def test_new_weights_are_recorded_anew(model: PreTrainedModel) -> None:
             parameter.add_(
                 torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.05
             )
-    engine.adopt(1)
+    asyncio.run(engine.adopt(1))
     assert batch_sizes(engine) == []
     after = ask(engine, 6, 6)
     assert distance(after, ask(build(model, graphs=False), 6, 6)) < BOUND
@@ -125,7 +125,8 @@ def test_a_step_of_single_tokens_gives_logits_of_those_that_sample(model: PreTra
         params = SamplingParams(max_tokens=4)
         leases = [Lease([1 + i], Node((), 0, None, 0), 0) for i in range(3)]
         requests = [
-            Request(str(i), [5 + i, 6, 7], 3, params, np.zeros(4), lease=lease) for i, lease in enumerate(leases)
+            Request(Session("g", str(i)), [5 + i, 6, 7], 3, params, np.zeros(4), lease=lease)
+            for i, lease in enumerate(leases)
         ]
         # All but the last token; then of one the first of two, which samples nothing, between two that sample.
         first = runner.run([Item(request, 0, 2 - i % 2) for i, request in enumerate(requests)])

@@ -12,15 +12,15 @@ from small_model import CONFIG
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, ToolSpec, to_ids
+from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, ToolSpec, to_ids
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
 from turnwise.rendering.call_grammar import build_call_grammar
+from turnwise.rendering.hermes_calls import parse_tool_calls
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rendering.tool_calls import parse_tool_calls
 
 pytest.importorskip("llguidance")
 
@@ -67,7 +67,8 @@ def build(
 def run_all(engine: PagedEngine | LocalEngine, prompts: list[list[int]], params: list[SamplingParams]) -> list[object]:
     async def run() -> list[object]:
         jobs = [
-            engine.generate(to_ids(p), s, session=str(i)) for i, (p, s) in enumerate(zip(prompts, params, strict=True))
+            engine.generate(to_ids(p), s, session=Session(str(i), "0"))
+            for i, (p, s) in enumerate(zip(prompts, params, strict=True))
         ]
         return list(await asyncio.gather(*jobs, return_exceptions=True))
 

@@ -4,13 +4,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.core.types import SamplingParams
+from turnwise.core.types import SamplingParams, Session
 from turnwise.engines.paged.prefix_cache import PrefixCache
 from turnwise.engines.paged.scheduler import Plan, Request, Scheduler
 
 
 def request(tokens: list[int], max_tokens: int = 4) -> Request:
-    return Request("s", list(tokens), len(tokens), SamplingParams(max_tokens=max_tokens), np.zeros(max_tokens))
+    return Request(
+        Session("s", "0"), list(tokens), len(tokens), SamplingParams(max_tokens=max_tokens), np.zeros(max_tokens)
+    )
 
 
 def build(num_pages: int = 100, page_size: int = 4, max_running: int = 8, max_batch_tokens: int = 100) -> Scheduler:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, to_floats, to_ids
+from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_floats, to_ids
 from turnwise.engines.workers.messages import (
     decode_completion,
     decode_request,
@@ -72,13 +72,13 @@ def test_requests_arrive_as_they_were() -> None:
         seed=2**63 + 1,
         grammar=Grammar(kind="regex", text="[^é]+"),
     )
-    message = carry(encode_request(to_ids([5, 0, 2**31 - 1]), params, "g/0/0.1"))
+    message = carry(encode_request(to_ids([5, 0, 2**31 - 1]), params, Session("g/\ud800", "0.1")))
     assert message is not None
     ids, got, session = decode_request(message)
     assert ids.tolist() == [5, 0, 2**31 - 1]
     assert ids.dtype == np.int32
     assert got == params
-    assert session == "g/0/0.1"
+    assert session == Session("g/\ud800", "0.1")
 
 
 @pytest.mark.parametrize("length", range(12))

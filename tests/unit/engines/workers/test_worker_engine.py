@@ -15,27 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_model import CONFIG, VOCAB
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, to_ids
+from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 
-VOCAB = 97
-"""Tokens that prompts are made of; the model knows more."""
-CONFIG = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "tie_word_embeddings": True,
-}
+LOOP = asyncio.Runner()
+"""An engine with workers belongs to one event loop."""
 SHAPE: dict[str, Any] = {"max_concurrency": 16, "max_context": 4000}
 LONG = 3900
 """Tokens of a reply that takes seconds."""
@@ -66,7 +58,7 @@ def engine(model: PreTrainedModel, settings: dict[str, Any]) -> Iterator[WorkerE
     """Two workers, started once for all tests; a test that ends one leaves it to be replaced."""
     built = WorkerEngine(model, num_workers=2, **settings, silence_s=5.0)
     yield built
-    asyncio.run(built.close())
+    LOOP.run(built.close())
 
 
 @pytest.fixture
@@ -82,7 +74,7 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
 async def converse(engine: WorkerEngine | PagedEngine, group: int, member: int) -> list[Completion]:
     """Two turns of a member of a group; the first member of a group samples truncated, the second stops early where it
     can."""
-    session, ids, found = f"task{group}/{member}/0", prompt_of(group), []
+    session, ids, found = Session(f"task{group}", str(member)), prompt_of(group), []
     changes = {"top_p": 0.9} if member == 0 else {"stop": ("e", "xy"), "stop_token_ids": tuple(range(50))}
     for turn in range(2):
         params = SamplingParams(max_tokens=8, temperature=0.8, seed=100 * group + 10 * member + turn, **changes)
@@ -98,7 +90,7 @@ def crowd(engine: WorkerEngine | PagedEngine) -> list[Completion]:
     async def run() -> list[list[Completion]]:
         return await asyncio.gather(*(converse(engine, group, member) for group in range(4) for member in range(2)))
 
-    return [completion for conversation in asyncio.run(run()) for completion in conversation]
+    return [completion for conversation in LOOP.run(run()) for completion in conversation]
 
 
 def assert_same(mine: list[Completion], theirs: list[Completion]) -> None:
@@ -128,8 +120,8 @@ def test_workers_see_weights_that_change_in_place(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
-    alone.adopt(7)
-    engine.adopt(7)
+    LOOP.run(alone.adopt(7))
+    LOOP.run(engine.adopt(7))
     after = crowd(engine)
     assert_same(after, crowd(alone))
     assert {c.version_first for c in after} == {7}
@@ -146,9 +138,9 @@ def test_a_grammar_holds_in_a_worker(engine: WorkerEngine, alone: PagedEngine) -
     pytest.importorskip("llguidance")
     params = SamplingParams(max_tokens=12, seed=4, grammar=Grammar(kind="regex", text="[0-9]{1,3} cats"))
     impossible = SamplingParams(max_tokens=12, grammar=Grammar(kind="json_schema", text="{"))
-    alone.adopt(engine.version)
+    LOOP.run(alone.adopt(engine.version))
     mine, theirs = (
-        asyncio.run(each.generate(to_ids(prompt_of(1)), params, session="g/0/0")) for each in (engine, alone)
+        LOOP.run(each.generate(to_ids(prompt_of(1)), params, session=Session("g", "0"))) for each in (engine, alone)
     )
     assert_same([mine], [theirs])
     assert mine.full_logprobs is not None
@@ -156,12 +148,14 @@ def test_a_grammar_holds_in_a_worker(engine: WorkerEngine, alone: PagedEngine) -
     assert mine.full_logprobs.tolist() == theirs.full_logprobs.tolist()
     assert mine.full_logprobs.tolist() != mine.logprobs.tolist()
     with pytest.raises(EngineError, match=r"json_schema .* cannot be read"):
-        asyncio.run(engine.generate(to_ids(prompt_of(1)), impossible, session="g/1/0"))
+        LOOP.run(engine.generate(to_ids(prompt_of(1)), impossible, session=Session("g", "1")))
 
 
-def request(engine: WorkerEngine, session: str, max_tokens: int = LONG, seed: int = 1) -> asyncio.Task[Completion]:
+def request(engine: WorkerEngine, group: str, max_tokens: int = LONG, seed: int = 1) -> asyncio.Task[Completion]:
     params = SamplingParams(max_tokens=max_tokens, seed=seed)
-    return asyncio.get_running_loop().create_task(engine.generate(to_ids(prompt_of(seed)), params, session=session))
+    return asyncio.get_running_loop().create_task(
+        engine.generate(to_ids(prompt_of(seed)), params, session=Session(group, "0"))
+    )
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -176,25 +170,25 @@ def test_a_paused_request_goes_on_under_new_weights_and_says_which_token_had_whi
 
     async def run() -> Completion:
         start = engine.statistics().num_sampled_tokens
-        task = request(engine, "paused/0/0", max_tokens=600)
+        task = request(engine, "paused", max_tokens=600)
         await until(lambda: engine.statistics().num_sampled_tokens > start + 5)
         with pytest.raises(EngineError, match="wait for them or pause"):
-            engine.adopt(first + 1)
-        engine.pause()
+            await engine.adopt(first + 1)
+        await engine.pause()
         stopped = engine.statistics().num_sampled_tokens
         await asyncio.sleep(0.1)
         # No worker samples while weights may change.
         assert engine.statistics().num_sampled_tokens == stopped
-        engine.adopt(first + 1)
-        waiting = request(engine, "late/0/0", max_tokens=3)
+        await engine.adopt(first + 1)
+        waiting = request(engine, "late", max_tokens=3)
         await asyncio.sleep(0.05)
         assert not task.done()
         assert not waiting.done()
-        engine.resume()
+        await engine.resume()
         assert (await waiting).version_first == first + 1
         return await task
 
-    done = asyncio.run(run())
+    done = LOOP.run(run())
     assert (done.version_first, done.version_last) == (first, first + 1)
     assert done.versions is not None
     assert sorted(done.versions.tolist()) == done.versions.tolist()
@@ -205,15 +199,17 @@ def test_what_is_wrong_with_one_request_is_its_own_error(engine: WorkerEngine) -
     async def run() -> tuple[Completion | BaseException, ...]:
         good = SamplingParams(max_tokens=3)
         return await asyncio.gather(
-            engine.generate(to_ids(prompt_of(1)), good, session="a"),
-            engine.generate(to_ids([5000]), good, session="b"),
-            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=9999), session="c"),
-            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=3, seed=object()), session="d"),  # type: ignore[arg-type]
-            engine.generate(to_ids(prompt_of(1)), good, session="e"),
+            engine.generate(to_ids(prompt_of(1)), good, session=Session("a", "0")),
+            engine.generate(to_ids([5000]), good, session=Session("b", "0")),
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=9999), session=Session("c", "0")),
+            engine.generate(
+                to_ids(prompt_of(1)), SamplingParams(max_tokens=3, seed=object()), session=Session("d", "0")
+            ),  # type: ignore[arg-type]
+            engine.generate(to_ids(prompt_of(1)), good, session=Session("e", "0")),
             return_exceptions=True,
         )
 
-    first, outside, long, odd, last = asyncio.run(run())
+    first, outside, long, odd, last = LOOP.run(run())
     for completion in (first, last):
         assert isinstance(completion, Completion)
     for error, text in (
@@ -233,44 +229,44 @@ def test_weights_that_are_not_finite_fail_requests_and_not_workers(
     pids = engine.worker_pids()
     with torch.no_grad():
         weight[prompt_of(1)[-1]] = float("nan")
-    engine.adopt(engine.version + 1)
+    LOOP.run(engine.adopt(engine.version + 1))
     # The embedding is tied to the output layer, so every row of logits holds the broken number.
     with pytest.raises(EngineError, match="logits are not finite"):
-        asyncio.run(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=3), session="nan"))
+        LOOP.run(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=3), session=Session("nan", "0")))
     with torch.no_grad():
         weight[prompt_of(1)[-1]] = old
-    engine.adopt(engine.version + 1)
+    LOOP.run(engine.adopt(engine.version + 1))
     assert len(crowd(engine)) == 16
     assert engine.worker_pids() == pids
 
 
 def test_a_cancelled_request_leaves_its_worker(engine: WorkerEngine) -> None:
     async def run() -> None:
-        task = request(engine, "cancelled/0/0")
+        task = request(engine, "cancelled")
         await until(lambda: engine.statistics().num_held_pages > 0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await until(lambda: engine.statistics().num_held_pages == 0)
 
-    asyncio.run(run())
-    engine.adopt(engine.version + 1)
+    LOOP.run(run())
+    LOOP.run(engine.adopt(engine.version + 1))
 
 
 def test_a_killed_worker_fails_its_requests_only_and_is_replaced(engine: WorkerEngine, alone: PagedEngine) -> None:
-    engine.adopt(engine.version + 1)  # no conversation is kept anywhere, so two go to two workers
-    alone.adopt(engine.version)
+    LOOP.run(engine.adopt(engine.version + 1))  # no conversation is kept anywhere, so two go to two workers
+    LOOP.run(alone.adopt(engine.version))
     expected = crowd(alone)
 
     async def run() -> tuple[Completion | BaseException, ...]:
         start = engine.statistics().num_sampled_tokens
-        tasks = [request(engine, f"killed{i}/0/0", max_tokens=400, seed=i) for i in range(2)]
+        tasks = [request(engine, f"killed{i}", max_tokens=400, seed=i) for i in range(2)]
         await until(lambda: engine.statistics().num_sampled_tokens > start + 2)
         os.kill(engine.worker_pids()[0], signal.SIGKILL)
         return tuple(await asyncio.gather(*tasks, return_exceptions=True))
 
     pids = engine.worker_pids()
-    results = asyncio.run(run())
+    results = LOOP.run(run())
     errors = [r for r in results if isinstance(r, BaseException)]
     assert len(errors) == 1
     assert isinstance(errors[0], EngineError)
@@ -285,13 +281,13 @@ def test_closing_fails_what_is_open(model: PreTrainedModel) -> None:
     engine = WorkerEngine(model, num_workers=2, **SHAPE)
 
     async def run() -> None:
-        task = request(engine, "closed/0/0")
+        task = request(engine, "closed")
         await asyncio.sleep(0.1)  # long before a worker is ready
         await engine.close()
         with pytest.raises(EngineError, match="the engine was closed"):
             await task
 
-    asyncio.run(run())
+    LOOP.run(run())
 
 
 @pytest.mark.parametrize(
@@ -300,7 +296,7 @@ def test_closing_fails_what_is_open(model: PreTrainedModel) -> None:
 def test_a_worker_that_cannot_start_says_why(model: PreTrainedModel, settings: dict[str, Any], text: str) -> None:
     engine = WorkerEngine(model, num_workers=1, **SHAPE, **settings)
     with pytest.raises(EngineError, match=text):
-        asyncio.run(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=2), session="a"))
+        LOOP.run(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=2), session=Session("a", "0")))
 
 
 def test_a_model_with_other_attention_is_refused_before_anything_starts(model: PreTrainedModel) -> None:
@@ -312,14 +308,16 @@ def test_a_model_with_other_attention_is_refused_before_anything_starts(model: P
 
 SCRIPT = f"""
 import asyncio, sys, time
-from turnwise.core.types import SamplingParams, to_ids
+from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 
 async def main():
-    engine = WorkerEngine(build_model("qwen3", {CONFIG!r}, vocab_size={VOCAB}, seed=1), num_workers=1, max_concurrency=2, max_context=4000)
-    await engine.generate(to_ids([1, 2, 3]), SamplingParams(max_tokens=2), session="a")
-    task = asyncio.create_task(engine.generate(to_ids([1, 2, 3]), SamplingParams(max_tokens=3900), session="b"))
+    model = build_model("qwen3", {CONFIG!r}, vocab_size={VOCAB}, seed=1)
+    engine = WorkerEngine(model, num_workers=1, max_concurrency=2, max_context=4000)
+    await engine.generate(to_ids([1, 2, 3]), SamplingParams(max_tokens=2), session=Session("a", "0"))
+    long = SamplingParams(max_tokens=3900)
+    task = asyncio.create_task(engine.generate(to_ids([1, 2, 3]), long, session=Session("b", "0")))
     await asyncio.sleep(0.1)
     print(*engine.worker_pids(), flush=True)
     await asyncio.sleep(60)
@@ -353,16 +351,16 @@ def test_workers_do_not_outlive_a_killed_trainer(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_hangs_is_ended_after_its_time(engine: WorkerEngine) -> None:
-    engine.adopt(engine.version + 1)  # no conversation is kept anywhere, so two go to two workers
+    LOOP.run(engine.adopt(engine.version + 1))  # no conversation is kept anywhere, so two go to two workers
 
     async def run() -> None:
         start = engine.statistics().num_sampled_tokens
-        tasks = [request(engine, f"hung{i}/0/0", seed=i) for i in range(2)]
+        tasks = [request(engine, f"hung{i}", seed=i) for i in range(2)]
         await until(lambda: engine.statistics().num_sampled_tokens > start + 2)
         hung = engine.worker_pids()[1]
         os.kill(hung, signal.SIGSTOP)
         # To stop is to hear that everybody stopped, or to end who does not say so.
-        engine.pause()
+        await engine.pause()
         assert hung not in engine.worker_pids()
         await until(tasks[1].done)
         with pytest.raises(EngineError, match="said nothing for 5 s"):
@@ -371,6 +369,6 @@ def test_a_worker_that_hangs_is_ended_after_its_time(engine: WorkerEngine) -> No
             os.kill(hung, 0)
         assert not tasks[0].done()
         tasks[0].cancel()
-        engine.resume()
+        await engine.resume()
 
-    asyncio.run(run())
+    LOOP.run(run())

@@ -31,7 +31,7 @@ STAND_IN: dict[str, Any] = {"sandbox": "stand_in_sandbox:SubprocessSandbox", "pr
 
 async def play(family: MathCode, index: int, policy: str) -> tuple[Reward, list[Message], list[ToolRecord]]:
     task = family.task("heldout", index)
-    environment = family.build_environment()
+    environment = family.build_environment(task)
     assert isinstance(environment, MathEnvironment)
     opening = await environment.reset(task, index)
     messages, replies, rng = list(opening.messages), [], Random(index)
@@ -128,7 +128,7 @@ def episode(runner: Recorded, replies: Sequence[Message], **changes: Any) -> tup
 
     async def run() -> tuple[list[str], list[str | None], Reward]:
         environment = MathEnvironment(
-            runner=runner, judge=lambda task, answer: answer == task.payload["answers"][0], rules=rules(**changes)
+            runner=runner, judge=lambda answer: answer == TASK.payload["answers"][0], rules=rules(**changes)
         )
         await environment.reset(TASK, 5)
         seen = [observation.text for reply in replies for observation in (await environment.step(reply)).observations]
@@ -185,7 +185,7 @@ def test_the_sandboxs_own_failure_is_not_the_models() -> None:
 
 def test_a_judge_that_fails_makes_the_reward_invalid() -> None:
     async def run() -> Reward:
-        environment = MathEnvironment(runner=Recorded(), judge=lambda task, answer: 1 / 0 > 1, rules=rules())
+        environment = MathEnvironment(runner=Recorded(), judge=lambda answer: 1 / 0 > 1, rules=rules())
         await environment.reset(TASK, 0)
         return await environment.score([answer_message(1)], StopReason.DONE)
 
@@ -235,9 +235,10 @@ def test_a_fork_goes_on_by_itself() -> None:
     family = MathCode(**STAND_IN)
 
     async def run() -> list[tuple[str, int]]:
-        environment = family.build_environment()
+        task = family.task("heldout", 0)
+        environment = family.build_environment(task)
         assert isinstance(environment, MathEnvironment)
-        await environment.reset(family.task("heldout", 0), 0)
+        await environment.reset(task, 0)
         await environment.step(code_message("print(1)", 0))
         twin = await environment.fork()
         own = await environment.step(code_message("print(2)", 1))

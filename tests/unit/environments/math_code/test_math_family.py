@@ -61,7 +61,7 @@ def test_files_cycle_in_training_and_end_when_held_out(tmp_path: Path) -> None:
     assert all(sorted(one) == [f"{n} + 1 ?" for n in range(5)] for one in passes)
     assert len({tuple(one) for one in passes}) > 1
     assert family.task("heldout", 2).payload["answers"] == ["103"]
-    with pytest.raises(IndexError, match="the file has 3 problems"):
+    with pytest.raises(IndexError, match="the file has 3 rows"):
         family.task("heldout", 3)
     assert family._judge(family.task("heldout", 0), "1,01") is False
     assert family._judge(family.task("heldout", 0), "101")

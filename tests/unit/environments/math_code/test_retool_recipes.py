@@ -12,7 +12,9 @@ from turnwise.config.load import load_config
 from turnwise.core.errors import ConfigError, DataError, SandboxError
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.math_code.environment import MathEnvironment
-from turnwise.runs.build import build_family, build_renderer, build_tokenizer
+from turnwise.rendering.tags import FORMATS, TagRenderer
+from turnwise.rendering.tokenizer import train_tokenizer
+from turnwise.runs.families import build_family
 
 RECIPES = Path(__file__).parents[4] / "recipes" / "retool"
 
@@ -20,10 +22,15 @@ RECIPES = Path(__file__).parents[4] / "recipes" / "retool"
 def test_in_the_tiny_recipe_every_number_is_one_token_and_a_slip_fits_in_a_turn() -> None:
     config = load_config([RECIPES / "tiny.toml"])
     family = build_family(config)
-    assert isinstance(family.build_environment(), MathEnvironment)
-    tokenizer = build_tokenizer(config, family)
+    assert isinstance(family.build_environment(family.task("train", 0)), MathEnvironment)
+    retool = FORMATS["retool"]
+    tokenizer = train_tokenizer(
+        family.texts(config.tokenizer.num_texts),
+        vocab_size=config.tokenizer.vocab_size,
+        special_tokens=retool.special_tokens,
+    )
     assert [number for number in range(100) if len(tokenizer.encode(f" {number}", add_special_tokens=False)) != 1] == []
-    renderer = build_renderer(config, tokenizer)
+    renderer = TagRenderer(tokenizer, retool)
     naive = family.policy("naive")
     for index in range(200):
         task = family.task("train", index)
@@ -47,7 +54,7 @@ def test_the_oracle_of_the_tiny_recipe_succeeds_in_the_real_sandbox() -> None:
 
     async def play(index: int) -> float | None:
         task, oracle = family.task("heldout", index), family.policy("oracle")
-        environment = family.build_environment()
+        environment = family.build_environment(task)
         messages = list((await environment.reset(task, index)).messages)
         replies = [oracle.reply(task, messages, Random(0))]
         messages += [replies[0], *(await environment.step(replies[0])).observations]

@@ -30,7 +30,7 @@ def play(
     """The reward of one reply (None: a limit cut it off) and the environment."""
 
     async def run() -> tuple[Scored, ToolCallsEnvironment]:
-        environment = family.build_environment()
+        environment = family.build_environment(task)
         assert isinstance(environment, ToolCallsEnvironment)
         await environment.reset(task, 0)
         if reply is not None:
@@ -48,7 +48,8 @@ def measure(policy: str, count: int = 150, **arguments: Any) -> float:
     family = ToolCalls(**{"prompt": "short", **arguments})
 
     async def run(index: int) -> float:
-        task, environment = family.task("heldout", index), family.build_environment()
+        task = family.task("heldout", index)
+        environment = family.build_environment(task)
         opening = await environment.reset(task, index)
         reply = family.policy(policy).reply(task, opening.messages, Random(index))
         await environment.step(reply)
@@ -158,7 +159,7 @@ def test_nothing_the_agent_reads_holds_a_call_or_the_kind() -> None:
     family = ToolCalls(prompt="short")
     for index in range(80):
         task = family.task("heldout", index)
-        opening = asyncio.run(family.build_environment().reset(task, 0))
+        opening = asyncio.run(family.build_environment(task).reset(task, 0))
         shown = "".join(message.text for message in opening.messages) + str(opening.tools)
         assert task.payload["kind"] not in shown
         for _, arguments in gold(task):
@@ -172,7 +173,7 @@ def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
         family = ToolCalls(prompt="short", schema=schema)  # type: ignore[arg-type]
         for index in range(40):
             task = family.task("heldout", index)
-            opening = asyncio.run(family.build_environment().reset(task, index))
+            opening = asyncio.run(family.build_environment(task).reset(task, index))
             real = Reading.of(task, task.prompt).apis
             shown = Reading.of(task, opening.messages).apis
             assert [api.capability for api in shown] == [api.capability for api in real]

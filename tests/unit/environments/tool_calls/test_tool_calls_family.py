@@ -49,7 +49,7 @@ def test_a_control_or_a_reward_changes_no_task() -> None:
         ({"kinds": {"1call": -1.0}}, "kinds.1call=-1.0"),
         ({"kinds": {"1call": 0}}, "no positive weight"),
         ({"kinds": ["1call"]}, "not a table"),
-        ({"num_tools": 2}, "num_tools=2.*from 3 to 4"),
+        ({"num_tools": 2}, "num_tools=2: it must be greater than or equal to 3"),
         ({"max_parameters": 2.5}, "max_parameters=2.5"),
         ({"num_words": 1000}, "num_words=1000"),
         ({"shuffle_slots": 1}, "shuffle_slots=1"),

@@ -1,4 +1,4 @@
-"""The HTTP client against servers that misbehave: what is sent twice, what is believed, what a refusal says."""
+"""The HTTP client with servers that misbehave: what it repeats, what it accepts, and how its errors read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from turnwise.core.errors import SandboxError
+from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.http import HttpSandbox
 from turnwise_sandbox.types import Limits, Program
 
@@ -20,7 +20,7 @@ TOKEN = "a-token-for-the-tests-only"
 
 
 class Server:
-    """Answers every connection's first request with the same bytes, then closes it; keeps what it was sent."""
+    """Answers the first request of every connection with the same bytes, closes it, and keeps the requests."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
@@ -100,8 +100,8 @@ def test_a_sandbox_fusion_server_is_asked_in_its_words() -> None:
         (to_http({"status": "Success", "run_result": None}), "the server failed"),
         (to_http({"status": "Failed", "run_result": {**FINISHED, "status": "Error"}}), "the server failed"),
         (to_http({"status": "Success", "run_result": FINISHED, "files": {"o": "?"}}), "file 'o' is not base64"),
-        (to_http({"status": "Fine"}), "something else than FusionResponse"),
-        (to_http(b"<html>"), "something else than FusionResponse"),
+        (to_http({"status": "Fine"}), "an answer that is no FusionResponse"),
+        (to_http(b"<html>"), "an answer that is no FusionResponse"),
         (to_http({"error": "too busy"}, "429 Too Many Requests"), "429: too busy"),
         (to_http(b"gateway", "502 Bad Gateway"), "502: gateway"),
         (to_http(b"", "307 Temporary Redirect", "location: http://127.0.0.1:1/\r\n"), "307"),

@@ -1,0 +1,79 @@
+"""What an audit checks and what it finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from turnwise.core.types import TrajectoryId
+
+CHECKS: Mapping[str, tuple[str, str]] = {
+    "files": ("groups", "every finished group and step is stored whole"),
+    "journal": ("draws", "each draw trained in one step, was dropped for one reason, waits or is open"),
+    "masks": ("tokens", "each token belongs to one turn, and the mask follows from who wrote it"),
+    "turns": ("trajectories", "turns form a tree in time, every observation was answered, records fit"),
+    "groups": ("groups", "members are complete and unique, and share one task"),
+    "ledger": ("tokens", "sampled = trained + dropped, no token is too old, what is stored is what trained"),
+    "prompts": ("turns", "each prompt extends the one before, or a branch is on record"),
+    "checkpoints": ("checkpoints", "every file is what was written, the weights are those of the journal"),
+    "logprobs": ("tokens", "the recorded weight version gives the recorded log-probabilities"),
+    "rewards": ("trajectories", "scoring again gives the recorded reward"),
+    "advantages": ("trajectories", "credit from the stored rewards gives the stored advantages"),
+    "tools": ("calls", "running a tool again gives the recorded answer"),
+}
+"""Name of each check, what it counts, and what it proves, in the order of the report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """One thing that is not as it must be."""
+
+    check: str
+    """A name of `CHECKS`."""
+    text: str
+    step: int | None = None
+    """The step that trained or dropped it; None where there is none."""
+    draw: int | None = None
+    """None where no single draw is meant, or `trajectory` says which."""
+    trajectory: TrajectoryId | None = None
+    """None where no single trajectory is meant."""
+
+    def __str__(self) -> str:
+        places = [
+            "" if self.step is None else f"step {self.step}",
+            "" if self.draw is None or self.trajectory is not None else f"draw {self.draw}",
+            "" if self.trajectory is None else f"trajectory {self.trajectory}",
+        ]
+        where = ", ".join(place for place in places if place)
+        return f"[{self.check}] {where}: {self.text}" if where else f"[{self.check}] {self.text}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """One check's outcome."""
+
+    checked: int = 0
+    breaches: list[Breach] = field(default_factory=list)
+    not_checked: Counter[str] = field(default_factory=Counter)
+    """How many, by reason."""
+
+
+class Tallies:
+    """The outcome of every check while an audit runs."""
+
+    def __init__(self) -> None:
+        self.by_check = {name: Tally() for name in CHECKS}
+
+    def __getitem__(self, check: str) -> Tally:
+        return self.by_check[check]
+
+    def take(self, breaches: Iterable[Breach]) -> None:
+        """Note what is wrong."""
+        for breach in breaches:
+            self.by_check[breach.check].breaches.append(breach)
+
+    def skip(self, check: str, reason: str, count: int) -> None:
+        """Note what could not be looked at; a `count` of 0 is not noted."""
+        if count:
+            self.by_check[check].not_checked[reason] += count

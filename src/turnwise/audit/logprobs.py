@@ -1,0 +1,91 @@
+"""Whether the recorded weight versions give the recorded log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnwise.audit.breaches import Breach, Tallies
+from turnwise.audit.materials import AuditMaterials
+from turnwise.batching.samples import from_turns, to_samples
+from turnwise.core.types import Completion, Sample, Trajectory
+from turnwise.store.sampled import token_versions
+from turnwise.training.parity import BOUNDS
+
+UNSAID = -1
+"""Stands for the version of a token that does not say which weights sampled it."""
+
+
+class LogprobCheck:
+    """Scores tokens again under the version that sampled them, where a checkpoint of that version exists."""
+
+    def __init__(self, materials: AuditMaterials, checkpoints: Mapping[int, Path], tallies: Tallies) -> None:
+        self._materials = materials
+        self._checkpoints = checkpoints
+        self._tallies = tallies
+        self._bound = BOUNDS[materials.config.model.dtype]
+        self._gaps: list[NDArray[Any]] = []
+
+    def check(self, trajectories: Iterable[tuple[int | None, Trajectory]]) -> None:
+        """Check every sampled token of some trajectories, each with the step that trained or dropped it."""
+        by_version: dict[int, list[tuple[int | None, Sample, NDArray[np.bool_]]]] = {}
+        for step, trajectory in trajectories:
+            versions = [_list_versions(turn.completion) for turn in trajectory.turns]
+            for sample, of_sample in zip(to_samples(trajectory), from_turns(trajectory, versions), strict=True):
+                for number in np.unique(of_sample):
+                    version, of_version = int(number), of_sample == number
+                    if version in self._checkpoints:
+                        by_version.setdefault(version, []).append((step, sample, of_version))
+                        continue
+                    reason = "tokens sampled by weights of which no checkpoint is kept"
+                    if version == UNSAID:
+                        reason = "tokens of replies that do not say which of several weight versions sampled which"
+                    self._tallies.skip("logprobs", reason, int(of_version.sum()))
+        for version, parts in sorted(by_version.items()):
+            scores = self._materials.score(self._checkpoints[version], [sample for _, sample, _ in parts])
+            for (step, sample, of_version), again in zip(parts, scores, strict=True):
+                self._compare(step, sample, of_version, np.asarray(again, np.float64), version)
+
+    def finish(self) -> dict[str, float]:
+        """The bounds and the differences seen; a mean above its bound is a breach."""
+        tally = self._tallies["logprobs"]
+        facts = {"logprob_bound_mean": self._bound.mean, "logprob_bound_max": self._bound.max}
+        skipped = tally.not_checked.total()
+        if tally.checked + skipped:
+            facts["logprob_share_checked"] = tally.checked / (tally.checked + skipped)
+        if self._gaps:
+            gaps = np.concatenate(self._gaps)
+            facts |= {"logprob_gap_mean": float(gaps.mean()), "logprob_gap_max": float(gaps.max())}
+            if not facts["logprob_gap_mean"] <= self._bound.mean:
+                text = (
+                    f"the mean difference over {len(gaps)} tokens is {gaps.mean():.3g} nats, above the bound "
+                    f"{self._bound.mean:g}"
+                )
+                tally.breaches.append(Breach(check="logprobs", text=text))
+        return facts
+
+    def _compare(
+        self, step: int | None, sample: Sample, of_version: NDArray[np.bool_], again: NDArray[Any], version: int
+    ) -> None:
+        recorded = sample.behavior_logprobs[sample.loss_mask]
+        gaps = np.abs(again - recorded)[of_version]
+        tally = self._tallies["logprobs"]
+        tally.checked += len(gaps)
+        self._gaps.append(gaps)
+        if not (gaps <= self._bound.max).all():
+            worst = int(np.flatnonzero(of_version)[np.nanargmax(np.where(np.isfinite(gaps), gaps, np.inf))])
+            text = (
+                f"sampled token {worst} of branch {sample.origin.branch} has log-probability {recorded[worst]:.6f} on "
+                f"record and {float(again[worst]):.6f} under weight version {version}; the bound is {self._bound.max:g}"
+            )
+            tally.breaches.append(Breach(check="logprobs", step=step, trajectory=sample.origin.trajectory, text=text))
+
+
+def _list_versions(completion: Completion) -> NDArray[np.float64]:
+    """`[N]` weight version of every token, `UNSAID` where it is not recorded."""
+    versions = token_versions(completion)
+    return np.full(len(completion.token_ids), UNSAID) if versions is None else versions.astype(np.float64)

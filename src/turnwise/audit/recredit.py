@@ -1,0 +1,90 @@
+"""Whether credit from the stored rewards gives the stored advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnwise.algorithms.credit import StatefulCredit
+from turnwise.audit.accounts import Advantages
+from turnwise.audit.breaches import Breach, Tallies
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import TrainingError
+from turnwise.core.types import TrajectoryGroup, TrajectoryId
+from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
+from turnwise.credit.methods import build_credit_method, penalises_tokens
+
+NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value", "squared_mass"}
+"""What credit methods may read and the store does not keep."""
+
+
+def check_advantages(
+    step: int, groups: Sequence[TrajectoryGroup], advantages: Advantages | None, config: RunConfig, tallies: Tallies
+) -> None:
+    """Compare the stored advantages of a step with those recomputed from its groups, to float32 rounding.
+
+    `groups` are those the step trained, in order; their turns must be a tree in time. `advantages` are None where the
+    step stored none."""
+    tally = tallies["advantages"]
+    if (reason := why_not_recomputable(config)) is not None:
+        tallies.skip("advantages", reason, sum(len(group.trajectories) for group in groups))
+        return
+    if advantages is None:
+        tally.breaches.append(Breach(check="advantages", step=step, text="the step stored no advantages"))
+        return
+    try:
+        credit = build_credit_method(config)
+        again = compute_advantages(credit, groups, to_credit_trajectories(groups, shaping=config.credit.shaping))
+    except TrainingError as cause:
+        text = f"credit cannot be computed from the stored rewards: {cause}"
+        tally.breaches.append(Breach(check="advantages", step=step, text=text))
+        return
+    stored = {name: turns for name, turns in advantages.items() if turns is not None}
+    recomputed: dict[TrajectoryId, Sequence[NDArray[Any] | None]] = {
+        t.id: pad_turns(again[t.id], t)
+        for group in groups
+        for t in group.trajectories
+        if t.id in again and (config.rollout.train_truncated or not t.stop.is_truncated)
+    }
+    for name in sorted(recomputed.keys() | stored.keys()):
+        tally.checked += 1
+        difference = _find_difference(stored.get(name), recomputed.get(name))
+        if difference is not None:
+            tally.breaches.append(Breach(check="advantages", step=step, trajectory=name, text=difference))
+
+
+def _find_difference(
+    stored: Sequence[NDArray[Any] | None] | None, recomputed: Sequence[NDArray[Any] | None] | None
+) -> str | None:
+    """The first turn whose advantages differ; None when all agree."""
+    if stored is None or recomputed is None:
+        return f"its advantages are {'recomputed but not stored' if stored is None else 'stored but not recomputed'}"
+    if len(stored) != len(recomputed):
+        return f"{len(stored)} turns have stored advantages, it has {len(recomputed)}"
+    for number, (old, new) in enumerate(zip(stored, recomputed, strict=True)):
+        if new is None and old is not None:
+            return f"turn {number} never trains and yet has advantages"
+        if new is None:
+            continue
+        if old is None or new.shape != old.shape or not np.allclose(new, old, rtol=1e-5, atol=1e-6):
+            on_record = "none" if old is None else f"{old[:1]}"
+            return f"turn {number}: stored {on_record}, recomputed {new[:1]} (first token)"
+    return None
+
+
+def why_not_recomputable(config: RunConfig) -> str | None:
+    """Why advantages do not follow from what is stored; None when they do."""
+    if config.train.algorithm != "policy_gradient":
+        return f"trajectories of train.algorithm={config.train.algorithm!r}, which has no advantages"
+    credit = build_credit_method(config)
+    if config.critic.kind != "none" or set(credit.method.needs) & NOT_STORED:
+        return f"trajectories credited by {config.credit.method!r}, which reads more than the store keeps"
+    if isinstance(credit.function, StatefulCredit):
+        return f"trajectories credited by {config.credit.method!r}, which remembers earlier steps"
+    teacher = config.loss.teacher
+    if penalises_tokens(config) or (teacher.path and (teacher.kind == "sampled" or teacher.replace_credit)):
+        return "trajectories whose advantages hold scores of another model"
+    return None

@@ -1,0 +1,120 @@
+"""Whether the turns of a stored trajectory fit together, without a model, a tokenizer or an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from turnwise.audit.breaches import Breach
+from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, Turn
+
+ANSWERED = (StopReason.DONE, StopReason.MAX_TURN_TOKENS)
+"""Stop reasons that leave no observation without a reply."""
+GRAMMAR_TOLERANCE = 0.05
+"""Nats by which rounding in half precision may turn the order of a log-probability with the grammar and without it
+around."""
+
+
+def has_order(trajectory: Trajectory) -> bool:
+    """Whether every turn's parent comes before it: only then does the trajectory have branches to look at."""
+    return all(turn.parent is None or 0 <= turn.parent < index for index, turn in enumerate(trajectory.turns))
+
+
+def check_turns(step: int | None, trajectory: Trajectory) -> list[Breach]:
+    """The turns of one trajectory form a tree in order of time, every observation was answered, and the end fits the
+    stop reason.
+
+    A turn extends its parent (linear), names an earlier one (a branch on record), or starts a conversation.
+    Log-probabilities are finite and at most 0, versions do not run backwards, and a tool record says what the model was
+    shown and what it had asked for. Give the paths of a branched trajectory one by one (`core.paths.split_paths`).
+    """
+    return [
+        Breach(check="turns", step=step, trajectory=trajectory.id, text=text) for text in _turn_problems(trajectory)
+    ]
+
+
+def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
+    """Every path of a branched trajectory but the first has one ending, and every turn a conversation on record.
+
+    Parents must precede their turns."""
+    texts = []
+    leaves, ends = {path[-1] for path in trajectory.branches()}, [ending.turn for ending in trajectory.endings]
+    if ends and (len(set(ends)) != len(ends) or not set(ends) < leaves or len(leaves) != len(ends) + 1):
+        texts.append(f"its endings are of turns {ends}, its paths end in turns {sorted(leaves)}; all but one need one")
+    for index, turn in enumerate(trajectory.turns):
+        if not 0 <= turn.conversation < max(1, len(trajectory.conversations)):
+            count = len(trajectory.conversations)
+            texts.append(f"turn {index} is of conversation {turn.conversation}, the store has {count} of them")
+    return [Breach(check="turns", step=step, trajectory=trajectory.id, text=text) for text in texts]
+
+
+def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
+    turns, stop = trajectory.turns, trajectory.stop
+    continued = {turn.parent for turn in turns}
+    num_conversations = sum(turn.parent is None for turn in turns)
+    if not turns and not isinstance(trajectory.reward, Invalid):
+        yield f"no turn is stored and the reward is not Invalid (stop reason {stop.value})"
+    for index, turn in enumerate(turns):
+        parent = turn.parent
+        if parent is not None and not 0 <= parent < index:
+            yield f"turn {index} names turn {parent} as its parent, which does not come before it"
+        if parent is None and len(turn.context_ids) == 0:
+            yield f"turn {index} starts a conversation without a prompt"
+        if parent is not None and 0 <= parent < index and turn.conversation != turns[parent].conversation:
+            yield f"turn {index} is of conversation {turn.conversation}, its parent of another"
+        yield from _completion_problems(index, turn)
+        yield from _record_problems(index, turn)
+        if index in continued:
+            if not turn.observations:
+                yield (
+                    f"turn {index} is followed by another although nothing was observed after it; a turn is "
+                    "missing or out of order"
+                )
+            if turn.completion.finish_reason is FinishReason.LENGTH:
+                yield f"turn {index} was cut off by a token limit and yet another follows it"
+        elif turn.observations and stop in ANSWERED and (num_conversations == 1 or index == len(turns) - 1):
+            yield (
+                f"what was observed after turn {index} is never answered, and the stop reason is {stop.value}; a "
+                "turn is missing"
+            )
+    if turns and stop is StopReason.MAX_TURN_TOKENS and turns[-1].completion.finish_reason is not FinishReason.LENGTH:
+        yield "the stop reason is max_turn_tokens and the last reply was not cut off"
+    if turns and stop is StopReason.DONE and turns[-1].completion.finish_reason is FinishReason.LENGTH:
+        yield "the stop reason is done and the last reply was cut off by a token limit"
+
+
+def _completion_problems(index: int, turn: Turn) -> Iterator[str]:
+    completion = turn.completion
+    full = completion.full_logprobs
+    for logprobs in (completion.logprobs,) if full is None else (completion.logprobs, full):
+        wrong = np.flatnonzero(~np.isfinite(logprobs) | (logprobs > 1e-6))
+        if len(wrong):
+            value = logprobs[wrong[0]]
+            yield (
+                f"log-probability of sampled token {wrong[0]} of turn {index} is {value}; it must be finite and "
+                "at most 0"
+            )
+    above = np.flatnonzero((completion.logprobs if full is None else full) > completion.logprobs + GRAMMAR_TOLERANCE)
+    if len(above):
+        yield (
+            f"sampled token {above[0]} of turn {index} is likelier without the grammar than with it, which only "
+            "takes others away"
+        )
+    first, last, versions = completion.version_first, completion.version_last, completion.versions
+    if not 0 <= first <= last or (versions is not None and (np.diff(versions) < 0).any()):
+        yield f"turn {index} was sampled by weight versions {first}..{last}, which run backwards"
+    elif versions is not None and (versions[0], versions[-1]) != (first, last):
+        yield (
+            f"turn {index} was sampled by weight versions {first}..{last}, its tokens by {versions[0]}..{versions[-1]}"
+        )
+
+
+def _record_problems(index: int, turn: Turn) -> Iterator[str]:
+    shown = {message.tool_call_id: message.text for message in turn.observations if message.tool_call_id is not None}
+    asked = {call.id: call for call in turn.message.tool_calls}
+    for record in turn.tool_records:
+        if shown.get(record.call.id, record.observation) != record.observation:
+            yield f"the record of tool call {record.call.id!r} of turn {index} is not what the model was shown"
+        if asked.get(record.call.id) != record.call:
+            yield f"the record of tool call {record.call.id!r} of turn {index} is not a call of that reply"

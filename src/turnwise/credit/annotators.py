@@ -1,0 +1,102 @@
+"""Annotators in order, each with a deadline and its own limit of concurrency; each must give back the same group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnwise.core.errors import AnnotatorError
+from turnwise.core.protocols import Annotator
+from turnwise.core.types import Trajectory, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAnnotator:
+    """An annotator and the limits it works under."""
+
+    name: str
+    """For messages and metrics; unique in a run."""
+    annotator: Annotator
+    timeout_s: float
+    """Seconds one group may take, from when its turn comes."""
+    semaphore: asyncio.Semaphore
+    """How many groups it may have in hand at a time; shared by all groups of a run."""
+
+
+async def run_annotators(
+    group: TrajectoryGroup, annotators: Sequence[NamedAnnotator]
+) -> tuple[TrajectoryGroup, dict[str, float]]:
+    """The group as the last annotator left it, and the seconds that each took (without the wait for its turn), by name.
+
+    Raises AnnotatorError naming annotator, draw and remedy: it raised, ran past its deadline (it is cancelled and not
+    waited for), or gave back something else than the same group with more in it."""
+    seconds: dict[str, float] = {}
+    for named in annotators:
+        # Every place is freed by its holder's deadline, so this wait ends.
+        async with named.semaphore:
+            started = time.perf_counter()
+            annotated = await _annotate(named, group)
+            seconds[named.name] = time.perf_counter() - started
+        problem = _find_difference(group, annotated)
+        if problem:
+            raise AnnotatorError(
+                f"annotator {named.name!r} of draw {group.draw.index} (task {group.task.id}) gave back another group: "
+                f"{problem}; return the group it was given, with dataclasses.replace"
+            )
+        group = annotated
+    return group, seconds
+
+
+async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> TrajectoryGroup:
+    where = f"annotator {named.name!r} of draw {group.draw.index} (task {group.task.id})"
+    work = asyncio.ensure_future(named.annotator.annotate(group))
+    try:
+        # Unlike asyncio.timeout, this does not wait for work that ignores its cancellation.
+        await asyncio.wait({work}, timeout=named.timeout_s)
+    finally:
+        work.cancel()
+    if not work.done():
+        raise AnnotatorError(f"{where} ran past {named.timeout_s:g} s; make it faster or raise its deadline")
+    if work.cancelled():
+        raise AnnotatorError(f"{where} was cancelled from within; let it raise what went wrong instead")
+    cause = work.exception()
+    if cause is not None:
+        raise AnnotatorError(
+            f"{where} raised {type(cause).__name__}: {cause}; mend it, or leave it out of the recipe"
+        ) from cause
+    return work.result()
+
+
+def _find_difference(before: TrajectoryGroup, after: object) -> str:
+    """What an annotator changed that it must not: draw, role, version, members and their order, tokens. Empty when
+    nothing."""
+    if not isinstance(after, TrajectoryGroup):
+        return f"a {type(after).__name__}"
+    if before.draw != after.draw:
+        return f"its draw is {after.draw.index} (task {after.draw.task.id})"
+    for name in ("role", "version"):
+        if getattr(before, name) != getattr(after, name):
+            return f"its {name} was {getattr(before, name)!r} and is {getattr(after, name)!r}"
+    members = [str(trajectory.id) for trajectory in before.trajectories]
+    if members != [str(trajectory.id) for trajectory in after.trajectories]:
+        return f"its members were {', '.join(members)} and are {', '.join(str(t.id) for t in after.trajectories)}"
+    if [str(each.trajectory.id) for each in before.discarded] != [str(each.trajectory.id) for each in after.discarded]:
+        return "its discarded trajectories differ"
+    for old, new in zip(before.trajectories, after.trajectories, strict=True):
+        if not _have_same_tokens(old, new):
+            return f"the tokens of trajectory {old.id} differ"
+    return ""
+
+
+def _have_same_tokens(old: Trajectory, new: Trajectory) -> bool:
+    return len(old.turns) == len(new.turns) and all(
+        a.parent == b.parent
+        and np.array_equal(a.context_ids, b.context_ids)
+        and np.array_equal(a.completion.token_ids, b.completion.token_ids)
+        and np.array_equal(a.completion.logprobs, b.completion.logprobs)
+        for a, b in zip(old.turns, new.turns, strict=True)
+    )

@@ -1,0 +1,20 @@
+"""A greedy attempt at a group's task, for credit that compares with it (ReMax)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from turnwise.core.types import Draw, Trajectory, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreedyBaseline:
+    """Implements `Annotator`: fills `TrajectoryGroup.baseline`."""
+
+    run_greedy: Callable[[Draw], Awaitable[Trajectory]]
+    """One attempt at temperature 0 at the draw's task."""
+
+    async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
+        """The group with its baseline, whose reward may be Invalid. Raises what `run_greedy` raises."""
+        return replace(group, baseline=await self.run_greedy(group.draw))

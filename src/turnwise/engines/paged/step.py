@@ -1,0 +1,47 @@
+"""The arithmetic of one step: copies of pages, the model, and drawing tokens. Runs in the engine's executor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.engines.paged.drawing import Drawn, draw_tokens
+from turnwise.engines.paged.runner import ModelRunner
+from turnwise.engines.paged.scheduler import Item, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Items that ran together."""
+
+    items: Sequence[Item]
+    drawn: list[list[Drawn]]
+    """For each item that samples, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An item that cannot run."""
+
+    item: Item
+    error: EngineError
+
+
+def compute_step(runner: ModelRunner, plan: Plan) -> list[Computed | Failed]:
+    """Run the plan. Reads its requests and writes key-value memory; everything else stays as it is."""
+    if plan.copies:
+        runner.memory.copy_pages(plan.copies)
+    return _compute(runner, plan.items)
+
+
+def _compute(runner: ModelRunner, items: Sequence[Item]) -> list[Computed | Failed]:
+    """Items that fail together are run again in halves, so that what cannot run fails alone."""
+    try:
+        with boundary(EngineError, "the engine step failed"):
+            logits = runner.run(items)
+            return [Computed(items, draw_tokens([item for item in items if item.samples], logits))]
+    except EngineError as error:
+        if len(items) == 1:
+            return [Failed(items[0], error)]
+    return _compute(runner, items[: len(items) // 2]) + _compute(runner, items[len(items) // 2 :])

@@ -1,0 +1,135 @@
+"""Steps of an engine, one after another: planned and settled on the event loop, computed in an executor of one thread.
+
+The event loop stays responsive while a step is computed. What it changes meanwhile must not be read by the computation:
+an engine defers such changes to `settle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.models.threads import build_executor
+
+P = TypeVar("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+STEP_S = 600.0
+"""The longest time that a single step may take before waiting for it fails."""
+
+
+class Steps(Protocol[P, R]):
+    """What an engine does in a step."""
+
+    def plan(self) -> P | None:
+        """The next step, or None if there is nothing to compute. Called on the event loop."""
+        ...
+
+    def compute(self, plan: P, /) -> R:
+        """Called in the executor; changes nothing that the event loop reads before `settle`."""
+        ...
+
+    def settle(self, plan: P, result: R, /) -> None:
+        """Take in what was computed. Called on the event loop."""
+        ...
+
+    def fail(self, error: EngineError, /) -> None:
+        """The step could not be made: fail every request."""
+        ...
+
+
+class Pump(Generic[P, R]):
+    """Makes steps while there are any. Used from one event loop at a time; built without one."""
+
+    def __init__(self, steps: Steps[P, R], *, num_threads: int, executor: ThreadPoolExecutor | None = None) -> None:
+        """`executor` has one thread and is the caller's to shut down; None builds one with `num_threads`."""
+        self._steps = steps
+        self._executor = executor or build_executor(num_threads, "engine")
+        self._owns_executor = executor is None
+        self._task: asyncio.Task[None] | None = None
+        self.is_paused = False
+        self.is_closed = False
+        self.is_computing = False
+        """Whether the executor computes a step right now."""
+        self.computing_s = 0.0
+        """Seconds spent in steps."""
+
+    def start(self) -> None:
+        """Make steps until `plan` has none, unless paused."""
+        if not self.is_paused and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._run())
+
+    async def pause(self) -> None:
+        """Stop at the end of the running step. Raises EngineError if that takes longer than `STEP_S`."""
+        self.is_paused = True
+        await self.wait_for_step()
+
+    async def drain(self) -> None:
+        """Wait until `plan` has no further step. May take as long as replies take; the caller has the deadline."""
+        while not self.is_paused and self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.is_paused = False
+
+    async def wait_for_step(self) -> None:
+        """Wait for the steps under way to end: for one step if the pump is paused."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=STEP_S)
+            if not self._task.done():
+                raise EngineError(f"the engine does not stop: a step has run for {STEP_S:g} s")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Call `work` in the executor, between two steps."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def close(self) -> None:
+        """Stop at the end of the running step and shut down an executor of its own."""
+        self.is_closed = True
+        try:
+            await self.pause()
+        finally:
+            if self._owns_executor:
+                self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        # Requests made in the same iteration of the event loop as the first one share its first step.
+        await asyncio.sleep(0)
+        try:
+            with boundary(EngineError, "the engine step failed"):
+                while not self.is_paused and (plan := self._steps.plan()) is not None:
+                    await self._step(plan)
+                    # Two iterations of the event loop: one wakes the finished requests, one lets their environments
+                    # answer.
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+        except EngineError as error:
+            self._steps.fail(error)
+
+    async def _step(self, plan: P) -> None:
+        began = time.monotonic()
+        self.is_computing = True
+        job = self._executor.submit(self._steps.compute, plan)
+        try:
+            await asyncio.shield(asyncio.wrap_future(job))
+        except asyncio.CancelledError:
+            # The event loop is ending. What the step writes must be settled before anybody uses the engine again.
+            concurrent.futures.wait([job], timeout=STEP_S)
+            self._end_step(plan, job, began)
+            raise
+        except Exception:
+            self.is_computing = False
+            raise
+        self._end_step(plan, job, began)
+
+    def _end_step(self, plan: P, job: concurrent.futures.Future[R], began: float) -> None:
+        self.is_computing = False
+        self.computing_s += time.monotonic() - began
+        self._steps.settle(plan, job.result(timeout=0))

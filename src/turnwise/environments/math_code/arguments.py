@@ -1,0 +1,78 @@
+"""The keyword arguments of the family `math_code`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SkipValidation, model_validator
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.math_code.problems import KINDS
+from turnwise.environments.math_code.reasoning import DATASETS
+from turnwise.rewards.math_answer import RewardRule
+
+Mode = Literal["generated", "reasoning_gym", "files"]
+Prompt = Literal["short", "boxed", "retool"]
+
+
+class MathArguments(FamilyArguments):
+    """Problems that an interpreter helps with."""
+
+    mode: Mode = "generated"
+    """"generated": arithmetic that a small model can copy into code but not do in its head. "reasoning_gym": problems
+    of that package. "files": the user's own rows."""
+    kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
+    """Kind of problem ("generated") or data set ("reasoning_gym") to weight; None gives all the same weight."""
+    train_path: str = ""
+    """JSONL or Parquet training problems of mode "files" (layouts: see `datasets`)."""
+    heldout_path: str = ""
+    """JSONL or Parquet held-out problems of mode "files"."""
+    prompt: Prompt = "retool"
+    r""""retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question alone."""
+    code: bool = True
+    """Whether there is an interpreter. False is a control that must fail."""
+    max_calls: int = Field(4, ge=0, le=2**62)
+    """Programs an episode may run."""
+    wall_s: Seconds = 5.0
+    """Seconds of real time a program may take."""
+    memory_mib: int = Field(1024, ge=16, le=2**40)
+    """Memory a program may take, in MiB."""
+    output_bytes: int = Field(65_536, ge=1, le=2**40)
+    """Output kept of a program, standard output and standard error each."""
+    traceback_lines: int = Field(5, ge=1, le=2**40)
+    """Last lines of a traceback that the model sees; 1 is short enough for tiny models."""
+    reward: RewardRule = "sign"
+    """"sign": 1 or -1. "verl": a wrong answer costs less after more turns (see `compute_retool_reward`)."""
+    bug_rate: Share = 0.75
+    """Probability that the naive policy's first program has its kind's slip."""
+    fix_rate: Share = 0.15
+    """Probability that the naive policy corrects a program that failed instead of guessing."""
+    sandbox: str = "local"
+    """"local", or the import path "package.module:callable" of what builds a `Sandbox`."""
+    sandbox_args: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of that call."""
+    compare_timeout_s: Seconds = 10.0
+    """Seconds comparing one answer may take, in its own process."""
+    tool_timeout_s: Seconds = 30.0
+    """Seconds a call may take, waiting for a free place in the sandbox included."""
+    reward_timeout_s: Seconds = 60.0
+    """Seconds scoring may take, waiting included."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The positive weights of `kinds`; empty in mode "files". Raises ConfigError."""
+        if self.mode == "files":
+            return {}
+        return check_weights("kinds", self.kinds, tuple(KINDS) if self.mode == "generated" else DATASETS)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.weights
+        if self.wall_s >= self.tool_timeout_s:
+            raise ConfigError(
+                f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "
+                "raise the second"
+            )
+        return self

@@ -1,0 +1,178 @@
+"""Several environment families in one run, interleaved by weight."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from random import Random
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, ScriptedPolicy, Split
+from turnwise.core.types import Message, Task
+from turnwise.environments.arguments import check_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One family of a mixture."""
+
+    family: EnvironmentFamily
+    weight: float
+    """Above 0; its share of the tasks is the weight over the sum of all weights."""
+
+
+class Interleaving:
+    """An endless sequence of labels in which every prefix of n has each label `n * share` times, give or take less
+    than one.
+
+    The j-th occurrence of a label (from 1) lies at a position from `floor((j - 1) / share)` to
+    `ceil(j / share) - 1`; of the labels that may come, the one with the earliest deadline does, ties in alphabetical
+    order. Unit jobs with such windows always fit on one machine in that order, since the shares sum to 1. The weights
+    are read as decimal fractions and the arithmetic is exact, so that the sequence repeats after a whole number of
+    positions.
+    """
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        """Raises ConfigError when there is no weight, or one is not a finite number above 0."""
+        for label, weight in weights.items():
+            if isinstance(weight, bool) or not (math.isfinite(weight) and weight > 0):
+                raise ConfigError(f"the weight of {label!r} is {weight!r}; give a finite number above 0")
+        if not weights:
+            raise ConfigError("a mixture needs at least one family; give some, with weights")
+        self._labels = sorted(weights)
+        exact = [Fraction(repr(weights[label])) for label in self._labels]
+        shares = [weight / sum(exact) for weight in exact]
+        self._period = math.lcm(*(share.denominator for share in shares))
+        self._quotas = [int(share * self._period) for share in shares]
+        """Occurrences per period."""
+        self._counts = [0] * len(shares)
+        self._places: list[tuple[int, tuple[int, ...]]] = []
+        """(index of the label, how often each label occurs before) per position of the period, as far as computed."""
+        self._lock = threading.Lock()
+
+    def place(self, index: int) -> tuple[str, dict[str, int]]:
+        """The label at a position, from 0, and how often each label occurs before it."""
+        rounds, position = divmod(index, self._period)
+        with self._lock:
+            while len(self._places) <= position:
+                self._extend()
+            at, counts = self._places[position]
+        totals = (rounds * quota + count for quota, count in zip(self._quotas, counts, strict=True))
+        return self._labels[at], dict(zip(self._labels, totals, strict=True))
+
+    def _extend(self) -> None:
+        position = len(self._places)
+        deadlines = [
+            (-(-(count + 1) * self._period // quota), at)
+            for at, (count, quota) in enumerate(zip(self._counts, self._quotas, strict=True))
+            if count * self._period // quota <= position
+        ]
+        _, chosen = min(deadlines)
+        self._places.append((chosen, tuple(self._counts)))
+        self._counts[chosen] += 1
+
+
+class MixedFamily:
+    """Implements `EnvironmentFamily`: the tasks of several families, interleaved by weight.
+
+    Each family's tasks come in their own order without gaps, so splits stay disjoint. `Task.environment` is the label
+    of the family, and everything that concerns a task goes to the family it names. A mixture with a finite data set
+    ends where that set has no task for its next place.
+    """
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        """Members by label, at least one. Use `mix_families`, which also offers what all of them offer."""
+        self._interleaving = Interleaving({label: member.weight for label, member in members.items()})
+        self.families: Mapping[str, EnvironmentFamily] = {label: members[label].family for label in sorted(members)}
+        """The families by label."""
+        self._reached: dict[tuple[Split, str], int] = {}
+        """Largest index at which a family is known to have a task."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split. Raises IndexError for a negative index or where the mixture has ended."""
+        check_index(split, index)
+        chosen, counts = self._interleaving.place(index)
+        for label, count in counts.items():
+            if count - 1 > self._reached.get((split, label), -1):
+                self._take(split, label, count - 1, index)
+        task = self._take(split, chosen, counts[chosen], index)
+        return task if task.environment == chosen else replace(task, environment=chosen, id="")
+
+    def _take(self, split: Split, label: str, inner: int, index: int) -> Task:
+        try:
+            task = self.families[label].task(split, inner)
+        except IndexError as end:
+            raise IndexError(
+                f"task {index} of split {split!r}: the mixture has ended, because family {label!r} has no task {inner} "
+                f"({end})"
+            ) from None
+        self._reached[split, label] = max(inner, self._reached.get((split, label), -1))
+        return task
+
+    def build_environment(self, task: Task) -> Environment:
+        """A fresh environment of the task's family."""
+        return self.family_of(task).build_environment(task)
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """The policies of that name of all families, each for its own tasks. Raises ConfigError where one has none."""
+        return _MixedPolicy(self, {label: family.policy(name) for label, family in self.families.items()})
+
+    def texts(self, count: int) -> list[str]:
+        """`count` texts in which each family has its share, in the order of the tasks."""
+        _, shares = self._interleaving.place(count)
+        texts = {label: self.families[label].texts(share) for label, share in shares.items() if share}
+        places = map(self._interleaving.place, range(count))
+        return [texts[label][counts[label]] for label, counts in places]
+
+    def family_of(self, task: Task) -> EnvironmentFamily:
+        """The family that made a task. Raises ConfigError when none of them did."""
+        if task.environment not in self.families:
+            raise ConfigError(
+                f"task {task.id} is of environment {task.environment!r}; this mixture has {', '.join(self.families)}"
+            )
+        return self.families[task.environment]
+
+
+class _MixedFamilyWithAnswers(MixedFamily):
+    """A mixture in which every family is also `GoldAnswers`."""
+
+    def gold_answer(self, task: Task) -> str:
+        """The right answer of the task, as its family gives it."""
+        return self._answers_of(task).gold_answer(task)
+
+    def answer_reply(self, task: Task, answer: str) -> Message:
+        """The reply that gives the answer, as the task's family writes it."""
+        return self._answers_of(task).answer_reply(task, answer)
+
+    def _answers_of(self, task: Task) -> GoldAnswers:
+        family = self.family_of(task)
+        assert isinstance(family, GoldAnswers)  # mix_families has checked it
+        return family
+
+
+def mix_families(members: Mapping[str, Member]) -> MixedFamily:
+    """The mixture of some families by label; it implements `GoldAnswers` where all of them do.
+
+    Raises ConfigError when there is no family or a weight is not a finite number above 0."""
+    answers = all(isinstance(member.family, GoldAnswers) for member in members.values())
+    return _MixedFamilyWithAnswers(members) if answers else MixedFamily(members)
+
+
+def list_families(family: EnvironmentFamily) -> Iterable[EnvironmentFamily]:
+    """The families of a mixture, or the one family: for checks that concern each of them."""
+    return family.families.values() if isinstance(family, MixedFamily) else (family,)
+
+
+class _MixedPolicy:
+    """Implements `ScriptedPolicy`: for every task the policy of its family."""
+
+    def __init__(self, family: MixedFamily, policies: Mapping[str, ScriptedPolicy]) -> None:
+        self._family = family
+        self._policies = policies
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        self._family.family_of(task)
+        return self._policies[task.environment].reply(task, messages, rng)

@@ -1,0 +1,72 @@
+"""The keyword arguments of the family `search_qa`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SkipValidation, model_validator
+
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.search_qa.corpus import NUM_PHRASINGS
+from turnwise.environments.search_qa.environment import DocumentFormat, SearchSwitch
+from turnwise.environments.search_qa.names import MAX_WORDS
+from turnwise.environments.search_qa.questions import KINDS
+from turnwise.environments.search_qa.world import MIN_ENTITIES
+
+Mode = Literal["fresh", "fixed", "files"]
+Prompt = Literal["search_r1", "short"]
+
+DEFAULT_KINDS = {"no_search": 0.1, "1hop": 0.2, "2hop": 0.5, "unanswerable": 0.2}
+
+
+class SearchArguments(FamilyArguments):
+    """Questions that a search tool answers."""
+
+    mode: Mode = "fresh"
+    """"fresh": every task has a small world of its own, so nothing can be memorised. "fixed": one large corpus holds a
+    training and a held-out world. "files": the user's own corpus and questions."""
+    num_entities: int = Field(40, ge=MIN_ENTITIES, le=1_000)
+    """Entities of a fresh world."""
+    tasks_per_world: int = Field(1, ge=1, le=1_000)
+    """Consecutive tasks that share a fresh world; building one is most of a small task's cost."""
+    num_words: int = Field(MAX_WORDS, ge=8, le=MAX_WORDS)
+    """Words used of each list that names are made from; fewer are easier for a small model."""
+    num_passages: int = Field(10_000, ge=1_000, le=1_000_000)
+    """Size of the fixed corpus, distractors included."""
+    kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
+    """Question kind to weight, for "fresh" and "fixed"; None is `DEFAULT_KINDS`."""
+    num_phrasings: int = Field(1, ge=1, le=NUM_PHRASINGS)
+    """How many ways facts and questions are worded."""
+    num_distractors: int = Field(20, ge=0, le=10_000)
+    """Passages of a fresh world that answer nothing."""
+    top_k: int = Field(3, ge=1, le=100)
+    """Passages a search returns at most."""
+    document_format: DocumentFormat = "search_r1"
+    """"search_r1": "Doc 1(Title: t) text"; "plain": the text alone. One line each."""
+    prompt: Prompt = "search_r1"
+    """"search_r1" explains the tags; "short" is the question alone."""
+    search: SearchSwitch = "on"
+    """"on", or a control that must fail: "off" finds nothing, "shuffled" returns random passages."""
+    reward: str = "exact_match"
+    """"exact_match", "f1", "format", or the import path "package.module:NAME" of an `AnswerReward`."""
+    corpus_path: str = ""
+    """JSONL corpus of mode "files" (layouts: see `files`)."""
+    train_path: str = ""
+    """JSONL training questions of mode "files"."""
+    heldout_path: str = ""
+    """JSONL held-out questions of mode "files"."""
+    naive_wander: Share = 0.1
+    """Probability that the naive policy looks up what it found instead of answering with it."""
+    reward_timeout_s: Seconds = 10.0
+    """Seconds the reward may take."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The positive weights of `kinds`. Raises ConfigError."""
+        return check_weights("kinds", DEFAULT_KINDS if self.kinds is None else self.kinds, tuple(KINDS))
+
+    @model_validator(mode="after")
+    def _check_kinds(self) -> Self:
+        _ = self.weights
+        return self

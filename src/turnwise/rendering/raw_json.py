@@ -1,0 +1,52 @@
+"""JSON values as they were written: their text, with its spacing, key order and spelling of numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Reads JSON as the standard has it: without NaN and Infinity."""
+
+
+def split_members(text: str) -> dict[str, str]:
+    """The text of every value of a JSON object, by key; the last one of a key that stands twice.
+
+    Raises ValueError (or RecursionError) when the text is not an object."""
+    if not isinstance(DECODER.decode(text), dict):
+        raise ValueError("not a JSON object")
+    members: dict[str, str] = {}
+    at = text.index("{") + 1
+    while (at := _skip(text, at)) < len(text) and text[at] != "}":
+        key, at = DECODER.raw_decode(text, _skip(text, at + (text[at] == ",")))
+        start = _skip(text, _skip(text, at) + 1)  # after the colon
+        _, at = DECODER.raw_decode(text, start)
+        members[key] = text[start:at]
+    return members
+
+
+def find_object(text: str, value: dict[str, Any]) -> str | None:
+    """The first JSON object in a text that reads as `value`, as it is written there; None where there is none."""
+    wanted = json.dumps(value)
+    at = -1
+    while (at := text.find("{", at + 1)) >= 0:
+        try:
+            read, end = DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            continue
+        if json.dumps(read) == wanted:
+            return text[at:end]
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at

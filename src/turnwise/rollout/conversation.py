@@ -1,0 +1,103 @@
+"""The tokens of one trajectory while it grows: prompt ids, turns and their parents.
+
+The rollout loop, demonstrations and the audit's re-rendering are drivers of it: each opens a conversation, replies,
+observes, and may restart with a fresh context. Text becomes token ids once, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.protocols import Renderer, StepResult
+from turnwise.core.types import Completion, ConversationOpening, IntArray, Message, ToolSpec, Turn, to_ids
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Conversation:
+    """Where the next reply is about to be sampled, and every turn so far."""
+
+    renderer: Renderer
+    tools: tuple[ToolSpec, ...] = ()
+    prompt_ids: IntArray = field(default_factory=lambda: to_ids([]))
+    """What the next reply is conditioned on."""
+    context_ids: IntArray = field(default_factory=lambda: to_ids([]))
+    """The end of `prompt_ids`: what was appended since the last reply."""
+    replies: tuple[Message, ...] = ()
+    """All replies, those before a fork and before a restart included."""
+    turns: list[Turn] = field(default_factory=list)
+    """Turns since the conversation was made; a fork starts with none."""
+    parent: int | None = None
+    """Index in `turns` of the turn that the next reply follows; None where it starts a conversation or a fork."""
+    openings: list[ConversationOpening] = field(default_factory=list)
+
+    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, name: str = "main") -> None:
+        """Begin with these messages. Raises RenderError when they cannot be rendered."""
+        self.tools = tuple(tools)
+        self.prompt_ids = self.context_ids = self.renderer.open(messages, self.tools)
+        self.parent = None
+        self.openings.append(ConversationOpening(name=name, messages=tuple(messages), tools=self.tools))
+
+    def restart(self, messages: Sequence[Message], *, name: str) -> None:
+        """Go on in a fresh context that holds only `messages`: a new root of the same trajectory."""
+        self.open(messages, self.tools, name=name)
+
+    def reply(self, completion: Completion, *, state: str | None = None, engine_s: float = 0.0) -> Message:
+        """Append what was sampled after `prompt_ids`; returns it parsed."""
+        message = self.renderer.parse(self.prompt_ids, completion.token_ids)
+        self.append(completion, message, state=state, engine_s=engine_s)
+        return message
+
+    def append(
+        self, completion: Completion, message: Message, *, state: str | None = None, engine_s: float = 0.0
+    ) -> None:
+        """Append a reply whose message is given: a demonstration's."""
+        self.turns.append(
+            Turn(
+                parent=self.parent,
+                context_ids=self.context_ids,
+                completion=completion,
+                message=message,
+                state=state,
+                conversation=max(0, len(self.openings) - 1),
+                engine_s=engine_s,
+            )
+        )
+        self.parent = len(self.turns) - 1
+        self.replies = (*self.replies, message)
+
+    def observe(self, result: StepResult, *, environment_s: float = 0.0) -> None:
+        """Note what the environment answered to the last reply, and extend the prompt unless the episode is over.
+
+        Raises EnvironmentFault when the environment neither ended the episode nor observed anything, RenderError when
+        the observations cannot be appended.
+        """
+        turn = replace(
+            self.turns[-1],
+            observations=result.observations,
+            tool_records=result.tool_records,
+            scores=result.scores,
+            signals=result.signals,
+            environment_s=environment_s,
+        )
+        self.turns[-1] = turn
+        if result.done:
+            return
+        if not result.observations:
+            raise EnvironmentFault(
+                "the environment neither ended the episode nor observed anything; return observations or done=True"
+            )
+        sampled = turn.completion.token_ids
+        self.context_ids = self.renderer.extend(self.prompt_ids, sampled, result.observations, self.tools)
+        self.prompt_ids = to_ids(np.concatenate([self.prompt_ids, sampled, self.context_ids]))
+
+    def fork(self) -> Conversation:
+        """A second conversation at the same place, with no turns of its own."""
+        return replace(self, turns=[], parent=None, openings=list(self.openings))
+
+    def list_openings(self) -> tuple[ConversationOpening, ...]:
+        """The openings to store: none where the environment's `reset` opened the only conversation."""
+        return tuple(self.openings) if len(self.openings) > 1 else ()

@@ -1,0 +1,264 @@
+"""Groups in flight: members start when a slot is free, retry when they fail, and come back as groups when complete.
+
+A group is complete when `group_size` of its members were scored, or all that were started have ended. Members that were
+started beyond that (`overdraw`) are then cut; what they sampled stays with the group as discarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.protocols import Engine, Environment, Renderer
+from turnwise.core.types import (
+    Discarded,
+    Draw,
+    DropReason,
+    Invalid,
+    Scored,
+    StopReason,
+    Task,
+    Trajectory,
+    TrajectoryGroup,
+)
+from turnwise.rollout import loop
+from turnwise.rollout.branching import Branching, run_branched_trajectory
+from turnwise.rollout.limits import Limits
+from turnwise.rollout.loop import Attempt, Cut, Sampling, run_trajectory
+from turnwise.rollout.order import choose_members, start_order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """How often a member with a retryable Invalid reward runs again, and how many members may stay Invalid."""
+
+    max_retries: int
+    max_invalid_share: float
+    """Of the trajectories of a step or an evaluation, after retries. More stops the run: the cause is a broken tool,
+    not bad luck."""
+
+    def check(self, groups: Iterable[TrajectoryGroup]) -> None:
+        """Raise EnvironmentFault naming the commonest cause when more than the allowed share is Invalid."""
+        trajectories = [t for group in groups for t in group.trajectories]
+        causes = Counter(t.reward.reason for t in trajectories if isinstance(t.reward, Invalid))
+        share = sum(causes.values()) / max(1, len(trajectories))
+        if share > self.max_invalid_share:
+            cause, count = causes.most_common(1)[0]
+            raise EnvironmentFault(
+                f"{sum(causes.values())} of {len(trajectories)} trajectories could not be scored, more than "
+                f"rollout.max_invalid_share={self.max_invalid_share}; most often ({count}x): {cause}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutWorker:
+    """Everything a rollout needs besides the tasks."""
+
+    build_environment: Callable[[Task], Environment]
+    engine: Engine
+    renderer: Renderer
+    limits: Limits
+    sampling: Sampling
+    failure: FailurePolicy
+    max_open: int
+    """Trajectories open at once, waiting for a tool included; of their branches as many again."""
+    branching: Branching | None = None
+    """Futures each trajectory gets besides its own; None for none."""
+    scope: str = "train"
+    """What the rollout is for; names its engine sessions."""
+
+    async def run_attempt(
+        self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
+    ) -> Trajectory:
+        """One attempt with its branches; `branches` limits those of several attempts together."""
+        environment = self.build_environment(attempt.task)
+        parts = (attempt, environment, self.engine, self.renderer, self.limits, self.sampling)
+        if self.branching is None:
+            return await run_trajectory(*parts, cut=cut)
+        gate = branches or asyncio.Semaphore(self.max_open)
+        return await run_branched_trajectory(*parts, branching=self.branching, gate=gate, cut=cut)
+
+    async def run_groups(self, draws: Sequence[Draw], *, group_size: int) -> list[TrajectoryGroup]:
+        """Roll out every draw; groups come back in the order given."""
+        stream = GroupStream(self, group_size=group_size)
+        try:
+            for draw in draws:
+                stream.start(draw, version=self.engine.version)
+            finished = [await stream.next() for _ in draws]
+        finally:
+            await stream.close()
+        places = {draw.index: place for place, draw in enumerate(draws)}
+        return sorted(finished, key=lambda group: places[group.draw.index])
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Open:
+    """A group in flight."""
+
+    draw: Draw
+    version: int
+    cut: Cut = field(default_factory=Cut)
+    num_unsettled: int = 0
+    """Members that wait, run or are being cut."""
+    running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    ended: list[Trajectory] = field(default_factory=list)
+    """In the order of ending; those that were cut are not among them."""
+    discarded: list[Discarded] = field(default_factory=list)
+    need: int | None = None
+    """Most tokens a member has sampled; None until one has ended."""
+
+    @property
+    def num_scored(self) -> int:
+        return sum(isinstance(t.reward, Scored) for t in self.ended)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A member without a slot."""
+
+    group: _Open
+    member: int
+
+    @property
+    def draw(self) -> int:
+        return self.group.draw.index
+
+
+class GroupStream:
+    """Groups in flight on one event loop: `start` them, and take them from `next` in the order they complete."""
+
+    def __init__(self, worker: RolloutWorker, *, group_size: int, overdraw: int = 0) -> None:
+        """`overdraw` members more than `group_size` are started; the first to be scored are kept."""
+        self._worker = worker
+        self._group_size = group_size
+        self._num_members = group_size + overdraw
+        self._open: dict[int, _Open] = {}
+        self._waiting: list[_Waiting] = []
+        self._num_running = 0
+        self._branches = asyncio.Semaphore(worker.max_open)
+        self._complete: asyncio.Queue[TrajectoryGroup | BaseException] = asyncio.Queue()
+
+    @property
+    def num_open(self) -> int:
+        """Groups started and not yet complete."""
+        return len(self._open)
+
+    @property
+    def num_complete(self) -> int:
+        """Complete groups that `next` has not handed over."""
+        return self._complete.qsize()
+
+    def start(self, draw: Draw, *, version: int) -> None:
+        """Begin a group; `version` is the weight version that engines serve. Raises ValueError if it is open."""
+        if draw.index in self._open:
+            raise ValueError(f"draw {draw.index} is open already")
+        group = _Open(draw=draw, version=version, num_unsettled=self._num_members)
+        self._open[draw.index] = group
+        self._waiting += [_Waiting(group, member) for member in range(self._num_members)]
+        self._fill()
+
+    async def next(self) -> TrajectoryGroup:
+        """The next complete group; waits as long as there is none. Raises what `build_environment` raised."""
+        item = await self._complete.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def count_ended(self) -> dict[int, int]:
+        """How many members of every open group have ended, by draw."""
+        return {draw: len(group.ended) for draw, group in self._open.items()}
+
+    def cut(self, draw: int) -> None:
+        """End a group with the members that have ended; the others are discarded as late. Unknown draws are ignored."""
+        group = self._open.get(draw)
+        if group is not None:
+            self._cut_rest(group, DropReason.LATE)
+
+    async def close(self) -> None:
+        """Cancel everything in flight and wait until its environments are closed."""
+        tasks = [task for group in self._open.values() for task in group.running.values()]
+        self._waiting.clear()
+        self._open.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            # Cancelling an attempt, closing it and closing its branches take at most CLOSE_S each.
+            await asyncio.wait(tasks, timeout=4 * loop.CLOSE_S)
+
+    def _fill(self) -> None:
+        """Start members while slots are free, in the order of `start_order`."""
+        num_free = self._worker.max_open - self._num_running
+        if num_free <= 0 or not self._waiting:
+            return
+        needs = {draw: float(group.need) for draw, group in self._open.items() if group.need is not None}
+        order = start_order(self._waiting, needs)
+        self._waiting = order[num_free:]
+        for waiting in order[:num_free]:
+            self._num_running += 1
+            task = asyncio.create_task(self._run_member(waiting.group, waiting.member))
+            waiting.group.running[waiting.member] = task
+            task.add_done_callback(partial(self._settle, waiting.group, waiting.member))
+
+    async def _run_member(self, group: _Open, member: int) -> None:
+        worker = self._worker
+        attempt = Attempt(draw=group.draw, member=member, number=group.draw.attempt, scope=worker.scope)
+        while True:
+            trajectory = await worker.run_attempt(attempt, cut=group.cut, branches=self._branches)
+            if trajectory.stop is StopReason.CUT and group.cut.reason is not None:
+                group.discarded.append(Discarded(trajectory=trajectory, reason=group.cut.reason))
+                return
+            reward = trajectory.reward
+            can_retry = attempt.number - group.draw.attempt < worker.failure.max_retries and group.cut.reason is None
+            if not (isinstance(reward, Invalid) and reward.retryable and can_retry):
+                group.ended.append(trajectory)
+                return
+            group.discarded.append(Discarded(trajectory=trajectory, reason=DropReason.RETRIED))
+            attempt = replace(attempt, number=attempt.number + 1)
+
+    def _settle(self, group: _Open, member: int, task: asyncio.Task[None]) -> None:
+        self._num_running -= 1
+        group.num_unsettled -= 1
+        group.running.pop(member, None)
+        if self._open.get(group.draw.index) is not group:
+            return  # the stream was closed
+        if not task.cancelled() and (cause := task.exception()) is not None:
+            self._complete.put_nowait(cause)
+            return
+        if group.ended:
+            group.need = max(t.num_sampled_tokens for t in group.ended)
+        if group.num_scored >= self._group_size:
+            self._cut_rest(group, DropReason.OVERDRAWN)
+        if not group.num_unsettled:
+            self._finish(group)
+        self._fill()
+
+    def _cut_rest(self, group: _Open, reason: DropReason) -> None:
+        """Members that wait never start; those that run end with what they have."""
+        if group.cut.reason is not None:
+            return
+        group.cut.reason = reason
+        others = [waiting for waiting in self._waiting if waiting.group is not group]
+        group.num_unsettled -= len(self._waiting) - len(others)
+        self._waiting = others
+        for task in group.running.values():
+            task.cancel()
+        if not group.num_unsettled:
+            self._finish(group)
+
+    def _finish(self, group: _Open) -> None:
+        if self._open.pop(group.draw.index, None) is None:
+            return
+        kept, overdrawn = choose_members(group.ended, self._group_size)
+        discarded = [*group.discarded, *(Discarded(trajectory=t, reason=DropReason.OVERDRAWN) for t in overdrawn)]
+        self._complete.put_nowait(
+            TrajectoryGroup(
+                draw=group.draw,
+                trajectories=tuple(sorted(kept, key=lambda t: t.id)),
+                version=group.version,
+                discarded=tuple(sorted(discarded, key=lambda each: each.trajectory.id)),
+            )
+        )

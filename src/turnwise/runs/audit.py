@@ -1,0 +1,70 @@
+"""What an audit of a run needs, from its recipe and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from turnwise.audit.audit import AuditReport, run_audit
+from turnwise.audit.materials import AuditMaterials
+from turnwise.config.run import RunConfig
+from turnwise.core.types import Sample
+from turnwise.models.checksums import compute_checksums
+from turnwise.rendering.tokenizer import load_tokenizer
+from turnwise.runs.build import build_renderer, find_device, load_placed
+from turnwise.runs.evaluate import load_run
+from turnwise.runs.families import build_family
+from turnwise.runs.trainer import build_packing
+from turnwise.runs.trainer_thread import set_threads
+from turnwise.store.checkpoint_folder import latest_checkpoint
+from turnwise.training.forward import score_logprobs
+
+
+def audit_run(run: Path, *, replay_tools: bool = False, device: str | None = None) -> AuditReport:
+    """Audit a finished or running run; `device` None scores on the run's own. Raises what `run_audit` raises, and
+    ConfigError if the device is unavailable."""
+    folder, config = load_run(run, device=device)
+    find_device(config)
+    set_threads(config.train.num_threads)
+    return run_audit(folder.path, build_materials(folder.path, config), replay_tools=replay_tools)
+
+
+def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
+    """The objects of the recipe; models are loaded one at a time, when they are asked for."""
+    checkpoint = latest_checkpoint(run)
+    models = _LastModel(config)
+
+    def score(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
+        return score_logprobs(models.load(path), samples, config.rollout.temperature, **build_packing(config))
+
+    def sum_weights(path: Path) -> Mapping[str, int]:
+        return compute_checksums(models.load(path))
+
+    return AuditMaterials(
+        config=config,
+        family=build_family(config),
+        renderer=None if checkpoint is None else build_renderer(config, load_tokenizer(checkpoint)),
+        score=score,
+        sum_weights=sum_weights,
+        num_started=config.rollout.group_size + config.schedule.overdraw,
+        max_staleness=config.schedule.max_staleness,
+        cuts_late=config.schedule.late == "cut",
+    )
+
+
+class _LastModel:
+    """Keeps the model that was loaded last."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._last: tuple[Path, PreTrainedModel] | None = None
+
+    def load(self, path: Path) -> PreTrainedModel:
+        """The model of a checkpoint folder."""
+        if self._last is None or self._last[0] != path:
+            self._last = path, load_placed(self._config, path)
+        return self._last[1]

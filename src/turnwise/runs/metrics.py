@@ -1,0 +1,68 @@
+"""What the rollouts of a step say, over all groups whose fate it decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwise.core.metrics import Mean, Metric, Rate, Sum
+from turnwise.core.paths import first_path
+from turnwise.core.types import Scored, TrajectoryGroup
+from turnwise.evaluation.summary import is_success
+from turnwise.runs.steps import Taken
+
+
+def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
+    """Rollout metrics of a step. Branches, baselines and discarded attempts count in tokens only.
+
+    `seconds` is the time in which the step's groups were collected. The parts of rewards and the signals of
+    environments become metrics of their own, `reward/PART` and `signal/NAME`.
+    """
+    groups = [*taken.groups, *(group for group, _ in taken.dropped)]
+    members = [t for group in groups for t in group.trajectories]
+    discarded = [each.trajectory for group in groups for each in group.discarded]
+    trajectories = [first_path(t) for t in members]
+    rewards = [t.reward for t in trajectories if isinstance(t.reward, Scored)]
+    num_sampled = sum(t.num_sampled_tokens for t in (*members, *discarded))
+    num_context = sum(len(turn.context_ids) for t in (*members, *discarded) for turn in t.turns)
+    parts: dict[str, list[float]] = {}
+    for reward in rewards:
+        for part in reward.parts:
+            parts.setdefault(f"reward/{part.name}", []).append(part.value)
+    for trajectory in trajectories:
+        for signal in (signal for turn in trajectory.turns for signal in turn.signals):
+            parts.setdefault(f"signal/{signal.name}", []).append(signal.value)
+    return {
+        "rollout/reward": Mean.of(reward.total for reward in rewards),
+        "rollout/success": Mean.of(float(is_success(t)) for t in trajectories if isinstance(t.reward, Scored)),
+        "rollout/tool_calls": Mean.of(float(t.num_tool_calls) for t in trajectories),
+        "rollout/turns": Mean.of(float(len(t.turns)) for t in trajectories),
+        "rollout/sampled_tokens": Sum(num_sampled),
+        "rollout/context_tokens": Sum(num_context),
+        "rollout/tokens_per_s": Rate(num_sampled, seconds),
+        "rollout/truncated": Mean.of(float(t.stop.is_truncated) for t in trajectories),
+        "rollout/invalid": Mean.of(float(not isinstance(t.reward, Scored)) for t in trajectories),
+        "rollout/parse_errors": Mean.of(
+            float(sum(len(turn.message.tool_errors) for turn in t.turns)) for t in trajectories
+        ),
+        "rollout/groups": Sum(len(groups)),
+        "rollout/kept_groups": Sum(len(taken.groups)),
+        "rollout/discarded_tokens": Sum(sum(t.num_sampled_tokens for t in discarded)),
+        "rollout/seconds": Sum(seconds),
+        **compute_diversity_metrics(groups),
+        **{name: Mean.of(values) for name, values in parts.items()},
+    }
+
+
+def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
+    """`rollout/identical_groups`: share of groups of two or more whose members all sampled the same tokens; absent
+    without such groups.
+
+    Only completions are compared. A policy that has become certain repeats itself too, but all groups at once at a
+    temperature above 0 means that the members share their random numbers.
+    """
+    shared = []
+    for group in groups:
+        if len(group.trajectories) > 1:
+            sampled = {tuple(turn.completion.token_ids.tobytes() for turn in t.turns) for t in group.trajectories}
+            shared.append(float(len(sampled) == 1))
+    return {"rollout/identical_groups": Mean.of(shared)} if shared else {}

@@ -1,0 +1,69 @@
+"""The rollouts of a parity gate: tokens that sampler and trainer both score, and that never train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turnwise.audit.parity_gate import check_parity as compare_scores
+from turnwise.batching.samples import to_samples
+from turnwise.core.errors import TrainingError
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import Draw, Sample
+from turnwise.runs.build import System, build_policy_model
+from turnwise.runs.trainer import build_packing
+from turnwise.runs.trainer_thread import TrainerThread
+from turnwise.training.forward import score_logprobs
+from turnwise.training.parity import Cause, Evidence, Floats, Parity, collect_evidence
+
+NUM_TASKS = 4
+"""Tasks a gate rolls out, one trajectory each."""
+
+
+async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> str:
+    """Roll out the first training tasks with seeds of their own and compare; returns what was measured, as one line.
+
+    Raises TrainingError naming the measured difference, the bound and the cause found, or saying that no token could
+    be sampled.
+    """
+    config = system.config
+    worker = system.worker("train")
+    seed = derive_seed(config.run.seed, "parity", step)
+    worker = replace(worker, sampling=replace(worker.sampling, seed=seed), scope="parity")
+    draws = [Draw(index=index, task=system.family.task("train", index)) for index in range(NUM_TASKS)]
+    groups = await worker.run_groups(draws, group_size=1)
+    samples = [sample for group in groups for trajectory in group.trajectories for sample in to_samples(trajectory)]
+    if not samples:
+        worker.failure.check(groups)  # says why, as it would for a rollout
+        errors = "; ".join(str(t.error) for group in groups for t in group.trajectories)
+        raise TrainingError(f"parity gate before step {step + 1}: no token could be sampled ({errors})")
+    ends = {*system.renderer.stop_token_ids, system.tokenizer.eos_token_id, system.tokenizer.pad_token_id}
+
+    def collect(samples: Sequence[Sample]) -> Evidence:
+        evidence = collect_evidence(
+            system.model,
+            samples,
+            temperature=config.rollout.temperature,
+            end_token_ids=[token for token in ends if token is not None],
+            shared_prefix=config.train.shared_prefix,
+        )
+        return replace(evidence, alternatives=_score_alternatives(system, samples))
+
+    def compare() -> Parity:
+        scores = score_logprobs(system.model, samples, config.rollout.temperature, **build_packing(config))
+        return compare_scores(samples, scores, step=step, dtype=config.model.dtype, collect=collect)
+
+    parity = await trainer.run(compare)
+    return (
+        f"parity before step {step + 1}: {parity.num_tokens} tokens, mean {parity.mean:.2g}, largest "
+        f"{parity.max:.2g} nats, k3 {parity.k3:.2g}, effective share {parity.effective_share:.6f}"
+    )
+
+
+def _score_alternatives(system: System, samples: Sequence[Sample]) -> dict[Cause, Floats]:
+    """Scores under the random weights the warm-up started with: what an engine that never adopted any samples from."""
+    if system.config.model.path:
+        return {}
+    start = build_policy_model(system.config, system.tokenizer)
+    temperature = system.config.rollout.temperature
+    return {"stale_weights": collect_evidence(start, samples, temperature=temperature).trainer_logprobs}

@@ -1,0 +1,313 @@
+"""Groups from draw to fate: opened, rolled out, annotated, stored, admitted, then trained or dropped for a reason.
+
+Everything happens on one event loop; the trainer computes on a thread of its own. The gate decides which groups may
+start and which train next, the journal holds every decision before its effect. Synchronous training is the case of
+staleness 0: no group may start while the trainer has a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from turnwise.algorithms.advantages import is_informative
+from turnwise.config.run import RunConfig
+from turnwise.core.events import GroupEnds
+from turnwise.core.metrics import Metric, Sum, record
+from turnwise.core.paths import unfold_groups
+from turnwise.core.protocols import Recorder, WeightSync
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import DropReason, TrajectoryGroup
+from turnwise.credit.assignment import read_metric
+from turnwise.rollout.gate import Batch, Gate, Wait
+from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.workers import GroupStream
+from turnwise.runs.metrics import compute_rollout_metrics
+from turnwise.runs.source import Drawn, TaskSource, draw_by_value
+from turnwise.runs.steps import StepTrainer, Taken
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import Journal
+from turnwise.sync.publication import check_receipt
+
+Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
+AfterStep = Callable[[int], Awaitable[None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Clock:
+    """Where the seconds between two steps went."""
+
+    since: float
+    """When the trainer became idle."""
+    collecting: float
+    """When the groups of this step began to be collected: when the trainer became idle, or where rollouts go on during
+    a step, when the batch before was taken."""
+    engine_busy_s: float
+    """The engine's busy seconds at that time."""
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    """Of annotators, since then."""
+
+
+def _start_clock(engine: MeteredEngine) -> _Clock:
+    now = time.perf_counter()
+    return _Clock(since=now, collecting=now, engine_busy_s=engine.busy_s)
+
+
+class Pipeline:
+    """Moves groups. `run` goes on until a number of steps is done."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        source: TaskSource,
+        gate: Gate,
+        stream: GroupStream,
+        engine: MeteredEngine,
+        annotate: Annotate | None,
+        steps: StepTrainer,
+        sync: WeightSync,
+        store: GroupStore,
+        journal: Journal,
+        recorder: Recorder,
+        decode: Callable[[Sequence[int]], str],
+        waiting: Sequence[TrajectoryGroup] = (),
+        dropped: Sequence[tuple[TrajectoryGroup, DropReason]] = (),
+    ) -> None:
+        """`waiting` and `dropped` are what a run that is continued had finished: the gate holds the former."""
+        self.config = config
+        self._source = source
+        self._gate = gate
+        self._stream = stream
+        self._engine = engine
+        self._annotate = annotate
+        self._steps = steps
+        self._sync = sync
+        self._store = store
+        self._journal = journal
+        self._recorder = recorder
+        self._decode = decode
+        self._waiting = {group.draw.index: group for group in waiting}
+        self._dropped = list(dropped)
+        """Since the last batch was taken."""
+        self._given_up: set[int] = set()
+        """Open draws that leave when their members have ended."""
+        self._task_indices = {draw: record.task_index for draw, record in journal.state.draws.items()}
+        self._next: asyncio.Task[TrajectoryGroup] | None = None
+        self._annotating: set[asyncio.Task[TrajectoryGroup]] = set()
+        self._training: asyncio.Task[None] | None = None
+        self._last_step = 0
+        self._taken_step = steps.step
+        self._clock = _start_clock(engine)
+
+    async def run(self, last_step: int, after_step: AfterStep) -> None:
+        """Train until step `last_step` is done; `after_step` is awaited after each publication, before the next batch.
+
+        Raises what a rollout, an annotator, the trainer or a publication raised; everything in flight is then ended.
+        """
+        self._last_step = last_step
+        self._clock = _start_clock(self._engine)
+        try:
+            while self._steps.step < last_step:
+                if self._training is None or self.config.schedule.max_staleness:
+                    self._open_groups()
+                await self._wait(self._take_batch(after_step))
+        finally:
+            await self._end()
+
+    def _open_groups(self) -> None:
+        """Start as many groups as the gate and the budget of draws allow."""
+        if self._refills_by_value:
+            if self._is_sampling:
+                return
+            self._choose_refill()
+        while not self._is_exhausted and self._gate.may_open():
+            self._open(self._source.next())
+        if self._is_exhausted and len(self._gate.outstanding) < self.config.rollout.tasks_per_step:
+            self._gate.close()
+
+    def _open(self, drawn: Drawn) -> None:
+        draw, version = drawn.draw, self._engine.version
+        if drawn.opened_version is not None and drawn.opened_version != version:
+            draw = replace(draw, attempt=draw.attempt + 1)
+        if drawn.opened_version != version:
+            self._journal.opened(draw.index, task_index=drawn.task_index, version=version, attempt=draw.attempt)
+        self._task_indices[draw.index] = drawn.task_index
+        self._gate.open(draw.index)
+        self._stream.start(draw, version=version)
+
+    @property
+    def _num_filtered(self) -> int:
+        return sum(reason is DropReason.FILTERED_GROUP for _, reason in self._dropped)
+
+    @property
+    def _is_sampling(self) -> bool:
+        return bool(self._stream.num_open or self._stream.num_complete or self._annotating)
+
+    @property
+    def _is_exhausted(self) -> bool:
+        """Whether no further group could train: in the steps that are left, or by this batch's budget of draws."""
+        rollout = self.config.rollout
+        if len(self._gate.outstanding) >= (self._last_step - self._taken_step) * rollout.tasks_per_step:
+            return True
+        dynamic = rollout.dynamic_sampling
+        return bool(dynamic.metric) and self._num_filtered > (dynamic.max_batches - 1) * rollout.tasks_per_step
+
+    @property
+    def _refills_by_value(self) -> bool:
+        """Whether the tasks of this step are sampled again, which are chosen when all its groups have been seen."""
+        return self.config.rollout.dynamic_sampling.refill == "value" and self._num_filtered > 0
+
+    def _choose_refill(self) -> None:
+        rollout = self.config.rollout
+        groups = sorted([*self._waiting.values(), *(group for group, _ in self._dropped)], key=lambda g: g.draw.index)
+        budget = rollout.dynamic_sampling.max_batches * rollout.tasks_per_step - len(groups)
+        count = min(rollout.tasks_per_step - len(self._waiting), budget)
+        if count > 0:
+            seed = derive_seed(self.config.run.seed, "refill", self._taken_step + 1, len(groups))
+            indices = [self._task_indices[group.draw.index] for group in groups]
+            max_reward = rollout.dynamic_sampling.max_reward
+            self._source.repeat(draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed))
+
+    def _take_batch(self, after_step: AfterStep) -> float | None:
+        """Begin to train where a batch is ready; else seconds until patience with late groups ends, None if never."""
+        now = time.monotonic()
+        for draw in self._gate.overdue(now, self._stream.count_ended()):
+            if self.config.schedule.late == "drop":
+                self._given_up.add(draw)
+            self._stream.cut(draw)
+        decision = self._gate.pick(now)
+        if self._training is None:
+            if isinstance(decision, Batch):
+                self._begin_training(decision.draws, after_step)
+                return None
+            if self._is_exhausted and not self._gate.outstanding:
+                self._begin_training((), after_step)
+        overdue_at = decision.overdue_at_s if isinstance(decision, Wait) else None
+        return overdue_at - now if overdue_at is not None and overdue_at > now else None
+
+    def _begin_training(self, draws: Sequence[int], after_step: AfterStep) -> None:
+        if draws:
+            self._gate.train_begins(draws)
+        self._taken_step += 1
+        taken = Taken(
+            step=self._taken_step,
+            groups=tuple(self._waiting.pop(draw) for draw in draws),
+            dropped=tuple(sorted(self._dropped, key=lambda each: each[0].draw.index)),
+        )
+        self._dropped = []
+        self._training = asyncio.create_task(self._train(taken, after_step))
+
+    async def _train(self, taken: Taken, after_step: AfterStep) -> None:
+        """One step: taken, trained, published, recorded."""
+        clock, self._clock = self._clock, _start_clock(self._engine)
+        began = self._clock.since
+        draws = [group.draw.index for group in taken.groups]
+        self._store.sync(draws)
+        self._journal.taken(taken.step, draws)
+        metrics, report = await self._steps.train(taken)
+        version = self._steps.version
+        self._journal.trained(taken.step, version=version, sums=report.sums)
+        published = time.perf_counter()
+        receipt = await self._sync.publish(version)
+        check_receipt(receipt, report.sums, version)
+        ended = time.perf_counter()
+        if draws:
+            self._gate.publish(version)
+            self._gate.reopen()
+        else:
+            self._gate = Gate(self._gate.rule, version)  # nothing was outstanding
+        metrics |= compute_rollout_metrics(taken, seconds=began - clock.collecting) | clock.metrics
+        busy_s = self._engine.busy_s - clock.engine_busy_s
+        metrics |= {
+            "schedule/trainer_idle_seconds": Sum(began - clock.since),
+            "schedule/engine_idle_seconds": Sum(max(0.0, ended - clock.since - busy_s)),
+            "schedule/publish_seconds": Sum(ended - published),
+            "schedule/restarted_tokens": Sum(receipt.num_restarted),
+            "schedule/outstanding_groups": Sum(len(self._gate.outstanding)),
+        }
+        self._steps.record(taken, record(metrics))
+        for group, reason in taken.dropped:
+            self._tell(group, reason.value)
+        for group in taken.groups:
+            self._tell(group, "trained")
+        await after_step(taken.step)
+        self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
+        if not self.config.schedule.max_staleness:
+            self._clock.collecting = self._clock.since
+
+    def _tell(self, group: TrajectoryGroup, fate: str) -> None:
+        rewards = tuple(group.rewards())
+        self._recorder.record(GroupEnds(draw=group.draw.index, fate=fate, rewards=rewards, version=group.version))
+
+    async def _wait(self, patience_s: float | None) -> None:
+        """Until something happens: a group is complete or annotated, a step is done, or patience ends."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._stream.next())
+        pending: set[asyncio.Task[TrajectoryGroup] | asyncio.Task[None]] = {self._next, *self._annotating}
+        if self._training is not None:
+            pending.add(self._training)
+        if len(pending) == 1 and not self._is_sampling and not self._next.done():
+            raise RuntimeError("no group is under way and no batch can train; the gate and the source disagree")
+        done, _ = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        if self._training in done:
+            training, self._training = self._training, None
+            training.result()
+        if self._next in done:
+            group, self._next = self._next.result(), None
+            if self._annotate is None:
+                self._finish(group)
+            else:
+                self._annotating.add(asyncio.create_task(self._annotated(group, self._annotate)))
+        for task in [task for task in self._annotating if task in done]:
+            self._annotating.discard(task)
+            self._finish(task.result())
+
+    async def _annotated(self, group: TrajectoryGroup, annotate: Annotate) -> TrajectoryGroup:
+        group, metrics = await annotate(group)
+        for name, metric in metrics.items():
+            before = self._clock.metrics.get(name)
+            self._clock.metrics[name] = metric if before is None else before.merge(metric)  # type: ignore[arg-type]
+        return group
+
+    def _finish(self, group: TrajectoryGroup) -> None:
+        """Store a complete group; admit it, or drop it where it cannot train or teaches nothing."""
+        draw = group.draw.index
+        if not group.trajectories:
+            self._given_up.add(draw)
+        if group.trajectories or group.discarded:
+            self._journal.finished(draw, self._store.save(group, self._decode))
+        reason = self._why_dropped(group)
+        if reason is None:
+            self._gate.finish(draw)
+            self._waiting[draw] = group
+            return
+        self._journal.dropped(draw, reason, step=self._taken_step + 1)
+        self._gate.leave(draw)
+        if group.trajectories or group.discarded:
+            self._dropped.append((group, reason))
+
+    def _why_dropped(self, group: TrajectoryGroup) -> DropReason | None:
+        if group.draw.index in self._given_up:
+            self._given_up.discard(group.draw.index)
+            return DropReason.LATE
+        if self._steps.needs_baseline and (group.baseline is None or group.baseline.error is not None):
+            return DropReason.NO_BASELINE
+        name = self.config.rollout.dynamic_sampling.metric
+        if name:
+            [unfolded] = unfold_groups([group])
+            if not is_informative(read_metric(unfolded, name, "rollout.dynamic_sampling.metric")):
+                return DropReason.FILTERED_GROUP
+        return None
+
+    async def _end(self) -> None:
+        """Cancel what is in flight; the step that trains is waited for, as its thread cannot be stopped."""
+        tasks = [task for task in (self._next, *self._annotating, self._training) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._next, self._training = None, None
+        self._annotating.clear()
+        await self._stream.close()

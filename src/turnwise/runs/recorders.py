@@ -1,0 +1,38 @@
+"""Where a run's events go: the run folder, and whatever else listens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwise.core.events import Event, GroupEnds, Note, PhaseBegins, StepEnds
+from turnwise.core.protocols import Recorder
+from turnwise.store.run_folder import RunFolder
+
+
+class Recorders:
+    """Passes every event to several recorders, in order. The first is the one that must keep it."""
+
+    def __init__(self, recorders: Sequence[Recorder]) -> None:
+        self._recorders = tuple(recorders)
+
+    def record(self, event: Event) -> None:
+        """See `Recorder.record`."""
+        for recorder in self._recorders:
+            recorder.record(event)
+
+
+class FolderRecorder:
+    """Writes metrics and notes into the run folder; groups and evaluations have files of their own."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def record(self, event: Event) -> None:
+        """See `Recorder.record`."""
+        match event:
+            case StepEnds():
+                self._folder.append_metrics(event.step, event.phase, event.values)
+            case Note():
+                self._folder.append_event(event.kind, event.text)
+            case PhaseBegins() | GroupEnds() | _:
+                pass

@@ -1,0 +1,154 @@
+"""Continuing a run: steps after the checkpoint are redone from stored groups, and what was under way goes on.
+
+Nothing is sampled to redo a step, so on the CPU the weights are those from before the crash, bit for bit; the journal's
+checksums show it. Where they differ (another machine, another number of threads) the steps after that one are not
+redone, and groups that weights of theirs sampled are dropped as `lost_version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import StoreError
+from turnwise.core.events import Note
+from turnwise.core.metrics import record
+from turnwise.core.protocols import EnvironmentFamily, Recorder, WeightSync
+from turnwise.core.types import Draw, DropReason, TrajectoryGroup
+from turnwise.rollout.gate import AdmissionRule, Gate
+from turnwise.runs.metrics import compute_rollout_metrics
+from turnwise.runs.source import Drawn, TaskSource
+from turnwise.runs.steps import StepTrainer, Taken
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import DrawRecord, Journal
+from turnwise.sync.publication import check_receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """Where a run goes on from."""
+
+    gate: Gate
+    source: TaskSource
+    waiting: list[TrajectoryGroup] = field(default_factory=list)
+    """Finished and held by the gate."""
+    dropped: list[tuple[TrajectoryGroup, DropReason]] = field(default_factory=list)
+    """Dropped since the last step."""
+
+
+async def redo_steps(
+    steps: StepTrainer,
+    *,
+    sync: WeightSync,
+    store: GroupStore,
+    journal: Journal,
+    recorder: Recorder,
+    after_step: Callable[[int], Awaitable[None]],
+) -> None:
+    """Train every step again that the journal says was taken after the step where `steps` stands.
+
+    Stops where a group cannot be read or the weights come out differently: later steps are then taken back.
+    """
+    state = journal.state
+    for step in sorted(number for number in state.taken if number > steps.step):
+        try:
+            groups = tuple(store.load(draw, digest=state.draws[draw].digest) for draw in state.taken[step])
+            dropped = tuple(_load_dropped(store, journal, step))
+        except StoreError as cause:
+            journal.rewound(step - 1)
+            recorder.record(Note(kind="redo", text=f"step {step} cannot be redone and is taken back: {cause}"))
+            return
+        taken = Taken(step=step, groups=groups, dropped=dropped)
+        metrics, report = await steps.train(taken)
+        before = state.trained.get(step)
+        differs = before is not None and dict(before.sums) != dict(report.sums)
+        if differs:
+            journal.rewound(step - 1)
+            for group, reason in dropped:
+                journal.dropped(group.draw.index, reason, step=step)
+            journal.taken(step, [group.draw.index for group in groups])
+            text = f"step {step} gives other weights on this machine than before; later steps are sampled again"
+            recorder.record(Note(kind="redo", text=text))
+        if before is None or differs:
+            journal.trained(step, version=steps.version, sums=report.sums)
+        check_receipt(await sync.publish(steps.version), report.sums, steps.version)
+        steps.record(taken, record(metrics | compute_rollout_metrics(taken, seconds=0.0)))
+        await after_step(step)
+        if differs:
+            return
+
+
+def _load_dropped(store: GroupStore, journal: Journal, step: int) -> list[tuple[TrajectoryGroup, DropReason]]:
+    """Groups that were dropped while `step` was collected. Raises StoreError when one cannot be read."""
+    records = [record for record in journal.state.dropped if record.step == step and record.reason is not None]
+    return [
+        (store.load(record.draw, digest=record.digest), record.reason)
+        for record in records
+        if record.digest is not None and record.reason is not None
+    ]
+
+
+def continue_run(
+    config: RunConfig,
+    *,
+    family: EnvironmentFamily,
+    first_task: int,
+    steps: StepTrainer,
+    store: GroupStore,
+    journal: Journal,
+) -> Continued:
+    """What waits, what must be sampled again, and the gate that holds it; for a new run, everything empty."""
+    state, version = journal.state, steps.version
+    source = TaskSource(family, next_draw=state.next_draw, next_task=max(first_task, state.next_task))
+    waiting: dict[int, TrajectoryGroup] = {}
+    dropped = _load_dropped(store, journal, steps.step + 1)
+    again: list[DrawRecord] = list(state.open)
+    for record_ in state.waiting:
+        try:
+            group = store.load(record_.draw, digest=record_.digest)
+        except StoreError:
+            again.append(record_)
+            continue
+        if group.version > version:
+            dropped.append((group, _drop(journal, group, DropReason.LOST_VERSION, steps.step + 1)))
+        else:
+            waiting[record_.draw] = group
+    for record_ in sorted(again, key=lambda each: each.draw):
+        lost = record_.digest is not None
+        draw = Draw(
+            index=record_.draw,
+            task=family.task("train", record_.task_index),
+            attempt=record_.attempt,
+        )
+        # The same tokens come again under the same weights; a group that was stored and is lost gets a new name.
+        opened_version = -1 if lost else record_.version
+        source.put_back(Drawn(draw=draw, task_index=record_.task_index, opened_version=opened_version))
+    rule = build_rule(config)
+    while True:
+        try:
+            gate = Gate(rule, version, {draw: group.version for draw, group in waiting.items()})
+            break
+        except ValueError:
+            oldest = min(waiting.values(), key=lambda group: (group.version, group.draw.index))
+            del waiting[oldest.draw.index]
+            dropped.append((oldest, _drop(journal, oldest, DropReason.TOO_STALE, steps.step + 1)))
+    return Continued(gate=gate, source=source, waiting=list(waiting.values()), dropped=dropped)
+
+
+def build_rule(config: RunConfig) -> AdmissionRule:
+    """The recipe's admission rule."""
+    schedule, batch_groups = config.schedule, config.rollout.tasks_per_step
+    return AdmissionRule(
+        batch_groups=batch_groups,
+        max_staleness=schedule.max_staleness,
+        max_open_groups=schedule.open_groups(batch_groups),
+        late=schedule.late,
+        patience_s=schedule.patience_s,
+        min_members=schedule.min_members,
+    )
+
+
+def _drop(journal: Journal, group: TrajectoryGroup, reason: DropReason, step: int) -> DropReason:
+    journal.dropped(group.draw.index, reason, step=step)
+    return reason

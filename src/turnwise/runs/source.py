@@ -1,0 +1,79 @@
+"""Where draws come from: the training split in order, draws of a process that ended first, and refills by value."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnwise.algorithms.vspo import compute_task_value, draw_refill
+from turnwise.core.errors import ConfigError, DataError, boundary
+from turnwise.core.protocols import EnvironmentFamily
+from turnwise.core.types import Draw, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A draw that is about to be opened."""
+
+    draw: Draw
+    task_index: int
+    """Of its task in the training split."""
+    opened_version: int | None = None
+    """The weight version under which a process that ended had opened it; None where none had."""
+
+
+class TaskSource:
+    """Hands out draws; its place is two numbers, which the journal holds."""
+
+    def __init__(self, family: EnvironmentFamily, *, next_draw: int, next_task: int) -> None:
+        self._family = family
+        self._next_draw = next_draw
+        self._next_task = next_task
+        self._queue: deque[Drawn] = deque()
+
+    def put_back(self, drawn: Drawn) -> None:
+        """Hand out this draw before any new one: its rollout was interrupted."""
+        self._queue.append(drawn)
+
+    def repeat(self, task_indices: Sequence[int]) -> None:
+        """Draw these tasks again, next."""
+        for index in task_indices:
+            self._queue.append(Drawn(draw=self._number(index), task_index=index))
+
+    def next(self) -> Drawn:
+        """The next draw. Raises DataError when the training split ended."""
+        if self._queue:
+            return self._queue.popleft()
+        drawn = Drawn(draw=self._number(self._next_task), task_index=self._next_task)
+        self._next_task += 1
+        return drawn
+
+    def _number(self, task_index: int) -> Draw:
+        try:
+            task = self._family.task("train", task_index)
+        except IndexError:
+            raise DataError(
+                f"the training split ended after {task_index} tasks; lower train.steps or rollout.tasks_per_step, or "
+                "give the environment more tasks"
+            ) from None
+        self._next_draw += 1
+        return Draw(index=self._next_draw - 1, task=task)
+
+
+def draw_by_value(
+    groups: Sequence[TrajectoryGroup], task_indices: Sequence[int], count: int, *, max_reward: float, seed: int
+) -> list[int]:
+    """`count` of the groups' tasks, drawn by VSPO's task value over all their trajectories; none if every value is 0.
+
+    Deviation from VSPO: the tasks are sampled afresh, so their advantages need no decay. Raises ConfigError for a
+    reward above `max_reward`.
+    """
+    indices: dict[str, int] = {}
+    rewards: dict[str, list[float | None]] = {}
+    for group, index in zip(groups, task_indices, strict=True):
+        indices[group.task.id] = index
+        rewards.setdefault(group.task.id, []).extend(group.rewards())
+    with boundary(ConfigError, "rollout.dynamic_sampling.max_reward"):
+        values = {name: compute_task_value(each, max_reward=max_reward) for name, each in rewards.items()}
+    return [indices[name] for name in draw_refill(values, num_slots=count, seed=seed)]

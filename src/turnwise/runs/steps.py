@@ -1,0 +1,136 @@
+"""One RL step on groups that are given: score, assign, account, train, remember. The same for a step that is redone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnwise.batching.samples import list_samples
+from turnwise.config.run import RunConfig
+from turnwise.core.batch import Columns, StepReport
+from turnwise.core.events import Note, StepEnds
+from turnwise.core.metrics import Metric
+from turnwise.core.protocols import Learner, Recorder
+from turnwise.core.types import DropReason, Scored, TrajectoryGroup
+from turnwise.rollout.workers import FailurePolicy
+from turnwise.runs.alarms import describe_alarms
+from turnwise.runs.trainer_thread import TrainerThread
+from turnwise.store.advantages import save_advantages
+from turnwise.store.ledger import account_batch, account_dropped, append_accounts
+from turnwise.store.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Taken:
+    """What one step trains on, and what was dropped while it was collected."""
+
+    step: int
+    groups: tuple[TrajectoryGroup, ...]
+    dropped: tuple[tuple[TrajectoryGroup, DropReason], ...] = ()
+
+
+class StepTrainer:
+    """Where training stands, and how it takes a step."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        folder: RunFolder,
+        learner: Learner,
+        trainer: TrainerThread,
+        failure: FailurePolicy,
+        recorder: Recorder,
+        needs_baseline: bool,
+    ) -> None:
+        self.config = config
+        self.learner = learner
+        self.trainer = trainer
+        self.needs_baseline = needs_baseline
+        """Whether credit compares with a greedy attempt."""
+        self.step = 0
+        """Steps done."""
+        self.version = 0
+        self.optimizer_steps = 0
+        self._folder = folder
+        self._failure = failure
+        self._recorder = recorder
+        self._alarms: list[str] = []
+        """Of the last step: an ongoing alarm is reported once."""
+
+    def counters(self) -> dict[str, Any]:
+        """What a checkpoint must hold besides weights and moments."""
+        return {
+            "step": self.step,
+            "optimizer_steps": self.optimizer_steps,
+            "version": self.version,
+            "credit": self.learner.state_dict(),
+        }
+
+    def restore(self, counters: Mapping[str, Any]) -> None:
+        """The inverse of `counters`."""
+        self.step, self.version = int(counters["step"]), int(counters["version"])
+        self.optimizer_steps = int(counters["optimizer_steps"])
+        self.learner.load_state_dict(counters["credit"])
+
+    async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
+        """Take the step: what was sampled is on the ledger before a weight changes.
+
+        Raises EnvironmentFault when too many trajectories are Invalid, LedgerError or TrainingError with the weights
+        as they were.
+        """
+        self._failure.check([*taken.groups, *(group for group, _ in taken.dropped)])
+        samples = list_samples(taken.groups)
+        columns = Columns()
+        if samples and self.learner.wanted:
+            rewards = {t.id: t.reward for group in taken.groups for t in group.trajectories}
+            outcomes = [
+                reward.total for sample in samples if isinstance(reward := rewards[sample.origin.trajectory], Scored)
+            ]
+            columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
+        assignment = self.learner.assign(taken.groups, columns, taken.step)
+        batch = assignment.batch
+        append_accounts(
+            self._folder.path,
+            [
+                *(
+                    account_dropped(group, reason, step=taken.step, version=self.version)
+                    for group, reason in taken.dropped
+                ),
+                *account_batch(
+                    taken.groups,
+                    [[batch.samples[i] for i in update] for update in batch.updates],
+                    assignment.drops,
+                    step=taken.step,
+                    version=self.version,
+                    max_staleness=self.config.schedule.max_staleness,
+                    max_times=self._max_times,
+                    observations_train=not self.config.loss.mask_observations,
+                ),
+            ],
+        )
+        report = await self.trainer.step(batch)
+        self.learner.follow(report)
+        self.step, self.version = taken.step, self.version + 1
+        self.optimizer_steps = report.optimizer_steps
+        if assignment.advantages is not None:
+            save_advantages(self._folder.path, taken.step, assignment.advantages)
+        return {**assignment.metrics, **report.metrics}, report
+
+    @property
+    def _max_times(self) -> int | None:
+        """How often a token may train in a step: once, but for passes of rejection sampling and for pairs."""
+        train = self.config.train
+        if train.algorithm == "policy_gradient":
+            return 1
+        return self.config.rejection.passes if train.algorithm == "rejection" else None
+
+    def record(self, taken: Taken, values: Mapping[str, float]) -> None:
+        """Tell the recorders about the step and about what is wrong with it."""
+        self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
+        alarms = describe_alarms(values, self.config)
+        for alarm in alarms:
+            if alarm not in self._alarms:
+                self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
+        self._alarms = alarms

@@ -1,0 +1,88 @@
+"""Engines by name or import path, and options that are refused before anything is built."""
+
+from typing import Any
+
+import pytest
+from small_model import CONFIG, VOCAB
+
+from turnwise.core.errors import ConfigError
+from turnwise.engines.local import LocalEngine
+from turnwise.engines.paged import PagedEngine
+from turnwise.engines.registry import EngineSettings, build_engine, check_engine
+from turnwise.engines.workers import WorkerEngine
+from turnwise.models.build import build_model
+
+COMMON = EngineSettings(max_concurrency=2, max_context=64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "built", "is_fused"),
+    [
+        ("paged", {}, PagedEngine, True),
+        ("paged", {"fused": False, "max_draft_tokens": 3}, PagedEngine, False),
+        ("workers", {"num_workers": 1}, WorkerEngine, True),
+        ("local", {"max_batch_tokens": 8}, LocalEngine, None),
+    ],
+)
+def test_engines_by_name(kind: str, options: dict[str, Any], built: type, is_fused: bool | None) -> None:
+    model = build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1)
+    engine = build_engine(kind, model, common=COMMON, options=options)
+    assert type(engine) is built
+    assert getattr(engine, "is_fused", None) == is_fused
+
+
+def build_recorded(model: Any, **settings: Any) -> Any:
+    return model, settings
+
+
+def refuse(model: Any, **settings: Any) -> Any:
+    raise KeyError("max_tokens")
+
+
+def test_an_engine_by_import_path_gets_everything() -> None:
+    model = build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1)
+    given: Any = build_engine(f"{__name__}:build_recorded", model, common=COMMON, options={"a": 1})
+    assert given == (model, {"common": COMMON, "options": {"a": 1}, "grammars": None, "decode": None})
+    with pytest.raises(ConfigError, match=r"cannot be built: KeyError: 'max_tokens'"):
+        build_engine(f"{__name__}:refuse", model, common=COMMON, options={})
+
+
+FLEX = {"attention": "flex", "cuda_graphs": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "device", "words"),
+    [
+        ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local nor a path"),
+        ("no.such:thing", {}, "cpu", r"engine.kind='no.such:thing' cannot be imported"),
+        (f"{__name__}:COMMON", {}, "cpu", r"names no function"),
+        ("paged", {"max_draft": 3}, "cpu", r"options.max_draft is unknown .* did you mean 'max_draft_tokens'"),
+        ("local", {"fused": True}, "cpu", r"options.fused is unknown to engine.kind='local'"),
+        ("paged", {"num_workers": 2}, "cpu", r"options.num_workers is unknown to engine.kind='paged'"),
+        ("paged", {"attention": "fast"}, "cpu", r"options.attention is 'fast'; it must be 'gather' or 'flex'"),
+        ("paged", {"max_batch_tokens": 7}, "cpu", r"options.max_batch_tokens is 7; it must be greater than or equal"),
+        ("paged", {"fused": 1}, "cpu", r"options.fused is 1; it must be a valid boolean"),
+        (
+            "paged",
+            {"cuda_graphs": True},
+            "cuda",
+            r"records steps of attention='flex' and fused=true.*'gather' and true",
+        ),
+        ("paged", {**FLEX, "fused": False}, "cuda", r"here they are 'flex' and false"),
+        ("paged", FLEX, "cpu", r"with a model on cpu: graphs are recorded on a GPU"),
+        ("workers", {}, "cuda", r"engine.kind='workers' with a model on cuda: .*memory that processes share"),
+        ("workers", {"num_workers": 0}, "cpu", r"options.num_workers is 0; it must be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_work_is_refused(kind: str, options: dict[str, Any], device: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_engine(kind, common=COMMON, options=options, device=device)
+
+
+def test_what_can_work_is_not_refused() -> None:
+    check_engine("paged", common=COMMON, options=FLEX, device="cuda")
+    check_engine("workers", common=COMMON, options={"num_workers": 3}, device="cpu")
+    many = EngineSettings(max_concurrency=2, max_context=64, num_threads=0)
+    check_engine("paged", common=many, options={}, device="cpu")
+    with pytest.raises(ConfigError, match=r"engine\.num_threads=0: every worker has one thread"):
+        check_engine("workers", common=many, options={}, device="cpu")

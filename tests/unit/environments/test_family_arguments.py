@@ -1,0 +1,67 @@
+"""Arguments of families: one section each, unknown ones with the nearest known, what may stand in a recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import EnvironmentFamily
+from turnwise.environments.arguments import FamilyArguments, read_arguments
+from turnwise.environments.math_code.arguments import MathArguments
+from turnwise.environments.registry import FAMILIES, load_family
+from turnwise.environments.search_qa.arguments import SearchArguments
+from turnwise.environments.tool_calls.arguments import ToolCallsArguments
+
+SECTIONS: dict[str, type[FamilyArguments]] = {
+    "math_code": MathArguments,
+    "search_qa": SearchArguments,
+    "tool_calls": ToolCallsArguments,
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_argument_of_a_section_may_be_given_as_its_default(name: str) -> None:
+    section = SECTIONS[name]
+    defaults = section().model_dump(by_alias=True)
+    assert isinstance(load_family(name, defaults), EnvironmentFamily)
+    assert isinstance(load_family(name, {}), EnvironmentFamily)
+    assert all(field.description for field in section.model_fields.values())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sead": 1}, "sead=1: there is no such argument; did you mean 'seed'?"),
+        ({"tool_timeout": 3.0}, "tool_timeout=3.0: there is no such argument; did you mean 'tool_timeout_s'?"),
+        ({"seed": -1}, "seed=-1: it must be greater than or equal to 0"),
+        ({"seed": True}, "seed=True: it must be a valid integer"),
+        ({"seed": "1"}, "seed='1': it must be a valid integer"),
+        ({"tool_timeout_s": 0}, "tool_timeout_s=0: it must be greater than or equal to 0.001"),
+        ({"tool_timeout_s": float("inf")}, "tool_timeout_s=inf: it must be a finite number"),
+        ({"max_observation_chars": 1.5}, "max_observation_chars=1.5: it must be a valid integer"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_said(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_family(name, arguments)
+    assert str(raised.value).startswith(message)
+
+
+def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
+    assert read_arguments(ToolCallsArguments, {"schema": "blanked"}).schema_ == "blanked"
+    with pytest.raises(ConfigError, match=r"schema_='blanked': there is no such argument; did you mean 'schema'\?"):
+        read_arguments(ToolCallsArguments, {"schema_": "blanked"})
+
+
+def test_a_family_that_leads_nowhere_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither built in \(math_code, search_qa"):
+        load_family("serch", {})
+    with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
+        load_family("json:nothing", {})
+    with pytest.raises(ConfigError, match=r"a.args of 'json:loads': TypeError"):
+        load_family("json:loads", {"seed": 1}, key="a")
+    with pytest.raises(ConfigError, match="lacks one of task, build_environment, policy, texts"):
+        load_family("collections:Counter", {})
