@@ -217,9 +217,9 @@ def _find_end_token(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         return None
     return Diagnosis(
         cause="end_token",
-        text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: "
-        "one side masks or ignores them, as happens where the padding token is the end token and a loss ignores padding; mask "
-        "by position, not by token id",
+        text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: one "
+        "side masks or ignores them, as happens where the padding token is the end token and a loss ignores padding; "
+        "mask by position, not by token id",
     )
 
 
