@@ -30,7 +30,7 @@ def token_versions(completion: Completion) -> IntArray | None:
 
 
 def spell_versions(completion: Completion) -> IntArray | None:
-    """The versions of a completion that has several; None where every token has the first's, however that is recorded."""
+    """The versions of a completion that has several; None where every token has the first's."""
     versions = completion.versions
     if versions is None or (versions == completion.version_first).all():
         return None
