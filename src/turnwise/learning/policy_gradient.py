@@ -39,7 +39,7 @@ from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coeffici
 from turnwise.learning.drops import list_drops, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
-from turnwise.store.sampled import training_logprobs
+from turnwise.core.sampled import training_logprobs
 
 COEFFICIENTS = "coefficients"
 """Key of the coefficients that move in the learner's memory."""

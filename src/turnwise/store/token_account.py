@@ -11,7 +11,7 @@ import numpy as np
 from turnwise.core.batch import Drop
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
-from turnwise.store.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
+from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
 
 
 class LedgerError(TrainingError):
