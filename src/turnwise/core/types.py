@@ -141,7 +141,7 @@ class Task:
                 sort_keys=True,
                 ensure_ascii=False,
             )
-            object.__setattr__(self, "id", hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16])
+            object.__setattr__(self, "id", hashlib.sha256(content.encode()).hexdigest()[:16])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
