@@ -29,7 +29,7 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
-from turnwise.store.sampled import token_versions, training_logprobs
+from turnwise.core.sampled import token_versions, training_logprobs
 
 TurnArrays = Sequence[NDArray[np.floating]]
 """One array per turn of a trajectory, `[sampled tokens of the turn]` each."""

@@ -25,7 +25,7 @@ from turnwise.core.paths import Path, compute_state_values, trained_paths, unfol
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId, TurnScores
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
-from turnwise.store.sampled import training_logprobs
+from turnwise.core.sampled import training_logprobs
 
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""
