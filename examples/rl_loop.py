@@ -134,9 +134,7 @@ async def warm_up(pieces: Pieces) -> None:
             )
             samples += to_samples(demonstration)
         everything = tuple(range(len(samples)))
-        pieces.trainer.step(
-            TrainingBatch(step=step, objective="warmup", samples=tuple(samples), updates=(everything,))
-        )
+        pieces.trainer.step(TrainingBatch(step=step, objective="warmup", samples=tuple(samples), updates=(everything,)))
     await pieces.sync.publish(0)
 
 

@@ -10,17 +10,42 @@ import pytest
 
 import turnwise
 
-NAMES = """
-    Task Draw Message ToolCall Trajectory TrajectoryGroup Scored Invalid text_message
-    ToolEnvironment EnvironmentFamily StepResult ToolFailure
-    TagRenderer ChatRenderer
-    load_model build_model PagedEngine
-    RolloutWorker GroupStream Limits Sampling
-    build_credit to_credit_trajectories compute_advantages build_loss
-    to_samples TrainingBatch LocalTrainer
-    SharedParameters check_receipt
-    load_config run_train TurnwiseError
-""".split()
+NAMES = [
+    "Task",
+    "Draw",
+    "Message",
+    "ToolCall",
+    "Trajectory",
+    "TrajectoryGroup",
+    "Scored",
+    "Invalid",
+    "text_message",
+    "ToolEnvironment",
+    "EnvironmentFamily",
+    "StepResult",
+    "ToolFailure",
+    "TagRenderer",
+    "ChatRenderer",
+    "load_model",
+    "build_model",
+    "PagedEngine",
+    "RolloutWorker",
+    "GroupStream",
+    "Limits",
+    "Sampling",
+    "build_credit",
+    "to_credit_trajectories",
+    "compute_advantages",
+    "build_loss",
+    "to_samples",
+    "TrainingBatch",
+    "LocalTrainer",
+    "SharedParameters",
+    "check_receipt",
+    "load_config",
+    "run_train",
+    "TurnwiseError",
+]
 
 
 def test_the_library_offers_exactly_these_names() -> None:
@@ -43,10 +68,7 @@ def test_type_checkers_see_the_names_where_they_are() -> None:
     tree = ast.parse(Path(turnwise.__file__).read_text(encoding="utf-8"))
     [block] = [node for node in tree.body if isinstance(node, ast.If)]
     shown = {
-        alias.name: str(node.module)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
+        alias.name: str(node.module) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert shown == {name: f"turnwise.{module}" for name, module in turnwise._HOMES.items()}
     assert sorted(shown) == turnwise.__all__

@@ -36,7 +36,9 @@ def build_tiny_renderer(tokenizer: PreTrainedTokenizerBase) -> TagRenderer:
     return TagRenderer(tokenizer)
 
 
-def build_tiny_model(*, vocab_size: int = 400, seed: int = 0, dtype: str = "float32", **changes: Any) -> PreTrainedModel:
+def build_tiny_model(
+    *, vocab_size: int = 400, seed: int = 0, dtype: str = "float32", **changes: Any
+) -> PreTrainedModel:
     """A Qwen3 model of about 30,000 parameters with random weights, a function of `seed`, on the CPU.
 
     `changes` replace fields of `TINY_CONFIG`."""
