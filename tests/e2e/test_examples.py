@@ -9,7 +9,7 @@ import pytest
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.config.load import load_config
-from turnwise.runs.methods import build_credit_method
+from turnwise.credit.methods import build_credit_method
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 

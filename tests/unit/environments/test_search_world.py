@@ -210,7 +210,9 @@ def test_retrieval_finds_both_hops():
         retriever = family.retriever(task)
         texts = {p.id: p.text for p in retriever.passages}
         for passage in task.payload["evidence"]:
-            relation, subject, _ = read_fact(texts[passage])
+            fact = read_fact(texts[passage])
+            assert fact is not None
+            relation, subject, _ = fact
             found += passage in [p.id for p in retriever.search(f"{relation} of {subject}", 3)]
             total += 1
     assert found / total >= 0.97
