@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Scored, Task, ToolCall, text_message
@@ -45,7 +44,9 @@ class Guess:
 
 
 class VaultFamily:
-    def __init__(self, letters: int = 3, **limits: Any) -> None:  # environment.args and the tool limits of the recipe
+    def __init__(
+        self, letters: int = 3, **limits: object
+    ) -> None:  # environment.args and the tool limits of the recipe
         self.letters, self.limits = letters, limits
 
     def task(self, split, index):
