@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from turnwise.core import types
 from turnwise.core.types import (
     Completion,
+    Draw,
     FinishReason,
     Invalid,
     Origin,
@@ -21,6 +22,7 @@ from turnwise.core.types import (
     Task,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
@@ -42,9 +44,8 @@ def make_turn(parent: int | None, sampled: int = 1) -> Turn:
 
 def make_trajectory(*parents: int | None, reward: Scored | Invalid | None = None) -> Trajectory:
     turns = tuple(make_turn(parent, sampled=index + 1) for index, parent in enumerate(parents))
-    return Trajectory(
-        task_id="t", group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=1.0)
-    )
+    id = TrajectoryId(draw=0, member=0)
+    return Trajectory(id=id, task_id="t", turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=1.0))
 
 
 @pytest.mark.parametrize("make", [to_ids, to_floats, to_mask])
@@ -108,10 +109,9 @@ def test_sampled_tokens_count_every_turn_once() -> None:
 def test_an_invalid_reward_is_none_and_never_zero() -> None:
     failed = make_trajectory(None, reward=Invalid(reason="the tool hung", retryable=True))
     task = Task(environment="e", prompt=(), payload={})
-    assert TrajectoryGroup(task=task, group_id="g", trajectories=(make_trajectory(None), failed)).rewards() == [
-        1.0,
-        None,
-    ]
+    group = TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=(make_trajectory(None), failed))
+    assert group.rewards() == [1.0, None]
+    assert group.task is task
 
 
 def test_an_absent_part_is_none() -> None:
@@ -120,8 +120,25 @@ def test_an_absent_part_is_none() -> None:
 
 
 @pytest.mark.parametrize("stop", list(StopReason))
-def test_a_stop_is_done_or_a_limit_or_a_failure(stop: StopReason) -> None:
-    assert (stop is StopReason.DONE) + stop.is_truncated + stop.is_error == 1
+def test_a_stop_is_done_or_a_limit_or_a_failure_or_a_cut(stop: StopReason) -> None:
+    assert (stop in (StopReason.DONE, StopReason.CUT)) + stop.is_truncated + stop.is_error == 1
+
+
+def test_a_trajectory_is_named_by_draw_member_attempt_and_role() -> None:
+    first = TrajectoryId(draw=12, member=3)
+    assert [
+        str(each)
+        for each in (
+            first,
+            dataclasses.replace(first, attempt=2),
+            dataclasses.replace(first, role="judge"),
+            dataclasses.replace(first, attempt=2, role="judge"),
+        )
+    ] == ["12/3", "12/3.2", "12/3/judge", "12/3.2/judge"]
+    # Order: by draw, then member, then attempt.
+    names = [TrajectoryId(draw=1, member=0), TrajectoryId(draw=0, member=2), TrajectoryId(draw=0, member=2, attempt=1)]
+    assert sorted(names) == [names[1], names[2], names[0]]
+    assert len({first, TrajectoryId(draw=12, member=3), dataclasses.replace(first, role="judge")}) == 2
 
 
 def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
@@ -142,7 +159,7 @@ def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
             advantages=to_floats(advantages),
             version_first=0,
             version_last=0,
-            origin=Origin(task_id="t", group_id="g", member=0),
+            origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id="t"),
         )
 
     assert sample([False, True], [0, 1]).loss_mask.tolist() == [False, True]
