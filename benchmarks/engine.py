@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from turnwise.core.types import SamplingParams, to_ids
+from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
@@ -118,12 +118,14 @@ def build(size: str, attention: str | None = None) -> PreTrainedModel:
     return model
 
 
-def engine_turn(engine: Any, threads: int = 1) -> Contender:
+def engine_turn(engine: Any) -> Contender:
     """A contender from an object with `generate`, `release` and `adopt`."""
     version = 0
+    # Engines with workers belong to one event loop.
+    loop = asyncio.Runner()
 
-    def session(i: int) -> str:
-        return f"{i // GROUP_SIZE}/{i % GROUP_SIZE}/0"
+    def session(i: int) -> Session:
+        return Session(str(i // GROUP_SIZE), str(i % GROUP_SIZE))
 
     def turn(prompts: Prompts, new_tokens: int) -> Prompts:
         async def run() -> Prompts:
@@ -136,10 +138,7 @@ def engine_turn(engine: Any, threads: int = 1) -> Contender:
             )
             return [c.token_ids.tolist() for c in done]
 
-        torch.set_num_threads(threads)
-        replies = asyncio.run(run())
-        torch.set_num_threads(1)
-        return replies
+        return loop.run(run())
 
     def finish() -> None:
         nonlocal version
@@ -148,14 +147,12 @@ def engine_turn(engine: Any, threads: int = 1) -> Contender:
         async def run() -> None:
             for i in range(1024):
                 await engine.release(session(i))
+            await engine.adopt(version)
 
-        asyncio.run(run())
-        engine.adopt(version)
+        loop.run(run())
 
     if isinstance(engine, WorkerEngine):
-        return Contender(
-            turn, finish, lambda: time.process_time() + worker_s(engine), lambda: asyncio.run(engine.close())
-        )
+        return Contender(turn, finish, lambda: time.process_time() + worker_s(engine), lambda: loop.run(engine.close()))
     return Contender(turn, finish)
 
 
@@ -289,7 +286,7 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
     makers: dict[str, Callable[[], Contender]] = {
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
         "paged_long_steps": lambda: engine_turn(PagedEngine(build(size), **shape, max_batch_tokens=8192)),
-        "paged_2_threads": lambda: engine_turn(PagedEngine(build(size), **shape), threads=2),
+        "paged_2_threads": lambda: engine_turn(PagedEngine(build(size), **shape, num_threads=2)),
         "paged_workers": lambda: engine_turn(WorkerEngine(build(size), num_workers=2, **shape)),
         "paged_modules": lambda: engine_turn(PagedEngine(build(size), **shape, fused=False)),
         "slots": lambda: engine_turn(LocalEngine(build(size), **shape)),

@@ -90,7 +90,7 @@ def build_config(case: str) -> Any:
     size, vocab_size, sections = CASES[case]
     context = sections["engine"]["max_context"]
     rollout = {"group_size": 8, "max_tokens": context, "max_turns": 4, "max_turn_tokens": TURN_TOKENS}
-    engine = {**sections["engine"], "fused": case != "plain", "max_batch_tokens": 2048}
+    engine = {**sections["engine"], "options": {"fused": case != "plain", "max_batch_tokens": 2048}}
     return RunConfig.model_validate(
         {
             "model": {"config": {**MODEL, **SIZES[size]}},
@@ -111,7 +111,7 @@ def read_memory(name: str) -> int:
 
 def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
     """Full-length samples for two micro-batches."""
-    from turnwise.core.types import Origin, Sample, Session, to_floats, to_ids, to_mask
+    from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
 
     length = min(config.rollout.max_tokens, config.train.micro_batch_tokens)
     num_sampled = min(length - 1, config.rollout.max_turns * config.rollout.max_turn_tokens)
@@ -142,7 +142,7 @@ def measure(case: str) -> dict[str, int]:
     """In a process of its own: peaks of sampling and of training, in bytes above what the libraries take."""
     import torch
 
-    from turnwise.core.types import SamplingParams, to_ids
+    from turnwise.core.types import SamplingParams, Session, to_ids
     from turnwise.engines.paged import PagedEngine
     from turnwise.models.allocator import keep_freed_memory
     from turnwise.models.build import build_model
@@ -160,8 +160,7 @@ def measure(case: str) -> dict[str, int]:
             model,
             max_concurrency=shape.max_concurrency,
             max_context=shape.max_context,
-            max_batch_tokens=shape.max_batch_tokens,
-            fused=None if shape.fused else False,
+            **shape.options,
         )
         draw = np.random.default_rng(0)
 
@@ -189,7 +188,7 @@ def measure(case: str) -> dict[str, int]:
                 micro_batch_tokens=config.train.micro_batch_tokens,
                 shared_prefix=config.train.shared_prefix,
             )
-            engine.adopt(version)
+            asyncio.run(engine.adopt(version))
             asyncio.run(sample())
         return {"sampling": sampling, "training": read_memory("VmHWM")}
 

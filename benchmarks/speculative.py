@@ -95,7 +95,7 @@ def compare(size: str, kind: str, groups: int, drafts: list[int], rounds: int, n
         replies = {}
         for n, engine in engines.items():
             replies[n], elapsed = sample(engine, kind, groups, new_tokens, number)
-            engine.adopt(number + 1)
+            asyncio.run(engine.adopt(number + 1))
             seconds[n] += [elapsed] if number else []
         for n in drafts:
             same = zip(replies[0], replies[n], strict=True)

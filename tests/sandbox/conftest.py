@@ -1,4 +1,4 @@
-"""One sandbox for all tests of a process, and what the tests look at on the host."""
+"""Fixtures of the sandbox's tests: one sandbox for all tests of a process, a control group, a shared interpreter."""
 
 import asyncio
 import os
@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[LocalSandbox]:
-    """The best level this machine has; two programs at a time."""
+    """A sandbox at the best level of this machine, with two slots."""
     shared = LocalSandbox(num_slots=2)
     try:
         asyncio.run(shared.level())
     except SandboxError as error:
-        pytest.skip(f"nothing isolates code here: {error}")
+        pytest.skip(f"nothing isolates code on this machine: {error}")
     yield shared
     asyncio.run(shared.close())
 
 
 @pytest.fixture(scope="session")
 def run() -> Callable[[Awaitable[T]], T]:
-    """An event loop that gives up after two minutes: a test that hangs fails."""
+    """Runs a coroutine in an event loop, for two minutes at most, so that a test that hangs fails."""
 
     def run_it(work: Awaitable[T]) -> T:
         async def limited() -> T:
@@ -49,12 +49,12 @@ def run() -> Callable[[Awaitable[T]], T]:
 def full_level(sandbox: LocalSandbox, run: Callable[..., object]) -> None:
     level = run(sandbox.level())
     if level.name != "full":
-        pytest.skip(f"takes level full: {level.reasons}")
+        pytest.skip(f"needs level full: {level.reasons}")
 
 
 @pytest.fixture(scope="session")
 def cage() -> Iterator[Cgroup | None]:
-    """A group of bounded memory and processes for what runs without isolation; None where there are no groups."""
+    """A group with bounded memory and processes, for programs without isolation; None if no group can be made."""
     pool = CgroupPool.probe()
     group = pool.take(3 << 30, 800) if pool else None
     yield group
@@ -64,8 +64,8 @@ def cage() -> Iterator[Cgroup | None]:
 
 @pytest.fixture(scope="session")
 def plain_python() -> Iterator[str]:
-    """An interpreter that any user of the machine may start, with this package; skips where the system has none that is
-    new enough."""
+    """An interpreter, with this package, that every user of the machine may run. Skips if the system has no Python of
+    at least 3.11."""
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if not os.path.exists(path):
             continue
@@ -86,13 +86,13 @@ def plain_python() -> Iterator[str]:
         yield f"{folder}/venv/bin/python"
         shutil.rmtree(folder)
         return
-    pytest.skip("no system Python of at least 3.11 that other users may start")
+    pytest.skip("no system Python of at least 3.11 that other users may run")
 
 
 @pytest.fixture
 def as_root() -> None:
     if os.geteuid() != 0:
-        pytest.skip("takes root, to make the worlds that the probes run in")
+        pytest.skip("needs root, to imitate the worlds of the probes")
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
-"""Programs that try to break out, one per row of what a sandbox must hold, with the property that promises to stop
-each.
+"""Programs that try to break out of a sandbox, each with the property that must stop it.
 
-A probe calls `escaped(WHAT)` when it got through; an OSError or MemoryError means that it was held. What it did on the
-host and cannot see itself (a datagram that came, a file that appeared, a process that died or stayed) is looked at from
-outside, by `escape_world.py`."""
+A probe calls `escaped(WHAT)` when it succeeds; an OSError or MemoryError means that it was stopped. `escape_world.py`
+checks from outside for effects on the host that a probe cannot see: a datagram that arrived, a file that appeared, a
+process that died or stayed."""
 
 from __future__ import annotations
 
@@ -46,17 +45,17 @@ class Probe:
 
     name: str
     property: str
-    """The property of a level whose claim covers it; "always" for what every level must hold."""
+    """The property that must stop it; "always" if every level must."""
     body: str
     before: str = ""
     """A program that runs before it, in the same place."""
     violent: bool = False
-    """It would harm the place it runs in: tried only where the property is claimed, or in namespaces and groups made
-    for it."""
+    """Whether it would harm its surroundings, so that it runs only where the property is claimed, or in namespaces and
+    groups made for it."""
     needs: str = ""
-    """A target that this machine may lack."""
+    """A target that this machine may lack; empty if it needs none."""
     control: bool = True
-    """It gets through where nothing stops it; not so for what Linux itself refuses to everybody."""
+    """Whether it succeeds without isolation; False for what Linux refuses to every process."""
 
     @property
     def code(self) -> str:
@@ -64,7 +63,7 @@ class Probe:
 
 
 def _calls(property: str, attempts: dict[str, str]) -> list[Probe]:
-    """Probes that have escaped as soon as one statement raises no error."""
+    """Probes that escape if one statement raises no error."""
     return [Probe(name, property, f"{statement}\nescaped({name!r})") for name, statement in attempts.items()]
 
 
@@ -76,11 +75,13 @@ PROBES: list[Probe] = [
     Probe("read_host_file", "fs_read", _SECRET.format(path="T['secret_path']")),
     Probe("read_relative_path", "fs_read", _SECRET.format(path="'../' * 30 + T['secret_path'][1:]")),
     Probe("read_through_root_of_pid_1", "fs_read", _SECRET.format(path="'/proc/1/root' + T['secret_path']")),
-    Probe("read_through_cwd_of_victim", "fs_read", _SECRET.format(path="'/proc/%d/root%s' % (T['victim'], T['secret_path'])")),
+    Probe("read_through_root_of_victim", "fs_read",
+          _SECRET.format(path="'/proc/%d/root%s' % (T['victim'], T['secret_path'])")),
     Probe("list_host_folder", "fs_read", "if 'secret' in os.listdir(T['folder']): escaped(T['folder'])"),
     Probe("read_hardlink", "fs_read", "os.link(T['secret_path'], 'hard')\n" + _SECRET.format(path="'hard'")),
     Probe("read_symlink", "fs_read", "os.symlink(T['secret_path'], 'soft')\n" + _SECRET.format(path="'soft'")),
-    Probe("read_environ_of_victim", "fs_read", "if T['key'].encode() in open('/proc/%d/environ' % T['victim'], 'rb').read(): escaped(1)"),
+    Probe("read_environ_of_victim", "fs_read",
+          "if T['key'].encode() in open('/proc/%d/environ' % T['victim'], 'rb').read(): escaped(1)"),
     Probe("read_block_device", "fs_read", "os.open(T['disk'], os.O_RDONLY)\nescaped(T['disk'])", needs="disk"),
     Probe("read_kernel_log", "fs_read", "os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)\nescaped('/dev/kmsg')"),
     Probe("open_by_handle", "privileges", """
@@ -91,15 +92,16 @@ call("open_by_handle_at", -100, handle, 0)
 escaped("a handle")
 """),
     Probe("environment_is_cleared", "always", "if T['key'] in os.environ.values(): escaped('the environment')"),
-    Probe("environment_of_parent", "always", "if T['key'].encode() in open('/proc/%d/environ' % os.getppid(), 'rb').read(): escaped(1)"),
+    Probe("environment_of_parent", "always",
+          "if T['key'].encode() in open('/proc/%d/environ' % os.getppid(), 'rb').read(): escaped(1)"),
     Probe("inherited_descriptors", "always", """
-found = []
+inherited = []
 for fd in range(3, 4096):
     try:
-        found.append((fd, os.fstat(fd).st_mode))
+        inherited.append((fd, os.fstat(fd).st_mode))
     except OSError:
         pass
-if found: escaped(found)
+if inherited: escaped(inherited)
 """, control=False),
     # ---------------------------------------------------------------------------------------------- writing
     *_calls("fs_write", {
@@ -110,13 +112,14 @@ if found: escaped(found)
         "rename_host_file": "os.rename(T['writable'], T['writable'] + '.moved')",
         "make_host_folder": "os.mkdir(T['folder'] + '/folder')",
         "link_into_host_folder": "os.symlink('/', T['folder'] + '/link')",
-        "write_into_library": ("p = os.path.dirname(os.__file__) + '/turnwise_canary.py'\nopen(p, "
-        "'w').close()\nos.unlink(p)"),
+        "write_into_library":
+            "p = os.path.dirname(os.__file__) + '/turnwise_canary.py'\nopen(p, 'w').close()\nos.unlink(p)",
         "write_bytecode": "import importlib.util\nopen(importlib.util.cache_from_source(os.__file__), 'r+b').close()",
         "write_kernel_setting": "open('/proc/sys/kernel/core_pattern', 'r+').close()",
         "write_device_setting": "open('/sys/kernel/mm/transparent_hugepage/enabled', 'r+').close()",
     }),
-    Probe("write_shared_memory_folder", "fs_write", "open('/dev/shm/' + T['token'], 'w').close()"),  # seen on the host, or not
+    # The host checks whether the file is there.
+    Probe("write_shared_memory_folder", "fs_write", "open('/dev/shm/' + T['token'], 'w').close()"),
     Probe("write_tmp", "fs_write", "open('/tmp/' + T['token'], 'w').close()"),
     *_calls("fs_meta", {
         "chmod_host_file": "os.chmod(T['owned'], 0o600)",
@@ -125,8 +128,10 @@ if found: escaped(found)
     }),
     # ---------------------------------------------------------------------------------------------- network
     Probe("tcp", "net", "socket.create_connection(('127.0.0.1', T['tcp']), timeout=1)\nescaped('connected')"),
-    Probe("tcp_ipv6", "net", "socket.create_connection(('::1', T['tcp6']), timeout=1)\nescaped('connected')", needs="tcp6"),
-    Probe("udp", "net", "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', T['udp']))"),  # host looks
+    Probe("tcp_ipv6", "net", "socket.create_connection(('::1', T['tcp6']), timeout=1)\nescaped('connected')",
+          needs="tcp6"),
+    # The host checks whether the datagram arrives.
+    Probe("udp", "net", "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', T['udp']))"),
     *_calls("net", {
         "tcp_socket": "socket.socket(socket.AF_INET, socket.SOCK_STREAM)",
         "tcp_listener": "s = socket.socket()\ns.bind(('0.0.0.0', 0))\ns.listen()",
@@ -135,19 +140,22 @@ if found: escaped(found)
         "packet_socket": "socket.socket(17, socket.SOCK_RAW, 0x300)",
     }),
     Probe("kernel_crypto_socket", "net", "socket.socket(38, socket.SOCK_SEQPACKET)\nescaped('AF_ALG')", control=False),
-    Probe("internet_socketpair", "net", "call('socketpair', 2, 1, 0, ctypes.create_string_buffer(8))\nescaped('a pair')", control=False),
+    Probe("internet_socketpair", "net",
+          "call('socketpair', 2, 1, 0, ctypes.create_string_buffer(8))\nescaped('a pair')", control=False),
     Probe("vsock", "vsock", "socket.socket(40, socket.SOCK_STREAM)\nescaped('AF_VSOCK')"),
-    Probe("abstract_socket", "abstract_unix", "socket.socket(socket.AF_UNIX).connect('\\0' + T['abstract'])\nescaped('connected')"),
+    Probe("abstract_socket", "abstract_unix",
+          "socket.socket(socket.AF_UNIX).connect('\\0' + T['abstract'])\nescaped('connected')"),
     Probe("abstract_datagram", "abstract_unix", """
 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '\\0' + T['abstract'] + '-datagram')
 escaped('sent')
 """),
-    Probe("named_socket", "unix_path", "socket.socket(socket.AF_UNIX).connect(T['folder'] + '/socket')\nescaped('connected')"),
+    Probe("named_socket", "unix_path",
+          "socket.socket(socket.AF_UNIX).connect(T['folder'] + '/socket')\nescaped('connected')"),
     # ---------------------------------------------------------------------------------------------- other processes
     Probe("terminate_victim", "signals", "os.kill(T['victim'], 15)", violent=True),
     Probe("kill_all", "signals", "signal.signal(15, signal.SIG_IGN)\nos.kill(-1, 15)", violent=True),
     Probe("kill_group", "always", """
-if os.getsid(0) != os.getpid(): escaped('the session is somebody else\\'s: %d' % os.getsid(0))
+if os.getsid(0) != os.getpid(): escaped('the session is of process %d' % os.getsid(0))
 signal.signal(15, signal.SIG_IGN)
 os.kill(0, 15)
 """, control=False),
@@ -224,8 +232,8 @@ if any(struct.unpack("6I", data.raw)): escaped("capabilities after setuid")
         "io_uring": "call('io_uring_setup', 4, ctypes.create_string_buffer(120))",
         "bpf": "call('bpf', 0, ctypes.create_string_buffer(struct.pack('IIII', 2, 4, 4, 1) + bytes(112)), 128)",
         "userfaultfd": "call('userfaultfd', 0)",
-        "perf_events": ("call('perf_event_open', ctypes.create_string_buffer(struct.pack('IIQ', 1, 112, 0) + "
-        "bytes(96)), 0, -1, -1, 0)"),
+        "perf_events": "attributes = ctypes.create_string_buffer(struct.pack('IIQ', 1, 112, 0) + bytes(96))\n"
+        "call('perf_event_open', attributes, 0, -1, -1, 0)",
         "personality": "call('personality', 0x0040000)",
         "kernel_log": "call('syslog', 3, ctypes.create_string_buffer(64), 64)",
         "own_filter": "allow = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))\n"
@@ -251,7 +259,8 @@ for count in range(3 * T["num_pids"]):
     threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
 escaped("%d threads" % count)
 """, violent=True),
-    Probe("large_allocation", "mem_proc", "bytearray(4 * T['memory_bytes'])\nescaped('4 times the limit')", violent=True),
+    Probe("large_allocation", "mem_proc", "bytearray(4 * T['memory_bytes'])\nescaped('4 times the limit')",
+          violent=True),
     Probe("mapped_memory", "mem_proc", """
 import mmap
 held = mmap.mmap(-1, 4 * T["memory_bytes"], flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -283,7 +292,8 @@ fd = call("memfd_create", b"x", 0)
 for _ in range(2 * T["memory_bytes"] >> 20): os.write(fd, bytes(1 << 20))
 escaped("twice the limit, in a memfd")
 """, violent=True),
-    Probe("processor_limit", "cpu", "if resource.getrlimit(resource.RLIMIT_CPU)[1] in (-1, 1 << 62): escaped('no limit')"),
+    Probe("processor_limit", "cpu",
+          "if resource.getrlimit(resource.RLIMIT_CPU)[1] in (-1, 1 << 62): escaped('no limit')"),
     Probe("raise_processor_limit", "cpu", "resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999))\nescaped('raised')"),
     Probe("fill_disk", "disk_total", """
 for index in range(2 * T["disk_bytes"] >> 20):
@@ -307,7 +317,11 @@ with open("file", "wb") as file:
     for _ in range(2 * T["disk_bytes"] >> 20): file.write(bytes(1 << 20))
 escaped("twice the quota")
 """),
-    Probe("sparse_file", "always", "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nos.truncate(os.open('f', 0o102), 1 << 40)\nescaped(1)"),
+    Probe("sparse_file", "always", """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+os.truncate(os.open("f", 0o102), 1 << 40)
+escaped("a file of 2**40 bytes")
+"""),
     # ---------------------------------------------------------------------------------------------- what stays behind
     Probe("daemon", "kill_tree", """
 if os.fork() == 0:
@@ -324,7 +338,7 @@ time.sleep(0.02)
 if os.fork() == 0:
     call("prctl", 15, b"tw-daemon", 0, 0, 0)
     ends = time.monotonic() + 3
-    while time.monotonic() < ends:  # always a new process, and its parent gone
+    while time.monotonic() < ends:  # each process ends after it has forked the next
         if os.fork(): os._exit(0)
         os.setsid()
     os._exit(0)
@@ -343,8 +357,9 @@ for path in ("left", os.environ.get("TMPDIR", "/tmp") + "/left", f"/tmp/{token}-
     except OSError: pass
 os.chmod("folder/sub", 0)
 """),
-    Probe("left_umask", "always", "if os.umask(0o022) != 0o022: escaped(1)", before="import os\nos.umask(0o777)", control=False),
-    Probe("memory_of_the_one_before", "always", """
+    Probe("left_umask", "always", "if os.umask(0o022) != 0o022: escaped(1)", before="import os\nos.umask(0o777)",
+          control=False),
+    Probe("memory_of_the_previous_program", "always", """
 needle = bytes(c ^ 1 for c in b"L@SJDS,NG,@ONUIDS,QSNFS@L")
 for line in open("/proc/self/maps"):
     area, mode = line.split()[:2]
@@ -352,7 +367,7 @@ for line in open("/proc/self/maps"):
     start, end = (int(part, 16) for part in area.split("-"))
     data = ctypes.string_at(start, end - start)
     at = data.find(needle)
-    while at >= 0:  # the needle is in this program's own memory as well, but never what followed it
+    while at >= 0:  # this program's memory also holds the needle, but not what follows it
         if bytes(c ^ 1 for c in data[at + 25 : at + 33]) == b",QM@OUDE": escaped("found at %x" % (start + at))
         at = data.find(needle, at + 1)
 """, before="x = 'MARKER-OF-ANOTHER-PROGRAM' + '-PLANTED'\ny = [x + str(i) for i in range(100)]\nprint(len(y))",

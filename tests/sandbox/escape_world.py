@@ -1,9 +1,8 @@
-"""A process that makes itself a world (a container, a restricted user, a kernel without something) and runs probes in
-it.
+"""A process that imitates a world (a container, a restricted user, a kernel without a feature) and runs probes in it.
 
-`python escape_world.py` reads a request as JSON and answers with JSON. Where it may, it first puts itself into a pid, a
-mount and an IPC namespace and a session keyring of its own: a probe that kills everything it can reach then reaches
-nothing of this machine, and no message queue or key is left behind."""
+`python escape_world.py` reads a request as JSON and answers with JSON. If it has the privileges, it first enters new
+pid, mount and IPC namespaces and a new session keyring, so that a probe that kills every process it can reach harms
+nothing on this machine, and no message queue or key is left behind."""
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ setfcap."""
 
 
 def refuse(names: str, error: int, *, namespaces: bool) -> None:
-    """Answer system calls with an errno, and (`namespaces`) clone with any namespace flag, as a container runtime's
-    filter does."""
+    """Make system calls fail with an errno, as a container runtime's filter does; with `namespaces` also a clone with
+    any namespace flag."""
     code: list[tuple[int, int, int, int]] = [(0x20, 0, 0, 0)]
     for name in names.split():
         code += [(0x15, 0, 1, syscalls.NUMBERS[name]), (0x06, 0, 0, 0x50000 | error)]
@@ -61,6 +60,7 @@ def refuse(names: str, error: int, *, namespaces: bool) -> None:
 
 
 def keep_capabilities(kept: tuple[int, ...]) -> None:
+    """Drop all other capabilities."""
     for capability in range(64):
         if capability not in kept:
             with contextlib.suppress(OSError):
@@ -71,10 +71,10 @@ def keep_capabilities(kept: tuple[int, ...]) -> None:
 
 
 def enter(world: str) -> None:
-    """root · setfcap · no_caps · user · docker · restricted · userns_off · no_landlock · nothing."""
+    """Enter a world: root, setfcap, no_caps, user, docker, restricted, userns_off, no_landlock or nothing."""
     if world == "user":
         syscalls.set_identity(65534, 65534)
-    elif world == "setfcap":  # all that user id 0 needs to map itself into a user namespace
+    elif world == "setfcap":  # the capability with which user id 0 maps itself into a user namespace
         keep_capabilities((31,))
     elif world == "no_caps":
         syscalls.drop_privileges()
@@ -103,7 +103,7 @@ def enter(world: str) -> None:
                 (0x15, 0, 1, 22),
                 (0x06, 0, 0, 0x50016),
             ]
-            # prctl(PR_SET_SECCOMP) is the other way to install one: the last filter that can be.
+            # Refuse prctl(PR_SET_SECCOMP) too, the other way to install a filter. No filter can follow this one.
             program = b"".join(struct.pack("HBBI", *row) for row in [*code, (0x06, 0, 0, 0x7FFF0000)])
             memory = syscalls.ctypes.create_string_buffer(program, len(program))
             request = struct.pack("HxxxxxxQ", len(program) // 8, syscalls.ctypes.addressof(memory))
@@ -113,7 +113,7 @@ def enter(world: str) -> None:
 
 
 def enter_own_namespaces(*, cgroups: bool) -> None:
-    """Go on as a child in new pid, mount and IPC namespaces, below a first process that only reaps."""
+    """Continue as a child in new pid, mount and IPC namespaces, below a first process that only reaps."""
     answer = syscalls.clone_process(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC)
     if answer:
         _, status = os.waitpid(answer, 0)
@@ -135,7 +135,7 @@ def enter_own_namespaces(*, cgroups: bool) -> None:
 
 
 class Targets:
-    """What lives on the host: files, sockets and a process that a program must not reach."""
+    """Targets on the host that a program must not reach: files, sockets and a process."""
 
     def __init__(self, stack: contextlib.ExitStack, request: dict[str, Any]) -> None:
         self.key = os.environ["TURNWISE_CANARY_KEY"]
@@ -190,7 +190,7 @@ class Targets:
         }
 
     def renew(self) -> None:
-        """Put back what the last probe may have harmed."""
+        """Restore the files and the process that the last probe may have harmed."""
         for name in ("secret", "writable", "deletable", "owned"):
             path = Path(self.folder, name)
             path.unlink(missing_ok=True)
@@ -200,27 +200,27 @@ class Targets:
             self.victim = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
             self.values["victim"] = self.victim.pid
 
-    def seen(self) -> str | None:
-        """What a probe is seen to have done to the host; what it left is removed."""
-        found = []
+    def read_effects(self) -> str | None:
+        """The effects of a probe on the host, which are then removed; None without any."""
+        effects = []
         with contextlib.suppress(BlockingIOError):
             while True:
                 self.udp.recv(64)
-                found.append("a datagram came")
+                effects.append("a datagram arrived")
         for folder in ("/tmp", "/dev/shm", self.folder):
             for path in Path(folder).glob(f"{self.token}*"):
                 path.unlink()
-                if not path.name.endswith("-left"):  # those are for the next program to find
-                    found.append(f"{path} was there")
+                if not path.name.endswith("-left"):  # a probe looks for those itself
+                    effects.append(f"{path} was there")
         assert self.victim is not None
         if self.victim.poll() is not None:
-            found.append("the victim is dead")
+            effects.append("the victim is dead")
         if pids := _named("tw-daemon"):
-            found.append("a daemon lives on")
+            effects.append("a daemon is still alive")
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        return "; ".join(dict.fromkeys(found)) or None
+        return "; ".join(dict.fromkeys(effects)) or None
 
 
 def _state(pid: int) -> str:
@@ -228,21 +228,22 @@ def _state(pid: int) -> str:
 
 
 def _named(name: str) -> list[int]:
-    found = []
+    """Pids of the living processes with that name."""
+    pids = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             if Path(f"/proc/{pid}/comm").read_text().strip() == name and _state(int(pid)) != "Z":
-                found.append(int(pid))
+                pids.append(int(pid))
         except OSError:
             continue
-    return found
+    return pids
 
 
 # --------------------------------------------------------------------------------------------- running
 
 
 async def run_probes(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
-    """Every probe through a LocalSandbox at the wanted level."""
+    """Run every requested probe in a LocalSandbox at the requested level."""
     try:
         sandbox = LocalSandbox(
             num_slots=1, level=request["level"], allow_unsafe=request["level"] == "none", mode=request["mode"]
@@ -250,7 +251,7 @@ async def run_probes(request: dict[str, Any], targets: Targets) -> dict[str, Any
         level = await sandbox.level()
     except SandboxError as error:
         return {"error": str(error)}
-    claims = {name: held.enforced_by for name, held in level.properties.items() if held.enforced_by and held.verified}
+    claims = {name: item.enforced_by for name, item in level.properties.items() if item.enforced_by and item.verified}
     results = {}
     for name in request["probes"]:
         probe = BY_NAME[name]
@@ -276,14 +277,14 @@ async def _run_probe(sandbox: LocalSandbox, probe: Probe, targets: Targets) -> d
     except SandboxError as error:
         return {"escaped": f"the sandbox failed: {error}", "text": ""}
     text = execution.text()
-    escaped = next((line for line in text.splitlines() if line.startswith("ESCAPED")), None) or targets.seen()
+    escaped = next((line for line in text.splitlines() if line.startswith("ESCAPED")), None) or targets.read_effects()
     if any(targets.secret.encode() in content for content in execution.files.values()):
         escaped = "the secret came back as an output file"
     return {"escaped": escaped, "text": text[-300:], "limit": execution.limit, "signal": execution.signal}
 
 
 def run_bare(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
-    """Every probe as a plain subprocess: what each can do where nothing stops it."""
+    """Run every requested probe as a plain subprocess, without isolation."""
     results = {}
     for name in request["probes"]:
         probe = BY_NAME[name]
@@ -303,11 +304,11 @@ def run_bare(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
             command = [sys.executable, "-I", "-S"]
             if probe.before:
                 subprocess.run([*command, "-c", probe.before], timeout=20, check=False, **options)
-            # A shell between, that may be killed and stopped: it stands for the cell.
+            # A shell takes the place of the cell: the probe may kill or stop it.
             shell = subprocess.Popen(
                 ["sh", "-c", '"$@" > output 2>&1; echo alive >> output', "sh", *command, "-c", probe.code],
                 start_new_session=True,
-                preexec_fn=lambda: syscalls.unshare(syscalls.CLONE_NEWNS),  # a mount goes with it
+                preexec_fn=lambda: syscalls.unshare(syscalls.CLONE_NEWNS),  # so that a mount ends with it
                 **{key: value for key, value in options.items() if key != "capture_output"},
             )
             ends = time.monotonic() + 6
@@ -317,9 +318,11 @@ def run_bare(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
                 os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()
             text = Path(folder, "work/output").read_text(errors="replace")
-        escaped = next((line for line in text.splitlines() if line.startswith("ESCAPED")), None) or targets.seen()
+        escaped = (
+            next((line for line in text.splitlines() if line.startswith("ESCAPED")), None) or targets.read_effects()
+        )
         if escaped is None and "alive" not in text and "limit" not in text:
-            escaped = "its parent did not survive it"
+            escaped = "its parent was killed or stopped"
         results[name] = {"escaped": escaped, "text": text[-300:]}
     return {"level": "bare", "claims": {}, "results": results}
 
@@ -332,7 +335,7 @@ def _quiet_exit() -> Iterator[None]:
 
 def main() -> None:
     request = json.loads(sys.stdin.read())
-    signal.signal(signal.SIGTERM, lambda number, frame: None)  # unlike the targets, this process outlives `kill_all`
+    signal.signal(signal.SIGTERM, lambda number, frame: None)  # so that this process survives `kill_all`
     if os.geteuid() == 0 and request["namespaces"]:
         enter_own_namespaces(cgroups=request["cgroups"])
     with contextlib.suppress(OSError):  # a kernel without keys

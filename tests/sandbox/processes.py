@@ -1,4 +1,4 @@
-"""What the processes, descriptors, mounts and groups of this machine look like from outside."""
+"""Reads the processes, descriptors, groups and folders that sandboxes have on this machine."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from pathlib import Path
 
 
 def read_processes() -> dict[int, tuple[int, str, str]]:
-    """Pid to parent, state and command line of every process there is."""
-    found = {}
+    """Pid to parent, state and command line of every process."""
+    processes = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 fields = Path(f"/proc/{name}/stat").read_text().rsplit(") ", 1)[1].split()
-                found[int(name)] = (
+                processes[int(name)] = (
                     int(fields[1]),
                     fields[0],
                     Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"),
                 )
             except OSError:
                 continue
-    return found
+    return processes
 
 
 def descendants(root: int) -> set[int]:
-    """Living processes below `root`; ended ones that wait to be reaped are left out."""
+    """Pids of the processes below `root`, without those that have ended and wait to be reaped."""
     processes = read_processes()
     children: dict[int, list[int]] = {}
     for pid, (parent, _, _) in processes.items():
         children.setdefault(parent, []).append(pid)
-    found: set[int] = set()
+    living: set[int] = set()
     waiting = [root]
     while waiting:
         for pid in children.get(waiting.pop(), []):
             waiting.append(pid)
             if processes[pid][1] != "Z":
-                found.add(pid)
-    return found
+                living.add(pid)
+    return living
 
 
 def describe(pids: set[int]) -> list[str]:
-    """For a message: what these processes are."""
+    """Describe the processes, for a message."""
     processes = read_processes()
     return [f"{pid}: {processes[pid]}"[:200] for pid in sorted(pids) if pid in processes]
 
 
 def by_role(root: int) -> dict[str, list[int]]:
-    """Processes of the sandboxes that `root` runs: launchers, zygotes and cells (with what runs in them)."""
+    """Role to pids of the processes of the sandboxes in process `root`; "program" is what runs in cells."""
     processes = read_processes()
 
     def below(parents: list[int]) -> list[int]:
@@ -61,7 +61,7 @@ def by_role(root: int) -> dict[str, list[int]]:
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether it held before the time was up."""
+    """Wait until `holds()`; False if it does not within `timeout_s`."""
     ends = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > ends:
@@ -71,11 +71,12 @@ def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def open_descriptors() -> int:
+    """Number of descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def group_folders(pid: int) -> list[str]:
-    """Control groups that a sandbox of process `pid` made."""
+    """Folders of the control groups that sandboxes of process `pid` made."""
     return (
         [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/turnwise-{pid}-*")]
         if os.path.isdir("/sys/fs/cgroup")
@@ -84,4 +85,5 @@ def group_folders(pid: int) -> list[str]:
 
 
 def temp_folders(pid: int) -> list[str]:
+    """Temporary folders that sandboxes of process `pid` made."""
     return [str(path) for path in Path("/tmp").glob(f"turnwise-sandbox-{pid}-*")]

@@ -1,5 +1,4 @@
-"""A process with a busy sandbox, to be killed: `python supervised.py LEVEL` prints "ready" and runs programs and
-sessions until then."""
+"""A process with a busy sandbox: `python supervised.py LEVEL` prints "ready", then runs programs until it is killed."""
 
 import asyncio
 import sys

@@ -1,5 +1,4 @@
-"""Programs that do what programs should not: each ends with a typed result near its limit, and the next request
-works."""
+"""Programs that misbehave: each ends with a typed result near its limit, and the next request works."""
 
 import asyncio
 import os
@@ -18,15 +17,15 @@ from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=20.0, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
-"""Ample time: what a test is about is the other limits."""
+"""Enough time for every test of another limit."""
 SHORT = replace(LIMITS, wall_s=0.4)
 LATE_S = 1.0
-"""How late a limit may come on a loaded machine; the benchmark measures how late it is on an idle one."""
+"""How late a limit may take effect on a loaded machine; the benchmark measures the delay on an idle one."""
 
 
 @pytest.fixture
 def attempt(sandbox, run):
-    """Run a program, then see that the next one finds everything in order."""
+    """Run a program, then check that the next one works."""
 
     def attempt_it(code, limits=LIMITS, **options):
         async def both():
@@ -64,8 +63,7 @@ def test_code_that_is_no_python_is_a_syntax_error(attempt, code):
 
 
 def test_output_that_was_handed_over_is_held_no_longer(sandbox, run):
-    """A cell that idles keeps nothing of the program before: two slots would hold megabytes of it for as long as they
-    idle."""
+    """Otherwise the idle cells of two slots would keep megabytes of output in memory."""
     program, limits = Program(code="print('x' * 900_000)"), replace(LIMITS, output_bytes=1 << 20)
 
     async def count_held():
@@ -82,12 +80,12 @@ def test_output_that_was_handed_over_is_held_no_longer(sandbox, run):
 
     size, with_it, without = run(count_held())
     assert size == 900_001
-    assert 900_001 < with_it < 1_000_000  # the caller's, once
+    assert 900_001 < with_it < 1_000_000  # one copy, the caller's
     assert without < 100_000
 
 
 def test_programs_and_what_they_start_see_the_environment_that_is_written_down(attempt):
-    """Not the variables with which their interpreter was started faster."""
+    """LD_BIND_NOW, which the zygote is started with, is not passed on."""
     execution, _ = attempt(
         "import os, subprocess\nprint(*sorted(os.environ), sep='\\n', flush=True)\nsubprocess.run(['env'])"
     )
@@ -105,7 +103,7 @@ def test_binary_output_comes_back_as_it_was(attempt):
 @pytest.mark.parametrize(
     ("code", "exit_code"),
     [
-        ("import os\nos.close(1)\nprint('x')", 120),  # what python answers when its last flush fails
+        ("import os\nos.close(1)\nprint('x')", 120),  # the status of Python when its last flush fails
         ("import sys\nsys.stdout.close()\nprint('x')", 1),
         ("import sys\nsys.stdout = None\nprint('x')", 0),
         ("import os\nos.closerange(0, 1000)", 0),
@@ -184,7 +182,8 @@ IGNORE = "import signal\nfor n in set(signal.Signals) - {9, 19}: signal.signal(n
         "import atexit, time\natexit.register(time.sleep, 60)",
         "import os\nos.fork()\nos.fork()\nwhile True: pass",
         IGNORE
-        + "import os\nwhile True:\n  try:\n    if os.fork(): os.setsid() if os.getpgrp() != os.getpid() else 0\n  except OSError: pass",
+        + "import os\nwhile True:\n  try:\n    if os.fork(): os.setsid() if os.getpgrp() != os.getpid() else 0\n"
+        + "  except OSError: pass",
         "import os\nr, w = os.pipe()\nos.read(r, 1)",
         "10 ** 10 ** 8",
     ],
@@ -199,7 +198,7 @@ def test_time_runs_out(attempt, code):
 def test_processor_time_runs_out(attempt):
     execution, _ = attempt("while True: pass", replace(LIMITS, cpu_s=1))
     assert execution.limit == "cpu"
-    assert 0.8 < execution.cpu_s < 2.2  # one second, counted in the kernel's ticks
+    assert 0.8 < execution.cpu_s < 2.2  # one second, in the kernel's ticks
 
 
 # ------------------------------------------------------------------------------------------------ amounts
@@ -207,7 +206,7 @@ def test_processor_time_runs_out(attempt):
 
 def test_a_fork_bomb(attempt):
     execution, elapsed_s = attempt("import os\nwhile True: os.fork()", replace(LIMITS, wall_s=3.0))
-    assert execution.limit in ("pids", "wall")  # the first process may be one of those that go on
+    assert execution.limit in ("pids", "wall")  # the first process may be one of those that continue
     assert elapsed_s < 3.0 + LATE_S
     execution, _ = attempt("import os, signal\nwhile True:\n  if os.fork() == 0: signal.pause()")
     assert execution.limit == "pids"
@@ -253,7 +252,9 @@ sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
 """
     execution, _ = attempt(code)
     assert execution.limit == "memory"
-    assert execution.exit_code is None or execution.exit_code >= 10  # 256 MB hold two of 100 MB, and the interpreter
+    assert (
+        execution.exit_code is None or execution.exit_code >= 10
+    )  # 256 MB are enough for two of 100 MB and the interpreter
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_a_gigabyte_of_output(attempt, fd):
     )
     assert execution.limit == "output"
     assert kept == b"x" * (1 << 20)
-    assert 0 < dropped < 8 << 20  # it was stopped, not drained
+    assert 0 < dropped < 8 << 20  # the program was stopped, not drained
     assert elapsed_s < LATE_S
 
 
@@ -375,7 +376,7 @@ def test_limits_that_make_no_sense_are_refused(sandbox, run, limits):
     ],
 )
 def test_extreme_limits_run_or_are_refused_by_name(sandbox, run, limits):
-    """Never a crash of the sandbox's own."""
+    """The sandbox never crashes."""
     try:
         execution = run(sandbox.run(Program(code="print(1)"), limits))
         assert execution.stdout == b"1\n" or execution.limit

@@ -1,9 +1,7 @@
-"""Every attempt to break out, in every world that this machine can be made to look like, against targets that live on
-the host.
+"""Runs every attempt to break out, in every world that this machine can imitate, against targets on the host.
 
-A level fails when something it claims (or what every level must hold) was broken. What it does not claim is not held
-against it, so what each world must claim at least is written down here too. The same attempts are also shown to get
-through where nothing stops them."""
+A level fails if an attempt breaks a property that it claims or that every level must hold. The table of worlds says
+which properties each must claim at least. Another test shows that the same attempts succeed without isolation."""
 
 import errno
 import json
@@ -24,7 +22,7 @@ WITH_LANDLOCK = EVERYWHERE | {"fs_read", "fs_write", "cross_exec", "abstract_uni
 FULL = WITH_LANDLOCK | {"fs_meta", "unix_path", "disk_total"}
 
 WORLDS = {
-    # world: expected level, what it must claim, cgroups, the interpreter that any user may start
+    # world: expected level, properties it must claim, with cgroups, with an interpreter that every user may run
     "root": ("full", FULL | {"pids", "mem_total"}, True, False),
     "setfcap": ("full", FULL, False, False),  # user id 0 without privileges, in a user namespace
     "user": ("full", FULL | {"pids"}, False, True),
@@ -44,9 +42,8 @@ def answer(world, level, cage, python, *, cgroups=False, mode="slot", probes=PRO
         "namespaces": namespaces,
         "probes": [probe.name for probe in probes],
     }
-    script = (
-        Path(python).parents[2] / "tests" / "escape_world.py"
-    )  # beside an interpreter for all users lie copies for all users
+    # The interpreter for all users has a copy of the tests beside it that all users can read.
+    script = Path(python).parents[2] / "tests" / "escape_world.py"
 
     def join() -> None:
         for fd in cage.attach_fds() if cage else ():
@@ -66,11 +63,11 @@ def answer(world, level, cage, python, *, cgroups=False, mode="slot", probes=PRO
     return json.loads(done.stdout)
 
 
-def failures(found, must_claim):
-    """Probes that broke what is claimed, and probes that did not run as written."""
-    claims = set(found["claims"])
+def failures(report, must_claim):
+    """Missing claims, probes that broke a claim, and probes that did not run as written."""
+    claims = set(report["claims"])
     wrong = [f"{name} is not claimed" for name in must_claim - claims]
-    for name, result in found["results"].items():
+    for name, result in report["results"].items():
         if "skipped" in result:
             continue
         if result["escaped"] and BY_NAME[name].property in claims | {"always"}:
@@ -92,25 +89,25 @@ def test_a_level_holds_what_it_claims(world, as_root, cage, python, request):
     if cgroups and cage is None:
         cgroups, must_claim = False, must_claim - {"mem_total"}
     interpreter = request.getfixturevalue("plain_python") if for_all_users else python
-    found = answer(world, "auto", cage, interpreter, cgroups=cgroups)
-    assert found.get("error") is None
-    assert found["level"] == level, found["reasons"]
-    assert failures(found, must_claim) == []
+    report = answer(world, "auto", cage, interpreter, cgroups=cgroups)
+    assert report.get("error") is None
+    assert report["level"] == level, report["reasons"]
+    assert failures(report, must_claim) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["process", "seccomp"])
 def test_a_weaker_level_can_be_asked_for(level, as_root, cage, python):
-    found = answer("root", level, cage, python, cgroups=cage is not None)
-    assert found["level"] == level
-    assert failures(found, EVERYWHERE if level == "seccomp" else WITH_LANDLOCK) == []
+    report = answer("root", level, cage, python, cgroups=cage is not None)
+    assert report["level"] == level
+    assert failures(report, EVERYWHERE if level == "seccomp" else WITH_LANDLOCK) == []
 
 
 @pytest.mark.slow
 def test_strict_mode_holds_as_much(as_root, cage, python):
-    found = answer("root", "auto", cage, python, cgroups=cage is not None, mode="strict")
-    assert found["level"] == "full"
-    assert failures(found, FULL) == []
+    report = answer("root", "auto", cage, python, cgroups=cage is not None, mode="strict")
+    assert report["level"] == "full"
+    assert failures(report, FULL) == []
 
 
 def test_nothing_is_run_where_nothing_isolates(as_root, cage, python):
@@ -122,30 +119,30 @@ def test_nothing_is_run_where_nothing_isolates(as_root, cage, python):
     assert allowed["results"]["read_host_file"]["escaped"]
 
 
-def test_a_level_that_cannot_be_had_is_refused(as_root, cage, python):
+def test_an_unavailable_level_is_refused(as_root, cage, python):
     refused = answer("restricted", "full", cage, python, probes=[])
-    assert "level 'full' cannot be had here" in refused["error"]
+    assert "level 'full' is unavailable" in refused["error"]
     assert "the best is 'process'" in refused["error"]
 
 
 @pytest.mark.slow
-def test_every_attempt_gets_through_where_nothing_stops_it(as_root, cage, python):
-    """Without this, a probe with a mistake in it would pass for a wall that holds."""
+def test_every_attempt_succeeds_without_isolation(as_root, cage, python):
+    """Otherwise a probe with a mistake in it would look like a property that holds."""
     if cage is None:
-        pytest.skip("attempts to exhaust memory and processes run only in a control group, and none can be made here")
-    found = answer("root", "bare", cage, python, cgroups=True)
+        pytest.skip("attempts to exhaust memory and processes need a control group, and none can be made")
+    report = answer("root", "bare", cage, python, cgroups=True)
     held = {
         name: result["text"]
-        for name, result in found["results"].items()
+        for name, result in report["results"].items()
         if not (result.get("escaped") or "skipped" in result)
     }
-    # What this kernel was built without is refused to everybody.
+    # Features that this kernel was built without.
     missing = {name for name, text in held.items() if "[Errno 38]" in text or "[Errno 93]" in text}
     assert {name: text for name, text in held.items() if BY_NAME[name].control and name not in missing} == {}
 
 
-def test_the_search_through_memory_finds_what_is_there(sandbox, run):
-    probe = BY_NAME["memory_of_the_one_before"]
+def test_the_search_through_memory_finds_its_needle(sandbox, run):
+    probe = BY_NAME["memory_of_the_previous_program"]
     execution = run(
         sandbox.run(Program(code=probe.before + "\n" + probe.code, files={"targets.json": b'{"numbers": {}}'}))
     )
@@ -185,10 +182,10 @@ def test_the_loopback_of_a_program_is_its_own(sandbox, run, full_level):
 
 
 @pytest.mark.slow
-def test_loopback_is_refused_where_it_would_be_the_hosts(run):
+def test_loopback_is_refused_if_it_would_be_the_hosts(run):
     async def work():
         async with LocalSandbox(num_slots=1, level="process") as weak:
             await weak.run(Program(code="", network="loopback"))
 
-    with pytest.raises(SandboxError, match=r"needs a network namespace of its own|cannot be had"):
+    with pytest.raises(SandboxError, match=r"needs a network namespace of its own|is unavailable"):
         run(work())

@@ -1,4 +1,4 @@
-"""Every process of the sandbox killed at random points: nothing is left, and the next request works."""
+"""Kills every process of the sandbox at random points: nothing is left, and the next request works."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ from turnwise_sandbox.types import Execution, Limits, Program
 
 GONE_S = 0.5
 SLOWED_S = 2.0
-"""What half a second may become while other tests use the processors."""
+"""How long half a second's work may take while other tests use the processors."""
 
 
 @pytest.fixture
 def reaper():
-    """Orphans of what a test starts become children of this process, where they can be seen."""
+    """Makes orphans of a test's processes children of this process; returns a function that lists them."""
     syscalls.set_child_subreaper()
     before = descendants(os.getpid())
     yield lambda: descendants(os.getpid()) - before
@@ -59,13 +59,12 @@ def kill_supervisors(reaper, level, num_kills, seed):
             assert process.stdout is not None
             assert process.stderr is not None
             if process.stdout.readline() != "ready\n":
-                pytest.skip(f"level {level} cannot be had here: {process.stderr.read().strip().splitlines()[-1]}")
+                pytest.skip(f"level {level} is unavailable: {process.stderr.read().strip().splitlines()[-1]}")
             time.sleep(draw.random() * 0.15)
             started = reaper()
             process.kill()
-        assert (
-            len(started) > 8
-        )  # supervisor, launcher, zygote, cells, a session with its child, branch and thread, a shell with its child
+        # Supervisor, launcher, zygote, cells, a session with its child, branch and thread, a shell with its child.
+        assert len(started) > 8
         left = wait_until(lambda: not reaper(), SLOWED_S)
         assert left, describe(reaper())
         yield process.pid
@@ -80,7 +79,7 @@ def test_nothing_is_left_of_a_killed_supervisor(reaper, level, run):
             return await sandbox.run(Program(code="print(1)"))
 
     assert run(start_another()).stdout == b"1\n"
-    # What only a file system remembers goes with the next start.
+    # The next start removes groups and folders.
     for pid in pids:
         assert group_folders(pid) == []
         assert temp_folders(pid) == []
@@ -116,13 +115,12 @@ def test_nothing_is_left_of_a_supervisor_killed_while_it_starts(reaper, run):
         assert group_folders(pid) == []
 
 
-# ------------------------------------------------------------------------------------------------ launcher, zygote,
-# cell
+# ------------------------------------------------------------------------------------------------ the other processes
 
 
 async def killing(sandbox, num_kills, seed):
-    """Kill one process after the other while programs run; each program succeeds or fails with SandboxError, the next
-    always works."""
+    """Kill one process after the other while programs run. Each program succeeds or raises SandboxError, and the next
+    always works. Returns how many were killed."""
     draw = random.Random(seed)
     num_killed = 0
     code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(60)\ntime.sleep(0.02)\nprint(6 * 7)"
@@ -161,7 +159,7 @@ def test_any_process_may_be_killed_at_any_point(reaper, run, level, num_kills):
             await sandbox.run(Program(code=""))
             before = open_descriptors()
             assert await killing(sandbox, num_kills, seed=num_kills) > num_kills // 2
-            assert open_descriptors() <= before + 16  # a second cell, at most, with its groups
+            assert open_descriptors() <= before + 16  # at most a second cell with its groups
 
     run(work())
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
@@ -170,7 +168,7 @@ def test_any_process_may_be_killed_at_any_point(reaper, run, level, num_kills):
 
 @pytest.mark.parametrize("role", ["launcher", "zygote"])
 def test_the_death_of_all_idle_cells_at_once_costs_no_request(reaper, run, role):
-    """Their common ancestor is killed, and the next request comes before the news has reached every one of them."""
+    """Their common ancestor is killed, and the next request comes before all of their sockets have closed."""
 
     async def work():
         async with LocalSandbox(num_slots=3) as sandbox:
@@ -227,7 +225,7 @@ def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
-def test_a_zygote_that_stands_still_is_replaced_also_for_those_in_line(reaper, run, monkeypatch):
+def test_a_stopped_zygote_is_replaced_also_for_requests_that_wait(reaper, run, monkeypatch):
     monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 1.5)
     monkeypatch.setattr(handles, "LINE_DEADLINE_S", 1.5)
     monkeypatch.setattr(handles, "MAX_UNANSWERED", 2)
@@ -242,7 +240,7 @@ def test_a_zygote_that_stands_still_is_replaced_also_for_those_in_line(reaper, r
             executions = await asyncio.gather(*(sandbox.run(Program(code="print(1)")) for _ in range(8)))
             assert [execution.stdout for execution in executions] == [b"1\n"] * 8
             stop()
-            # Nobody waits any more for the answers that fill the line.
+            # The requests whose answers are outstanding are cancelled.
             asked = [asyncio.create_task(sandbox.run(Program(code=""))) for _ in range(2)]
             await asyncio.sleep(0.1)
             for task in asked:
@@ -255,7 +253,7 @@ def test_a_zygote_that_stands_still_is_replaced_also_for_those_in_line(reaper, r
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
-def test_a_deadline_that_passed_is_told_in_words(run, monkeypatch):
+def test_a_missed_deadline_is_named_in_the_error(run, monkeypatch):
     async def work():
         async with LocalSandbox(num_slots=1) as sandbox:
             monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.0)
@@ -267,8 +265,7 @@ def test_a_deadline_that_passed_is_told_in_words(run, monkeypatch):
     run(work())
 
 
-# ------------------------------------------------------------------------------------------------ cancelling, queues,
-# several at once
+# ------------------------------------------------------------------------------------------------ cancelling, queues
 
 
 @pytest.mark.parametrize("num_tasks", [20, pytest.param(600, marks=pytest.mark.slow)])
@@ -327,8 +324,7 @@ def test_cancelling_a_start_does_not_end_what_others_run(run):
 
 
 def test_programs_that_end_at_the_same_time_each_run_once(run, full_level, monkeypatch):
-    """A zygote that let go of an ended program without reporting it would have it begun anew: it runs twice, and nobody
-    is told."""
+    """If a zygote reaped an ended program without reporting it, the program would silently run a second time."""
     spawn, num_spawned = Zygote.spawn, 0
 
     async def counted(*arguments):
@@ -359,7 +355,7 @@ def test_many_requests_in_line(sandbox, run, num_requests):
             return int(execution.stdout)
 
         assert await asyncio.gather(*(one(number) for number in range(num_requests))) == list(range(num_requests))
-        assert most < before + 64  # who waits holds nothing
+        assert most < before + 64  # waiting requests hold no descriptors
 
     run(work())
 
@@ -513,7 +509,7 @@ def test_an_interpreter_with_a_second_thread_is_refused():
 
 
 def test_a_profile_that_is_not_installed_says_what_is_missing(plain_python):
-    """Named, it is an error of the sandbox; chosen by looking at the code, only of the program that imports it."""
+    """A missing library is the sandbox's error if the profile is named, and the program's if it imports the library."""
     code = """
 import asyncio, sys
 from turnwise_sandbox.errors import SandboxError
@@ -547,9 +543,8 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
     dead = subprocess.run([sys.executable, "-c", code, source], capture_output=True, text=True, check=True).stdout
     stale = Path(f"/tmp/turnwise-sandbox-{dead}-stale")
     used = Path(f"/tmp/turnwise-sandbox-{own_tag()}-used")
-    elsewhere = Path(
-        f"/tmp/turnwise-sandbox-{dead.rpartition('-')[0]}-1-elsewhere"
-    )  # of another pid namespace: nobody knows from here
+    # An owner in another pid namespace, which may be alive.
+    elsewhere = Path(f"/tmp/turnwise-sandbox-{dead.rpartition('-')[0]}-1-elsewhere")
     for folder in (stale, used, elsewhere):
         (folder / "cell0" / "work").mkdir(parents=True)
         (folder / "cell0").chmod(0)
@@ -562,7 +557,7 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
         try:
             run(start())
         except SandboxError as error:
-            pytest.skip(f"level process cannot be had here: {error}")
+            pytest.skip(f"level process is unavailable: {error}")
         assert not stale.exists()
         assert used.exists()
         assert elsewhere.exists()
@@ -576,9 +571,8 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
 
 
 def test_mixed_executions_leave_nothing(reaper):
-    """The benchmark's own program, short: what its counts say. So few executions still fill the supervisor's allocator,
-    by 2 to 6 % of its memory; that this ends is for the long run to show (`benchmarks/sandbox_soak.py`), forked
-    processes are held to it here too."""
+    """A short run of `benchmarks/sandbox_soak.py`. So few executions still grow the supervisor's allocator, by 2 to 6%
+    of its memory, so only the growth of forked processes is checked; the long run checks both."""
     script = Path(__file__).parents[2] / "benchmarks" / "sandbox_soak.py"
     done = subprocess.run(
         [sys.executable, str(script), "--executions", "300", "--warm-up", "100"],
@@ -587,9 +581,9 @@ def test_mixed_executions_leave_nothing(reaper):
         timeout=300,
         check=False,
     )
-    found = json.loads(done.stdout)
-    assert found["leaks"] == {}, found
-    assert found["executions"] == 300
-    assert max(growth for role, growth in found["memory_growth"].items() if role != "supervisor") <= 0.05, found
-    assert done.returncode == (0 if found["ok"] else 1)
+    report = json.loads(done.stdout)
+    assert report["leaks"] == {}, report
+    assert report["executions"] == 300
+    assert max(growth for role, growth in report["memory_growth"].items() if role != "supervisor") <= 0.05, report
+    assert done.returncode == (0 if report["ok"] else 1)
     assert wait_until(lambda: not reaper(), SLOWED_S)

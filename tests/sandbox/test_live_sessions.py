@@ -1,4 +1,4 @@
-"""Live sessions: what they keep through interrupts, branches and bad input, and how they end."""
+"""Live sessions: what they keep after interrupts, forks and bad input, and how they end."""
 
 import asyncio
 import os
@@ -91,7 +91,7 @@ def test_an_interrupt_keeps_the_state(with_session, name):
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
         "import time\nwhile True:\n  try: time.sleep(1)\n  except BaseException: pass",
         "import os\nos.kill(os.getpid(), 19)",
-        "sum(range(10**12))",  # one long call that never looks at signals
+        "sum(range(10**12))",  # one long call that never checks for signals
     ],
 )
 def test_code_that_ignores_the_interrupt_ends_the_session(with_session, code):
@@ -166,7 +166,7 @@ def test_a_forged_answer_harms_only_its_own_session(sandbox, run, forged):
         try:
             await other.run("x = 1")
             await session.run(f"import os, time\nos.write(3, {forged.encode()!r})\ntime.sleep(0.05)")
-            for _ in range(3):  # out of step, perhaps; never a hang or an error of another kind
+            for _ in range(3):  # the answer may be that of another call, but there is no hang or other error
                 try:
                     answer = await session.run("1 + 1", timeout_s=2)
                     assert answer.value is None or isinstance(answer.value, str)
@@ -182,8 +182,7 @@ def test_a_forged_answer_harms_only_its_own_session(sandbox, run, forged):
 
 @pytest.mark.parametrize("call", ["", ', "call": 1'])
 def test_an_early_answer_does_not_shift_the_next(with_session, call):
-    """Code that answers for itself, also by the call's own number, must not make every later answer that of the call
-    before."""
+    """After code sent an answer itself, also with the call's number, later calls must not get earlier answers."""
 
     async def work(session):
         await session.run(f"import os, time\nos.write(3, b'{{\"value\": \"forged\"{call}}}')\ntime.sleep(0.1)\n'late'")
@@ -201,7 +200,7 @@ s = socket.socket(fileno=os.dup(3))
 fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(200)]
 for _ in range(100):
     try: s.sendmsg([b"{"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-    except OSError: break  # so many may be on their way at a time, and no more
+    except OSError: break  # the socket is full
 """
         answer = await session.run(code)
         assert answer.error is None
@@ -219,13 +218,13 @@ def test_output_is_cut_and_the_state_is_kept(with_session, fd):
         assert len(stopped.stdout + stopped.stderr) >= 1 << 20
         assert (stopped.stdout_dropped if fd == 1 else stopped.stderr_dropped) > 0
         assert (await session.run("x")).value == "1"
-        assert (await session.run("print('x')")).stdout == b"x\n"  # what was left in the pipe is gone
+        assert (await session.run("print('x')")).stdout == b"x\n"  # output left in the pipe is dropped
 
     with_session(work)
 
 
 def test_output_of_the_call_before_does_not_stop_the_next(with_session):
-    # The interpreter answers, a process that it started prints too much just after; the supervisor sees both at once.
+    # The interpreter answers, and a process that it started then prints too much; the supervisor reads both at once.
     late = "import subprocess\np = subprocess.Popen('sleep 0.05; head -c 5000 /dev/zero', shell=True)"
 
     async def work(session):
@@ -348,7 +347,7 @@ def test_a_session_with_threads_can_be_forked(with_session):
             60
         ):  # each meets a thread that wants the interpreter's lock, and perhaps in the moment of the fork
             branch = await asyncio.wait_for(session.fork(), 10)
-            # Its threads stay where they are; nobody waits for their copies.
+            # The copy has none of the original's threads, and waits for none.
             assert (await branch.run("[t.join() for t in threads]\nthreading.active_count()", timeout_s=5)).value == "1"
             await branch.close()
         assert (await session.run("threading.active_count()")).value == "9"
@@ -368,7 +367,9 @@ for other in others[:{free}]: other.kill(), other.wait()
 """
 
 
-@pytest.mark.parametrize(("free", "forked"), [(0, False), (1, False), (2, True)])  # a process between, and the copy
+@pytest.mark.parametrize(
+    ("free", "forked"), [(0, False), (1, False), (2, True)]
+)  # the intermediate process and the copy
 def test_a_session_that_may_have_no_more_processes_cannot_be_forked_and_goes_on(with_session, free, forked):
     async def work(session):
         assert (await session.run(FILL_UP.format(free=free))).error is None
@@ -506,7 +507,7 @@ def test_a_shell_keeps_its_state(with_session):
         assert (await shell.run("kill -9 $BASHPID & wait $!")).exit_code == 137
         await shell.run("sleep 30 &")
         assert (await shell.run("jobs | grep -c sleep")).stdout == b"1\n"
-        assert (await shell.run("cat")).stdout == b""  # nothing to read: no command hangs on the shell's own input
+        assert (await shell.run("cat")).stdout == b""  # commands cannot read the shell's input
         assert (await shell.run('read -r z; echo "[$z]"')).stdout == b"[]\n"
 
     with_session(work, "bash")
@@ -567,7 +568,7 @@ def test_an_interrupt_keeps_the_shell(with_session, code):
 
 
 def test_processor_time_since_an_interrupt_by_hand():
-    # Process 1 ended and takes its 5 s along; 2 used 0.02 s, and 3 began and used 0.01 s.
+    # Process 1 ended, so its 5 s do not count; process 2 used 0.02 s, and 3 began and used 0.01 s.
     assert used_since({1: 5.0, 2: 0.1}, {2: 0.12, 3: 0.01}) == pytest.approx(0.03)
 
 
@@ -590,7 +591,7 @@ for _ in range(20): os.wait()
     ("language", "code", "read"), [("python", "while True: pass", "x"), ("bash", "while :; do :; done", "echo $x")]
 )
 def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, language, code, read):
-    """As on a machine where training uses every processor: an interrupt has to be seen before it can be obeyed."""
+    """As on a machine where training uses every processor: code must run before it can react to an interrupt."""
     first, *others = sorted(os.sched_getaffinity(0))
     if not others:
         pytest.skip("takes two processors: one for this process, one to be kept from the session")
@@ -624,8 +625,8 @@ def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, languag
 
 @pytest.fixture
 def ignoring():
-    """A sandbox of its own, whose processes inherit ignored signals: in the background of a script SIGINT, under
-    `nohup` SIGHUP."""
+    """A new sandbox whose processes inherit ignored signals: SIGINT in the background of a script, SIGHUP under
+    `nohup`."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     yield LocalSandbox(num_slots=1)
     for number, handler in before.items():
@@ -639,7 +640,7 @@ def test_an_interrupt_reaches_code_although_the_supervisor_ignores_it(ignoring, 
             assert (await shell.run("sleep 60", timeout_s=0.3)).limit == "wall"
             assert (await shell.run("python3 -c 'while True: pass'", timeout_s=0.3)).limit == "wall"
             assert (await shell.run("echo 1")).stdout == b"1\n"
-            # A program of its own starts like one that a terminal starts.
+            # A program that the shell starts ignores no signal, as if started from a terminal.
             code = "import signal\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
             assert (await sandbox.run(Program(code=code))).stdout == b"True\n"
 
@@ -647,7 +648,8 @@ def test_an_interrupt_reaches_code_although_the_supervisor_ignores_it(ignoring, 
 
 
 def test_a_shell_starts_with_the_signals_of_any_other_shell(ignoring, run):
-    """Python ignores SIGPIPE too: `yes` would then say "Broken pipe" instead of ending."""
+    """Python ignores SIGPIPE. If the shell inherited that, `yes` would print "Broken pipe" instead of ending
+    silently."""
 
     async def work():
         async with ignoring as sandbox:

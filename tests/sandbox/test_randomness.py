@@ -1,4 +1,4 @@
-"""The same program with the same seed gives the same; two seeds, and two draws, differ."""
+"""The same program with the same seed draws the same numbers; two seeds, and two draws, differ."""
 
 import asyncio
 
@@ -113,7 +113,7 @@ def test_the_profile_does_not_change_the_numbers(sandbox, run):
 
 
 def test_what_a_program_leaves_does_not_change_the_numbers_of_the_next(run):
-    """Wiping the folder is the cell's own work, and programs are forked from the cell."""
+    """The cell wipes the folder, and forks the next program afterwards."""
     code = "import os, random, uuid\nprint(os.urandom(4), random.Random().random(), uuid.uuid4())"
 
     async def work():

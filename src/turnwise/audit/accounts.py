@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.audit.breaches import Breach
-from turnwise.core.types import Invalid, Trajectory, TrajectoryGroup, TrajectoryId
+from turnwise.core.types import DropReason, Invalid, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.store.advantages import TurnAdvantages
 from turnwise.store.journal import DrawRecord, JournalState
 from turnwise.store.ledger import Entry, GroupAccount, LedgerError, account_dropped
 from turnwise.store.sampled import digest_advantages, digest_tokens, token_versions
+
+NOT_MEMBERS = {DropReason.RETRIED.value, DropReason.LATE.value, DropReason.OVERDRAWN.value}
+"""Reasons that discard a trajectory of a group that trains."""
 
 Advantages = Mapping[TrajectoryId, TurnAdvantages | None]
 
@@ -101,8 +104,10 @@ def check_account(
             texts += _compare_tokens(entry, trajectory)
             texts += _check_trained(entry, trajectory, advantages)
             texts += _check_ages(account, entry, trajectory, max_staleness)
-            if name in reasons and set(entry.dropped) != {reasons[name]}:
-                texts.append(f"it is stored as {reasons[name]!r}, the ledger has it dropped as {dict(entry.dropped)}")
+            as_discarded = {reasons[name]} if name in reasons else set(entry.dropped) - NOT_MEMBERS
+            if set(entry.dropped) != as_discarded:
+                place = f"discarded as {reasons[name]!r}" if name in reasons else "a member"
+                texts.append(f"it is stored as {place}, the ledger has it dropped as {dict(entry.dropped)}")
         breaches += [Breach(check="ledger", step=account.step, trajectory=name, text=text) for text in texts]
     if len(accounted) != len(account.entries):
         text = "the ledger line accounts for a trajectory twice"
@@ -119,8 +124,8 @@ def _check_dropped(account: GroupAccount, group: TrajectoryGroup) -> list[Breach
     if again == account:
         return []
     text = (
-        f"the ledger has {account.sampled} sampled tokens dropped as {account.dropped}, the store gives {again.sampled} "
-        f"dropped as {again.dropped}, or other tokens"
+        f"the ledger has {account.sampled} sampled tokens dropped as {account.dropped}, the store gives "
+        f"{again.sampled} dropped as {again.dropped}, or other tokens"
     )
     return [Breach(check="ledger", step=account.step, draw=account.draw, text=text)]
 
@@ -157,7 +162,8 @@ def _check_ages(account: GroupAccount, entry: Entry, trajectory: Trajectory, max
         if versions is not None:
             first, last = int(versions.min()), int(versions.max())
         if first < account.start_version:
-            yield f"turn {index} was sampled by weight version {first}, before its group's start ({account.start_version})"
+            started = account.start_version
+            yield f"turn {index} was sampled by weight version {first}, its group was opened under version {started}"
         if entry.trained and not oldest <= first <= last <= newest:
             yield (
                 f"turn {index} was sampled by weight versions {first}..{last}, the step trained on versions "

@@ -7,6 +7,7 @@ it could not look at with the reason."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from turnwise.core.protocols import Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Invalid, TrajectoryGroup
 from turnwise.store.advantages import load_advantages
-from turnwise.store.groups import GroupStore
+from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
 from turnwise.store.ledger import GroupAccount, load_accounts
 from turnwise.store.run_folder import RunFolder
@@ -150,9 +151,8 @@ class _Audit:
         journal = self._journal
         if journal is None:
             return {}
-        fates = [record.fate for record in journal.draws.values()]
-        names = {"taken": "draws_trained", "dropped": "draws_dropped", "waiting": "draws_waiting", "open": "draws_open"}
-        return {"draws": len(fates)} | {name: fates.count(fate) for fate, name in names.items()}
+        fates = Counter(record.fate for record in journal.draws.values())
+        return {"draws": float(fates.total())} | {f"draws_{fate}": float(count) for fate, count in fates.items()}
 
     def _check_journal(self, journal: JournalState) -> None:
         """Journal against metrics, ledger and the names of stored files."""
@@ -205,12 +205,9 @@ class _Audit:
         """A group that is whole, with what can be checked about it alone; None where it is damaged."""
         npz, jsonl = self._store.paths(record.draw)
         try:
-            # Damage is reported once, and a file that can still be read is checked all the same.
             data = self._store.read(record.draw)
-            try:
-                self._store.read(record.draw, digest=record.digest)
-            except StoreError as cause:
-                self._breach("files", str(cause), record)
+            if (digest := digest_files(*data)) != record.digest:
+                self._breach("files", f"its files have digest {digest}, {record.digest} was written", record)
             arrays, rows = parse_arrays(data[0], source=npz), parse_rows(data[1], source=jsonl)
             wrong = check_masks(record.step, rows, arrays)
             self._tallies.take(wrong)

@@ -51,9 +51,9 @@ def check_advantages(
     }
     for name in sorted(recomputed.keys() | stored.keys()):
         tally.checked += 1
-        text = _find_difference(stored.get(name), recomputed.get(name))
-        if text is not None:
-            tally.breaches.append(Breach(check="advantages", step=step, trajectory=name, text=text))
+        difference = _find_difference(stored.get(name), recomputed.get(name))
+        if difference is not None:
+            tally.breaches.append(Breach(check="advantages", step=step, trajectory=name, text=difference))
 
 
 def _find_difference(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from turnwise.audit.accounts import NOT_MEMBERS
 from turnwise.audit.breaches import Breach
 from turnwise.audit.materials import AuditMaterials
-from turnwise.core.types import DropReason, TrajectoryGroup
+from turnwise.core.types import TrajectoryGroup
 from turnwise.store.journal import DrawRecord
 from turnwise.store.trajectories import list_placed
 
@@ -57,9 +58,8 @@ def _group_problems(group: TrajectoryGroup, record: DrawRecord, materials: Audit
         allowed = complete and members == sorted(set(members)) and set(members) <= set(range(materials.num_started))
     if not allowed:
         yield (f"it has members {members}, expected {size} of 0 to {materials.num_started - 1}, once each and in order")
-    allowed_reasons = {DropReason.RETRIED, DropReason.LATE, DropReason.OVERDRAWN}
     for each in group.discarded:
-        if each.reason not in allowed_reasons:
+        if each.reason.value not in NOT_MEMBERS:
             yield f"trajectory {each.trajectory.id} is discarded as {each.reason.value!r}, no reason for a single one"
 
 

@@ -61,7 +61,7 @@ def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
             yield f"turn {index} names turn {parent} as its parent, which does not come before it"
         if parent is None and len(turn.context_ids) == 0:
             yield f"turn {index} starts a conversation without a prompt"
-        if turn.conversation != (turns[parent].conversation if parent in range(index) else turn.conversation):
+        if parent is not None and 0 <= parent < index and turn.conversation != turns[parent].conversation:
             yield f"turn {index} is of conversation {turn.conversation}, its parent of another"
         yield from _completion_problems(index, turn)
         yield from _record_problems(index, turn)

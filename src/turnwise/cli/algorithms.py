@@ -107,7 +107,7 @@ def _to_text(value: Any) -> str:
 @app.command()
 def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    trajectory: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Group and member, such as step12/task3/0.")],
+    trajectory: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Draw and member, such as 57/0.")],
     method: Annotated[
         list[str] | None, typer.Option("--method", help="A credit method; repeat to compare. The run's own when none.")
     ] = None,

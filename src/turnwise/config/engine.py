@@ -11,8 +11,8 @@ class EngineSection(Section):
     """The engine that samples replies."""
 
     kind: str = "paged"
-    """"paged": cache pages shared by what several conversations have in common. "workers": the same in several processes
-    on the CPU. "local": the plain one, with a cache slot per conversation. Any other engine: an import path
+    """"paged": cache pages shared by what several conversations have in common. "workers": the same in several
+    processes on the CPU. "local": the plain one, with a cache slot per conversation. Any other engine: an import path
     "package.module:build"."""
     max_concurrency: int = Field(256, ge=1)
     """Conversations open at once."""

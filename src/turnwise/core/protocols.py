@@ -206,6 +206,7 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
 class PausableEngine(Engine, Protocol):
     """An engine whose weights can change while replies are under way; what a `WeightSync` needs of it."""
 
@@ -219,7 +220,7 @@ class PausableEngine(Engine, Protocol):
         ...
 
     async def adopt(self, version: int) -> Mapping[str, int]:
-        """The weights have changed: later tokens carry `version`, and nothing computed from older weights is read again.
+        """The weights have changed: later tokens carry `version`, and nothing computed from older ones is read again.
 
         Returns one checksum per parameter tensor that the engine samples with. Raises EngineError while requests are
         open, unless the engine is paused.

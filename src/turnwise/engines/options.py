@@ -30,8 +30,8 @@ class _PagedBase(LocalOptions):
     """Packed weights where the model's family has them, a few millionths off the model's own modules; else the
     modules."""
     attention: Literal["gather", "flex"] = "gather"
-    """"gather" copies the cache pages a step attends to; "flex" reads them in place with kernels that torch compiles for
-    a GPU. On a CPU "flex" is slow. What is sampled is the same up to rounding."""
+    """"gather" copies the cache pages a step attends to; "flex" reads them in place with kernels that torch compiles
+    for a GPU. On a CPU "flex" is slow. What is sampled is the same up to rounding."""
     max_draft_tokens: int = Field(0, ge=0, le=32)
     """Most tokens of a reply proposed at once from what the members of its group wrote; what is sampled stays the
     same."""
@@ -41,8 +41,8 @@ class PagedOptions(_PagedBase):
     """Of engine.kind = "paged"."""
 
     cuda_graphs: bool = False
-    """With attention = "flex", fused = true and a GPU: steps that only decode are recorded once for every batch size and
-    repeated, so that the GPU does not wait for Python; recorded anew when the weights change."""
+    """With attention = "flex", fused = true and a GPU: steps that only decode are recorded once for every batch size
+    and repeated, so that the GPU does not wait for Python; recorded anew when the weights change."""
 
     def check(self, *, device: str, num_threads: int) -> None:
         """Graphs need "flex", packed weights and a GPU."""

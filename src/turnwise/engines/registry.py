@@ -78,11 +78,11 @@ def build_engine(
     model.
     """
     check_engine(kind, common=common, options=options, device=model.device.type)
-    limits = {"max_concurrency": common.max_concurrency, "max_context": common.max_context}
+    limits: dict[str, Any] = {"max_concurrency": common.max_concurrency, "max_context": common.max_context}
     if kind not in OPTIONS:
         with boundary(ConfigError, f"engine.kind={kind!r} cannot be built"):
             return _find(kind)(model, common=common, options=options, grammars=grammars, decode=decode)
-    chosen = read_options(kind, OPTIONS[kind], options).model_dump()
+    chosen: dict[str, Any] = read_options(kind, OPTIONS[kind], options).model_dump()
     if "fused" in chosen:
         # True is what the model's family has; the engines' own True refuses a family without.
         chosen["fused"] = None if chosen["fused"] else False

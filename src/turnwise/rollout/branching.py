@@ -159,8 +159,7 @@ async def _grow_at_random(tree: _Tree, branching: RandomTree) -> None:
 
 
 async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
-    """Paths are looked at in the order they were sampled; the turn a branch begins with stands at a state that was
-    looked at already."""
+    """Look at paths in the order they were sampled, not at the first turn of each: an earlier path has its state."""
     paths = [list(range(len(tree.turns)))]
     while paths and tree.num_branches < branching.num_branches:
         uncertain = [state for path in paths for state in _find_uncertain(tree, path[1:], branching)]
@@ -170,21 +169,21 @@ async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
 
 def _find_uncertain(tree: _Tree, turns: Sequence[int], branching: EntropyTree) -> list[State]:
     """States before these turns from which to branch."""
-    found: list[State] = []
+    uncertain: list[State] = []
     for index in turns:
         root = index
         while (parent := tree.turns[root].parent) is not None:
             root = parent
-        now, initial = (
+        entropy, initial = (
             compute_sampled_entropy(
                 tree.turns[i].completion.logprobs, vocab_size=branching.vocab_size, max_tokens=branching.num_tokens
             )
             for i in (index, root)
         )
         uniform = rng(tree.attempt.seed(tree.sampling.seed, "branch at", index)).random()
-        if should_branch(now, initial, uniform, weight=branching.weight, threshold=branching.threshold):
-            found.append(tree.turns[index].parent)
-    return found
+        if should_branch(entropy, initial, uniform, weight=branching.weight, threshold=branching.threshold):
+            uncertain.append(tree.turns[index].parent)
+    return uncertain
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -329,7 +328,8 @@ class _Tree:
 
     async def close(self) -> None:
         """Close every snapshot, also of a path that was cancelled; what goes wrong there concerns no trajectory."""
-        await asyncio.gather(*(close_environment(snapshot.environment) for snapshot in self.opened))  # type: ignore[arg-type]
+        environments = [snapshot.environment for snapshot in self.opened]
+        await asyncio.gather(*map(close_environment, environments))  # type: ignore[arg-type]
 
 
 def _end(branch: Trajectory, turn: int, kind: Literal["leaf", "estimate"]) -> Ending:

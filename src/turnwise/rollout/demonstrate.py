@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -20,36 +21,43 @@ async def run_demonstration(
 
     Raises EnvironmentFault when the policy has not finished after `max_turns`.
     """
+    try:
+        trajectory = await _play(draw, policy, environment, renderer, seed, max_turns)
+    finally:
+        problem = await close_environment(environment)
+    return replace(trajectory, error=problem)
+
+
+async def _play(
+    draw: Draw, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, seed: int, max_turns: int
+) -> Trajectory:
     rng, task = Random(seed), draw.task
     conversation = Conversation(renderer=renderer)
-    try:
-        opening = await environment.reset(task, seed)
-        messages: list[Message] = list(opening.messages)
-        conversation.open(opening.messages, opening.tools)
-        for _ in range(max_turns):
-            reply = policy.reply(task, messages, rng)
-            token_ids = renderer.encode_reply(reply)
-            completion = Completion(
-                token_ids=token_ids,
-                logprobs=to_floats(np.full(len(token_ids), np.nan)),
-                finish_reason=FinishReason.STOP,
-                version_first=0,
-                version_last=0,
+    opening = await environment.reset(task, seed)
+    messages: list[Message] = list(opening.messages)
+    conversation.open(opening.messages, opening.tools)
+    for _ in range(max_turns):
+        reply = policy.reply(task, messages, rng)
+        token_ids = renderer.encode_reply(reply)
+        completion = Completion(
+            token_ids=token_ids,
+            logprobs=to_floats(np.full(len(token_ids), np.nan)),
+            finish_reason=FinishReason.STOP,
+            version_first=0,
+            version_last=0,
+        )
+        conversation.append(completion, reply)
+        result = await environment.step(reply)
+        conversation.observe(result)
+        if result.done:
+            return Trajectory(
+                id=TrajectoryId(draw=draw.index, member=0),
+                task_id=task.id,
+                turns=tuple(conversation.turns),
+                stop=StopReason.DONE,
+                reward=await environment.score(conversation.replies, StopReason.DONE),
             )
-            conversation.append(completion, reply)
-            result = await environment.step(reply)
-            conversation.observe(result)
-            if result.done:
-                return Trajectory(
-                    id=TrajectoryId(draw=draw.index, member=0),
-                    task_id=task.id,
-                    turns=tuple(conversation.turns),
-                    stop=StopReason.DONE,
-                    reward=await environment.score(conversation.replies, StopReason.DONE),
-                )
-            messages += [reply, *result.observations]
-    finally:
-        await close_environment(environment)
+        messages += [reply, *result.observations]
     raise EnvironmentFault(
         f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; "
         "raise rollout.max_turns"

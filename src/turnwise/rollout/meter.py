@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from turnwise.core.protocols import PausableEngine
+from turnwise.core.protocols import Engine
 from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 
 
 class MeteredEngine:
     """Passes everything on to `engine` and counts the seconds with at least one request open."""
 
-    def __init__(self, engine: PausableEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         """The engine that is metered."""
         self._num_open = 0

@@ -162,7 +162,7 @@ class GroupStream:
         self._fill()
 
     async def next(self) -> TrajectoryGroup:
-        """The next complete group. Raises what a member's task raised unexpectedly."""
+        """The next complete group; waits as long as there is none. Raises what `build_environment` raised."""
         item = await self._complete.get()
         if isinstance(item, BaseException):
             raise item

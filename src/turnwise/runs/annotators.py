@@ -72,8 +72,11 @@ def _build_greedy(system: System) -> GreedyBaseline:
     worker = system.worker("train")
     worker = replace(worker, sampling=replace(worker.sampling, temperature=0.0), scope="baseline")
 
+    first_free = system.config.rollout.group_size + system.config.schedule.overdraw
+
     async def run_greedy(draw: Draw) -> Trajectory:
-        return await worker.run_attempt(Attempt(draw=draw, member=0, number=draw.attempt, scope=worker.scope))
+        # A member number that no member has: every trajectory of a group has a name of its own.
+        return await worker.run_attempt(Attempt(draw=draw, member=first_free, number=draw.attempt, scope=worker.scope))
 
     return GreedyBaseline(run_greedy=run_greedy)
 

@@ -14,7 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 from turnwise.config.fit import fit_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import EnvironmentFamily, PausableEngine, Renderer
+from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
@@ -191,9 +191,7 @@ async def check_opening(system: System) -> None:
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
 
 
-def build_policy_engine(
-    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> PausableEngine:
+def build_policy_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Engine:
     """The recipe's engine, on the parameters of `model`."""
     return build_engine(
         config.engine.kind,

@@ -134,9 +134,8 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
     if mode == "auto":
         mode = "truncate" if corrects and loss.recompute_old is not False else "none"
         level = "geometric" if stale == "sequence" else "token"
-    recompute = loss.recompute_old
-    if recompute == "auto":
-        recompute = stale == "proximal" or mode != "none"
+    by_default = stale == "proximal" or mode != "none"
+    recompute = by_default if loss.recompute_old == "auto" else loss.recompute_old
     if mode == "none" and _reads_no_ratio(config):
         raise ConfigError(
             f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "

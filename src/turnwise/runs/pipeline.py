@@ -41,10 +41,18 @@ class _Clock:
 
     since: float
     """When the trainer became idle."""
+    collecting: float
+    """When the groups of this step began to be collected: when the trainer became idle, or where rollouts go on during
+    a step, when the batch before was taken."""
     engine_busy_s: float
     """The engine's busy seconds at that time."""
     metrics: dict[str, Metric] = field(default_factory=dict)
     """Of annotators, since then."""
+
+
+def _start_clock(engine: MeteredEngine) -> _Clock:
+    now = time.perf_counter()
+    return _Clock(since=now, collecting=now, engine_busy_s=engine.busy_s)
 
 
 class Pipeline:
@@ -92,7 +100,7 @@ class Pipeline:
         self._training: asyncio.Task[None] | None = None
         self._last_step = 0
         self._taken_step = steps.step
-        self._clock = _Clock(since=time.perf_counter(), engine_busy_s=engine.busy_s)
+        self._clock = _start_clock(engine)
 
     async def run(self, last_step: int, after_step: AfterStep) -> None:
         """Train until step `last_step` is done; `after_step` is awaited after each publication, before the next batch.
@@ -100,7 +108,7 @@ class Pipeline:
         Raises what a rollout, an annotator, the trainer or a publication raised; everything in flight is then ended.
         """
         self._last_step = last_step
-        self._clock = _Clock(since=time.perf_counter(), engine_busy_s=self._engine.busy_s)
+        self._clock = _start_clock(self._engine)
         try:
             while self._steps.step < last_step:
                 if self._training is None or self.config.schedule.max_staleness:
@@ -194,8 +202,8 @@ class Pipeline:
 
     async def _train(self, taken: Taken, after_step: AfterStep) -> None:
         """One step: taken, trained, published, recorded."""
-        began, busy_s = time.perf_counter(), self._engine.busy_s
-        clock, self._clock = self._clock, _Clock(since=began, engine_busy_s=busy_s)
+        clock, self._clock = self._clock, _start_clock(self._engine)
+        began = self._clock.since
         draws = [group.draw.index for group in taken.groups]
         self._store.sync(draws)
         self._journal.taken(taken.step, draws)
@@ -211,10 +219,13 @@ class Pipeline:
             self._gate.reopen()
         else:
             self._gate = Gate(self._gate.rule, version)  # nothing was outstanding
-        metrics |= compute_rollout_metrics(taken, seconds=began - clock.since) | clock.metrics
+        metrics |= compute_rollout_metrics(taken, seconds=began - clock.collecting) | clock.metrics
+        busy_s = self._engine.busy_s - clock.engine_busy_s
         metrics |= {
             "schedule/trainer_idle_seconds": Sum(began - clock.since),
-            "schedule/engine_idle_seconds": Sum((ended - clock.since) - (self._engine.busy_s - clock.engine_busy_s)),
+            "schedule/engine_idle_seconds": Sum(
+                max(0.0, ended - clock.since - self._engine.busy_s + clock.engine_busy_s)
+            ),
             "schedule/publish_seconds": Sum(ended - published),
             "schedule/restarted_tokens": Sum(receipt.num_restarted),
             "schedule/outstanding_groups": Sum(len(self._gate.outstanding)),
@@ -226,6 +237,8 @@ class Pipeline:
             self._tell(group, "trained")
         await after_step(taken.step)
         self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
+        if not self.config.schedule.max_staleness:
+            self._clock.collecting = self._clock.since
 
     def _tell(self, group: TrajectoryGroup, fate: str) -> None:
         rewards = tuple(group.rewards())
@@ -275,7 +288,8 @@ class Pipeline:
             return
         self._journal.dropped(draw, reason, step=self._taken_step + 1)
         self._gate.leave(draw)
-        self._dropped.append((group, reason))
+        if group.trajectories or group.discarded:
+            self._dropped.append((group, reason))
 
     def _why_dropped(self, group: TrajectoryGroup) -> DropReason | None:
         if group.draw.index in self._given_up:

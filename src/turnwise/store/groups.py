@@ -45,7 +45,7 @@ class GroupStore:
                 os.replace(temporary, path)
         except OSError as cause:
             raise disk_error("write group", paths[0].with_suffix(""), cause) from cause
-        return _digest(*data)
+        return digest_files(*data)
 
     def load(self, draw: int, *, digest: str | None = None) -> TrajectoryGroup:
         """The group of a draw, as it was saved. `digest` is what `save` returned; None reads without comparing.
@@ -63,7 +63,7 @@ class GroupStore:
         """The bytes of a draw's NPZ and JSONL. Raises StoreError when one is missing or the digest differs."""
         npz, jsonl = self.paths(draw)
         data = read_file(npz), read_file(jsonl)
-        if digest is not None and (digest_of_files := _digest(*data)) != digest:
+        if digest is not None and (digest_of_files := digest_files(*data)) != digest:
             raise StoreError(
                 f"the group of draw {draw} ({npz.with_suffix('')}.*) has digest {digest_of_files}, {digest} was "
                 "written; the files were changed or damaged: restore them from a copy"
@@ -93,8 +93,8 @@ class GroupStore:
         return stem.with_suffix(".npz"), stem.with_suffix(".jsonl")
 
 
-def _digest(npz: bytes, jsonl: bytes) -> str:
-    """16 hexadecimal digits over both files; the length of the first is part of it."""
+def digest_files(npz: bytes, jsonl: bytes) -> str:
+    """16 hexadecimal digits over a group's two files; the length of the first is part of it."""
     digest = hashlib.sha256(len(npz).to_bytes(8, "big"))
     digest.update(npz)
     digest.update(jsonl)

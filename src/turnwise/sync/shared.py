@@ -1,4 +1,4 @@
-"""Engines that sample from the trainer's very parameters: nothing is copied, and nothing may be sampled during a step."""
+"""Engines that sample from the trainer's very parameters: nothing is copied, nothing may be sampled during a step."""
 
 from __future__ import annotations
 

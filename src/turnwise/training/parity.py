@@ -298,8 +298,9 @@ def _find_template(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         return None
     return Diagnosis(
         cause="template",
-        text="first turns agree and later turns do not: the sampler saw another history than the trainer, as a chat template that rewrites "
-        "earlier turns (stripped thinking, re-serialised calls) makes it; append token ids, never render again",
+        text="first turns agree and later turns do not: the sampler saw another history than the trainer, as with a "
+        "chat template that rewrites earlier turns (stripped thinking, re-serialised calls); append token ids, never "
+        "render again",
     )
 
 
@@ -311,8 +312,8 @@ def _find_padding(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         return None
     return Diagnosis(
         cause="padding_side",
-        text="the longest sequences agree and all shorter ones do not: padding shifts positions or is attended to on one side; use packed "
-        "sequences, or position ids and a mask that leave padding out",
+        text="the longest sequences agree and all shorter ones do not: padding shifts positions or is attended to on "
+        "one side; use packed sequences, or position ids and a mask that leave padding out",
     )
 
 
@@ -325,8 +326,8 @@ def _find_rounding(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         if not biased and np.abs(gap).max() <= most * largest / evidence.temperature:
             return Diagnosis(
                 cause="dtype",
-                text=f"the differences are small, without direction, and of the size of {dtype} rounding (largest {np.abs(gap).max():.2g} "
-                f"at logits up to {largest:.3g}): one side computes in lower precision; use one dtype on both, or "
+                text=f"the differences are small, without direction, and of the size of {dtype} rounding (largest "
+                f"{np.abs(gap).max():.2g} at logits up to {largest:.3g}): one side computes in lower precision; use one dtype on both, or "
                 "loss.correction",
             )
     return None

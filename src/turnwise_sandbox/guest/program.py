@@ -48,7 +48,9 @@ class _Entropy:
         if name != "numpy.random":
             return None
         sys.meta_path.remove(self)
-        spec: Any = next(spec for finder in sys.meta_path if (spec := finder.find_spec(name, path, target)) is not None)
+        spec: Any = next(
+            first for finder in sys.meta_path if (first := finder.find_spec(name, path, target)) is not None
+        )
         load = spec.loader.exec_module
 
         def load_and_seed(module: Any) -> None:

@@ -14,7 +14,7 @@ from turnwise.batching.layout import (
     lay_prefix_tree,
     plan_shared_micro_batches,
 )
-from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
 # Few tokens and a common stem, so that prefixes nest, repeat and part everywhere; ids above 255 and 65535 try the byte
 # order.
@@ -35,7 +35,7 @@ def make_sample(ids: list[int], trained: list[int], number: int = 0) -> Sample:
         advantages=to_floats(np.where(mask, number + 1.0, 0.0)),
         version_first=0,
         version_last=0,
-        origin=Origin(task_id="t", group_id="g", member=number),
+        origin=Origin(trajectory=TrajectoryId(draw=0, member=number), task_id="t"),
     )
 
 
@@ -146,7 +146,7 @@ def test_both_layouts_say_the_same_of_every_trained_token(rows: list[list[int]],
     samples = [
         make_sample(row, [at for at in range(1, len(row)) if random.random() < 0.5], n) for n, row in enumerate(rows)
     ]
-    columns = {"number": [np.full(int(s.loss_mask.sum()), s.origin.member) for s in samples]}
+    columns = {"number": [np.full(int(s.loss_mask.sum()), s.origin.trajectory.member) for s in samples]}
     told = {}
     for shared in (False, True):
         entries = []

@@ -15,6 +15,7 @@ from turnwise.core.types import (
     Scored,
     StopReason,
     Trajectory,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
@@ -38,7 +39,13 @@ def turn(parent: int | None, context: list[int], sampled: list[int]) -> Turn:
 
 
 def trajectory(*turns: Turn) -> Trajectory:
-    return Trajectory(task_id="t", group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0))
+    return Trajectory(
+        id=TrajectoryId(draw=0, member=0),
+        task_id="t",
+        turns=turns,
+        stop=StopReason.DONE,
+        reward=Scored(total=1.0),
+    )
 
 
 def test_the_worked_example_of_two_turns() -> None:
@@ -162,15 +169,19 @@ def test_advantages_and_columns_that_do_not_fit_are_refused() -> None:
 def test_weights_of_a_step_by_hand() -> None:
     # Group g: member 0 branches (2 + 1 tokens in two samples), member 1 has 1 token. Group h: 4 tokens. 8 tokens, 4
     # sequences.
-    def member(group: str, number: int, *turns: Turn) -> Trajectory:
+    def member(group: int, number: int, *turns: Turn) -> Trajectory:
         return Trajectory(
-            task_id="t", group_id=group, member=number, turns=turns, stop=StopReason.DONE, reward=Scored(total=1.0)
+            id=TrajectoryId(draw=group, member=number),
+            task_id="t",
+            turns=turns,
+            stop=StopReason.DONE,
+            reward=Scored(total=1.0),
         )
 
     attempts = [
-        member("g", 0, turn(None, [1], [2]), turn(0, [3], [4]), turn(0, [5], [6])),
-        member("g", 1, turn(None, [1], [7])),
-        member("h", 0, turn(None, [1], [2, 3, 4, 5])),
+        member(0, 0, turn(None, [1], [2]), turn(0, [3], [4]), turn(0, [5], [6])),
+        member(0, 1, turn(None, [1], [7])),
+        member(1, 0, turn(None, [1], [2, 3, 4, 5])),
     ]
     samples = [sample for attempt in attempts for sample in to_samples(attempt)]
     expected = {

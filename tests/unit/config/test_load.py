@@ -151,8 +151,6 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             ["rollout.max_tokens=2000"],
             "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
         ),
-        (["engine.num_workers=2", "engine.kind=local"], "is for engine.kind='paged' and engine.num_threads=1"),
-        (["engine.num_workers=2", "engine.num_threads=0"], "is for engine.kind='paged' and engine.num_threads=1"),
         (["model.path="], "model.path is empty and so is model.config"),
         (
             ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success"],

@@ -59,7 +59,9 @@ def test_memory_by_hand() -> None:
     assert paged.cache == 2 * 2 * 2 * 4 * 4 * (3 + 1) * 32  # a page of 32 tokens each, and the blank one
     assert paged.packed == (2 * 768 + 800) * 4  # matrices of both layers and the output layer
     assert paged.libraries == 0
-    workers = plan_memory(config(engine={"max_concurrency": 3, "max_context": 10, "num_workers": 2}))
+    workers = plan_memory(
+        config(engine={"kind": "workers", "max_concurrency": 3, "max_context": 10, "options": {"num_workers": 2}})
+    )
     assert workers is not None
     assert (
         workers.cache == 2 * 2 * 2 * 4 * 4 * 2 * (2 + 1) * 32
@@ -98,19 +100,20 @@ def test_memory_on_a_gpu_by_hand() -> None:
         assert gpu.sampling == 30 * 96 * item + 6 * 3 * 100 * 4 + 2**26 * item
         assert gpu.training < cpu.training  # nothing is held by the C library
         flex = plan_memory(
-            config(engine={**engine, "attention": "flex"}, model={"config": TINY, "dtype": dtype}), device="cuda"
+            config(engine={**engine, "options": {"attention": "flex"}}, model={"config": TINY, "dtype": dtype}),
+            device="cuda",
         )
         assert flex is not None
         # Nothing is gathered; three sequences, rounded up to 4, look up each of 3 + 1 pages with 4 bytes.
         assert flex.sampling == gpu.sampling - 2**26 * item + 4 * 4 * 4
-        graphs = {**engine, "attention": "flex", "cuda_graphs": True}
+        graphs = {**engine, "options": {"attention": "flex", "cuda_graphs": True}}
         recorded = plan_memory(config(engine=graphs, model={"config": TINY, "dtype": dtype}), device="cuda")
         assert recorded is not None
         # One page more, in the cache and in the tables; logits of 4 rows twice (4 + 2 + 1 < 2 x 4), and what a step of
         # 4 needs.
         assert recorded.cache == flex.cache * 5 // 4
         assert recorded.sampling == flex.sampling + 4 * 4 + 4 * (2 * 100 + 96) * item
-    modules = plan_memory(config(engine={**engine, "fused": False}), device="cuda")
+    modules = plan_memory(config(engine={**engine, "options": {"fused": False}}), device="cuda")
     assert modules is not None
     assert modules.packed == 0
 

@@ -43,7 +43,7 @@ def test_an_engine_by_import_path_gets_everything() -> None:
     model = build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1)
     given: Any = build_engine(f"{__name__}:build_recorded", model, common=COMMON, options={"a": 1})
     assert given == (model, {"common": COMMON, "options": {"a": 1}, "grammars": None, "decode": None})
-    with pytest.raises(ConfigError, match="cannot be built: KeyError: 'max_tokens'"):
+    with pytest.raises(ConfigError, match=r"cannot be built: KeyError: 'max_tokens'"):
         build_engine(f"{__name__}:refuse", model, common=COMMON, options={})
 
 
@@ -62,7 +62,12 @@ FLEX = {"attention": "flex", "cuda_graphs": True}
         ("paged", {"attention": "fast"}, "cpu", r"options.attention is 'fast'; it must be 'gather' or 'flex'"),
         ("paged", {"max_batch_tokens": 7}, "cpu", r"options.max_batch_tokens is 7; it must be greater than or equal"),
         ("paged", {"fused": 1}, "cpu", r"options.fused is 1; it must be a valid boolean"),
-        ("paged", {"cuda_graphs": True}, "cuda", r"records steps of attention='flex' and fused=true.*'gather' and true"),
+        (
+            "paged",
+            {"cuda_graphs": True},
+            "cuda",
+            r"records steps of attention='flex' and fused=true.*'gather' and true",
+        ),
         ("paged", {**FLEX, "fused": False}, "cuda", r"here they are 'flex' and false"),
         ("paged", FLEX, "cpu", r"with a model on cpu: graphs are recorded on a GPU"),
         ("workers", {}, "cuda", r"engine.kind='workers' with a model on cuda: .*memory that processes share"),
@@ -79,5 +84,5 @@ def test_what_can_work_is_not_refused() -> None:
     check_engine("workers", common=COMMON, options={"num_workers": 3}, device="cpu")
     many = EngineSettings(max_concurrency=2, max_context=64, num_threads=0)
     check_engine("paged", common=many, options={}, device="cpu")
-    with pytest.raises(ConfigError, match="engine.num_threads=0: every worker has one thread"):
+    with pytest.raises(ConfigError, match=r"engine\.num_threads=0: every worker has one thread"):
         check_engine("workers", common=many, options={}, device="cpu")

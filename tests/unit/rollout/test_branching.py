@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.core.errors import EngineError, EnvironmentFault
+from turnwise.core.errors import EngineError, EnvironmentFault, SandboxError, ToolFailure
 from turnwise.core.paths import compute_state_values, first_path, split_paths, take_trained, trained_paths
 from turnwise.core.types import (
     Completion,
+    Draw,
+    DropReason,
     FinishReason,
     IntArray,
     Invalid,
@@ -21,6 +23,7 @@ from turnwise.core.types import (
     RewardPart,
     SamplingParams,
     Scored,
+    Session,
     StopReason,
     Task,
     ToolCall,
@@ -33,7 +36,7 @@ from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates, run_branched_trajectory
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Sampling
+from turnwise.rollout.loop import Attempt, Cut, Sampling
 
 LIMITS = Limits(max_turns=4, max_turn_tokens=40, max_tokens=400, timeout_s=5.0)
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=7)
@@ -41,7 +44,8 @@ TASK = Task(environment="echo", prompt=(text_message("user", "What ?"),), payloa
 RIGHT, WRONG, BREAK = "<answer> here </answer>", "<answer> nothing </answer>", "<search> break </search>"
 SEARCH = "<search> here </search>"
 HANG = "never answered"
-MAIN = "g/0/0"
+ATTEMPT = Attempt(draw=Draw(index=0, task=TASK), member=0)
+MAIN = "train/0/0/0"
 Script = Sequence[str | tuple[str, float]]
 
 
@@ -53,10 +57,11 @@ class Futures:
         self.renderer, self.scripts, self.version = renderer, scripts, 0
         self.prompts: dict[str, list[list[int]]] = {}
         self.seeds: list[int] = []
-        self.released: list[str] = []
+        self.delivered: list[Completion] = []
+        self.released: list[Session] = []
 
-    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: str) -> Completion:
-        name = session.removeprefix(MAIN).removeprefix(".")
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        name = str(session).removeprefix(MAIN).removeprefix(".")
         asked = self.prompts.setdefault(name, [])
         asked.append(prompt_ids.tolist())
         self.seeds.append(params.seed)
@@ -72,16 +77,21 @@ class Futures:
             call = ToolCall(id="c", name="search", arguments=f'{{"query": "{query}"}}')
             message = Message(role="assistant", content=(), tool_calls=(call,))
         ids = self.renderer.encode_reply(message)
-        return Completion(
+        completion = Completion(
             token_ids=ids,
             logprobs=to_floats(np.full(len(ids), logprob)),
             finish_reason=FinishReason.STOP,
             version_first=0,
             version_last=0,
         )
+        self.delivered.append(completion)
+        return completion
 
-    async def release(self, session: str) -> None:
+    async def release(self, session: Session) -> None:
         self.released.append(session)
+
+    async def close(self) -> None:
+        """Nothing to free."""
 
 
 class Maze(ToolEnvironment):
@@ -130,21 +140,36 @@ def renderer() -> TagRenderer:
 
 
 def play(
-    renderer: TagRenderer, branching: Branching, scripts: Mapping[str, Script], maze: type[Maze] = ForkingMaze
+    renderer: TagRenderer,
+    branching: Branching,
+    scripts: Mapping[str, Script],
+    maze: type[Maze] = ForkingMaze,
+    limits: Limits = LIMITS,
 ) -> tuple[Trajectory, Futures]:
     engine = Futures(renderer, scripts)
     maze.num_open = 0
-    attempt = Attempt(task=TASK, group_id="g", member=0)
 
     async def run() -> Trajectory:
         gate = asyncio.Semaphore(2)
         return await run_branched_trajectory(
-            attempt, maze(), engine, renderer, LIMITS, SAMPLING, branching=branching, gate=gate
+            ATTEMPT, maze(), engine, renderer, limits, SAMPLING, branching=branching, gate=gate
         )
 
     trajectory = asyncio.run(run())
     assert maze.num_open == 0  # every environment and every snapshot was closed
     return trajectory, engine
+
+
+async def wait_for_hanging(engine: Futures, name: str) -> None:
+    """Until the second reply of a conversation, which never comes, is asked for."""
+    async with asyncio.timeout(10):
+        while len(engine.prompts.get(name, [])) < 2:
+            await asyncio.sleep(0.001)
+
+
+def check_every_token_is_kept_once(trajectory: Trajectory, engine: Futures) -> None:
+    kept = sorted(id(turn.completion) for turn in trajectory.turns)
+    assert kept == sorted(id(completion) for completion in engine.delivered)
 
 
 VINE = {
@@ -167,6 +192,10 @@ def test_continuations_leave_every_state_and_value_it(renderer: TagRenderer) -> 
     assert [turn.parent for turn in trajectory.turns] == [None, 0, 1, None, None, 0, 0, 6, 1, 1]
     assert compute_state_values(trajectory) == [0.5, 1.0, 0.0]
     assert [path.kind for path in split_paths(trajectory)] == ["first"] + ["estimate"] * 6
+    totals = [ending.reward.total for ending in trajectory.endings if isinstance(ending.reward, Scored)]
+    assert totals == [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    assert [ending.turn for ending in trajectory.endings] == [3, 4, 5, 7, 8, 9]
+    check_every_token_is_kept_once(trajectory, engine)
     assert [path.num_shared for path in split_paths(trajectory)] == [0, 0, 0, 1, 1, 2, 2]
     assert take_trained(trajectory).turns == trajectory.turns[:3]
     assert len(first_path(trajectory).turns) == 3
@@ -182,16 +211,15 @@ def test_continuations_leave_every_state_and_value_it(renderer: TagRenderer) -> 
 @pytest.mark.parametrize("scripts", [{"": [SEARCH, HANG]}, {"": [SEARCH, RIGHT], "1": [SEARCH, HANG]}])
 def test_cancelling_closes_every_snapshot(renderer: TagRenderer, scripts: Mapping[str, Script]) -> None:
     ForkingMaze.num_open = 0
-    attempt, branching = Attempt(task=TASK, group_id="g", member=0), RandomTree(num_branches=1, num_rounds=1)
+    branching = RandomTree(num_branches=1, num_rounds=1)
 
     async def run() -> None:
         engine, gate, limits = Futures(renderer, scripts), asyncio.Semaphore(2), replace(LIMITS, timeout_s=60.0)
         work = run_branched_trajectory(
-            attempt, ForkingMaze(), engine, renderer, limits, SAMPLING, branching=branching, gate=gate
+            ATTEMPT, ForkingMaze(), engine, renderer, limits, SAMPLING, branching=branching, gate=gate
         )
         task = asyncio.create_task(work)
-        while len(engine.prompts.get(max(scripts), [])) < 2:  # the reply that never comes is asked for
-            await asyncio.sleep(0.001)
+        await wait_for_hanging(engine, max(scripts))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
@@ -224,9 +252,8 @@ def test_later_rounds_may_leave_earlier_branches(renderer: TagRenderer) -> None:
     # four.
     assert [path.num_shared for path in paths[1:5]] == [1, 1, 1, 1]
     assert {path.num_shared for path in paths[5:]} == {1, 2} or [path.num_shared for path in paths[5:]] == [2, 2, 2, 2]
-    assert (
-        len({path.turns[path.num_shared - 1] for path in paths[5:]}) == 4
-    )  # without repetition while there are enough
+    # Without repetition while there are enough states.
+    assert len({path.turns[path.num_shared - 1] for path in paths[5:]}) == 4
 
 
 def test_branches_go_where_the_policy_became_uncertain(renderer: TagRenderer) -> None:
@@ -265,8 +292,12 @@ def test_a_branch_that_fails_fails_alone_and_never_trains(renderer: TagRenderer)
     assert [turn.parent for turn in trajectory.turns] == [None, 0, 0, 0]
     kinds = [(path.kind, path.trains) for path in split_paths(trajectory)]
     assert kinds == [("first", True), ("leaf", True), ("leaf", False)]
+    assert [ending.turn for ending in trajectory.endings] == [2, 3]
+    assert [ending.stop for ending in trajectory.endings] == [StopReason.DONE, StopReason.ERROR]
+    assert isinstance(trajectory.endings[1].reward, Invalid)
     assert len(trained_paths(trajectory)) == 2
     assert take_trained(trajectory).turns == trajectory.turns[:3]
+    assert take_trained(trajectory).endings == trajectory.endings[:1]
 
 
 def test_one_failed_continuation_is_left_out_of_the_mean_and_all_of_them_make_the_attempt_invalid(
@@ -293,7 +324,152 @@ def test_an_environment_that_cannot_fork_says_so(renderer: TagRenderer) -> None:
     assert "Maze has no fork()" in trajectory.reward.reason
 
 
-def test_a_fork_and_its_original_do_not_know_of_each_other() -> None:
+def test_a_fork_that_cannot_be_forked_is_closed(renderer: TagRenderer) -> None:
+    class Once(Maze):
+        """Its forks have no fork()."""
+
+        async def fork(self) -> Maze:
+            twin = Maze()
+            await twin.reset(TASK, 0)
+            return twin
+
+    Maze.num_open = 0
+    trajectory, _ = play(renderer, ValueEstimates(num_continuations=1), {"": [RIGHT]}, maze=Once)
+    assert isinstance(trajectory.reward, Invalid)
+    assert "gave a Maze, which has no fork()" in trajectory.reward.reason
+    assert Maze.num_open == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(SandboxError("no room"), "no room"), (ToolFailure("not so"), "not so"), (None, "trajectory_timeout_s=0.2")],
+)
+def test_a_state_that_cannot_be_forked_again_fails_its_branch_alone(
+    renderer: TagRenderer, fault: Exception | None, words: str
+) -> None:
+    class Brittle(ForkingMaze):
+        """A fork of a fork raises, or hangs where there is no fault to raise."""
+
+        is_fork = False
+
+        async def fork(self) -> "Brittle":
+            if self.is_fork and fault is not None:
+                raise fault
+            if self.is_fork:
+                await asyncio.sleep(60)
+            twin = self.copy_episode()
+            twin.is_fork = True
+            type(self).num_open += 1
+            return twin
+
+    limits = replace(LIMITS, timeout_s=0.2)
+    trajectory, _ = play(renderer, ValueEstimates(num_continuations=1), {"": [RIGHT]}, maze=Brittle, limits=limits)
+    assert isinstance(trajectory.reward, Invalid)
+    assert "every continuation from one state failed" in trajectory.reward.reason
+    assert words in trajectory.reward.reason
+
+
+@pytest.mark.parametrize(
+    ("scripts", "parents", "stops"),
+    [
+        # The attempt itself is under way: what it has, and no branch.
+        ({"": [SEARCH, HANG]}, [None], []),
+        # One branch has ended and two are under way; that which asks for its first reply leaves nothing.
+        ({"": [SEARCH, RIGHT], "1": [WRONG], "2": [SEARCH, HANG], "3": [HANG]}, [None, 0, 0, 0], ["done", "cut"]),
+    ],
+)
+def test_a_cut_keeps_every_token_of_the_branches(
+    renderer: TagRenderer, scripts: Mapping[str, Script], parents: list[int | None], stops: list[str]
+) -> None:
+    ForkingMaze.num_open = 0
+    engine, cut, name = Futures(renderer, scripts), Cut(), "2" if "2" in scripts else ""
+
+    async def run() -> Trajectory:
+        work = run_branched_trajectory(
+            ATTEMPT,
+            ForkingMaze(),
+            engine,
+            renderer,
+            replace(LIMITS, timeout_s=60.0),
+            SAMPLING,
+            branching=RandomTree(num_branches=3, num_rounds=2),
+            gate=asyncio.Semaphore(3),
+            cut=cut,
+        )
+        task = asyncio.create_task(work)
+        await wait_for_hanging(engine, name)
+        cut.reason = DropReason.LATE
+        task.cancel()
+        return await task
+
+    trajectory = asyncio.run(run())
+    assert trajectory.stop is StopReason.CUT
+    assert trajectory.reward == Invalid(reason=str(trajectory.error), retryable=False)
+    assert [turn.parent for turn in trajectory.turns] == parents
+    assert [ending.stop for ending in trajectory.endings] == stops
+    check_every_token_is_kept_once(trajectory, engine)
+    assert ForkingMaze.num_open == 0
+
+
+def test_a_cut_that_comes_while_the_attempt_is_closed_samples_no_branch(renderer: TagRenderer) -> None:
+    closing = asyncio.Event()
+
+    class Slow(ForkingMaze):
+        async def close(self) -> None:
+            closing.set()
+            await asyncio.sleep(0.02)
+            await super().close()
+
+    Slow.num_open = 0
+    engine, cut = Futures(renderer, {"": [SEARCH, RIGHT], "1": [RIGHT]}), Cut()
+
+    async def run() -> Trajectory:
+        plan = ValueEstimates(num_continuations=1)
+        gate = asyncio.Semaphore(3)
+        work = run_branched_trajectory(
+            ATTEMPT, Slow(), engine, renderer, LIMITS, SAMPLING, branching=plan, gate=gate, cut=cut
+        )
+        task = asyncio.create_task(work)
+        await closing.wait()
+        cut.reason = DropReason.LATE
+        task.cancel()
+        return await task
+
+    trajectory = asyncio.run(run())
+    assert trajectory.stop is StopReason.CUT
+    assert list(engine.prompts) == [""]
+    check_every_token_is_kept_once(trajectory, engine)
+    assert Slow.num_open == 0
+
+
+def test_cancelling_while_snapshots_are_closed_closes_them_all(renderer: TagRenderer) -> None:
+    closed: list[str] = []
+
+    class Slow(ForkingMaze):
+        async def close(self) -> None:
+            closed.append("begins")
+            await asyncio.sleep(0.02)
+            await super().close()
+
+    Slow.num_open = 0
+    engine = Futures(renderer, {"": [SEARCH, RIGHT], "1": [WRONG]})
+
+    async def run() -> None:
+        plan, gate = RandomTree(num_branches=1, num_rounds=1), asyncio.Semaphore(3)
+        work = run_branched_trajectory(ATTEMPT, Slow(), engine, renderer, LIMITS, SAMPLING, branching=plan, gate=gate)
+        task = asyncio.create_task(work)
+        async with asyncio.timeout(10):
+            while len(closed) < 3:  # the attempt, its branch, then the first snapshot
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(run())
+    assert Slow.num_open == 0
+
+
+def test_a_fork_and_its_original_are_independent() -> None:
     call = Message(
         role="assistant", content=(), tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),)
     )

@@ -391,11 +391,15 @@ def test_a_failure_and_a_problem_in_closing_are_both_told(tokenizer: PreTrainedT
     assert "closing" not in trajectory.reward.reason
 
 
-async def cancel_when(log: Log, event: str, work: Coroutine[Any, Any, Trajectory], cut: Cut, times: int = 1) -> Any:
-    """Start `work`, cancel it when the log has `event` (again in later iterations up to `times`), and await it."""
+async def cancel_when(
+    log: Log, event: str, work: Coroutine[Any, Any, Trajectory], cut: Cut, reason: DropReason | None, times: int = 1
+) -> Any:
+    """Start `work`, cancel it `times` times when the log has `event`, and await it. None: not as a cut."""
     task = asyncio.create_task(work)
-    while event not in log.events:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while event not in log.events:
+            await asyncio.sleep(0)
+    cut.reason = reason
     for _ in range(times):
         task.cancel()
         await asyncio.sleep(0.01)
@@ -423,9 +427,9 @@ def test_a_cut_while_scoring_or_closing_loses_no_turn(
 ) -> None:
     monkeypatch.setattr(loop, "CLOSE_S", 0.1)
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    engine, cut = ScriptedEngine(renderer, [SEARCH, ANSWER]), Cut(reason=DropReason.LATE)
+    engine, cut = ScriptedEngine(renderer, [SEARCH, ANSWER]), Cut()
     work = run_trajectory(ATTEMPT, Clinging(log, **environment), engine, renderer, LIMITS, SAMPLING, cut=cut)
-    trajectory = asyncio.run(cancel_when(log, event, work, cut, times))
+    trajectory = asyncio.run(cancel_when(log, event, work, cut, DropReason.LATE, times))
     assert trajectory.stop is stop
     assert len(trajectory.turns) == 2
     assert log.events.count("close begins") == 1
@@ -446,9 +450,9 @@ def test_an_environment_that_ignores_a_cut_samples_nothing_more(tokenizer: PreTr
             raise AssertionError("nothing cancelled the step")
 
     log, renderer = Log([], []), TagRenderer(tokenizer)
-    engine, cut = ScriptedEngine(renderer, [SEARCH, ANSWER]), Cut(reason=DropReason.OVERDRAWN)
+    engine, cut = ScriptedEngine(renderer, [SEARCH, ANSWER]), Cut()
     work = run_trajectory(ATTEMPT, Stubborn(log), engine, renderer, LIMITS, SAMPLING, cut=cut)
-    trajectory = asyncio.run(cancel_when(log, "step begins", work, cut))
+    trajectory = asyncio.run(cancel_when(log, "step begins", work, cut, DropReason.OVERDRAWN))
     assert trajectory.stop is StopReason.CUT
     assert len(trajectory.turns) == len(engine.requests) == 1
 
@@ -467,6 +471,6 @@ def test_a_cancellation_goes_on_after_the_environment_was_closed(
     engine = Broken(renderer, "hang" if event == "setup" else "")
     environment, cut = Slow(log, on_score="hang" if event == "score begins" else ""), Cut()
     work = run_trajectory(ATTEMPT, environment, engine, renderer, LIMITS, SAMPLING, cut=cut)
-    result = asyncio.run(cancel_when(log, event, work, cut, times=2))
+    result = asyncio.run(cancel_when(log, event, work, cut, None, times=2))
     assert isinstance(result, asyncio.CancelledError)
     assert log.events[-1] == "closed"

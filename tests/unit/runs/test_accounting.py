@@ -23,11 +23,10 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.learning.drops import list_drops
 from turnwise.runs.accounting import (
     compute_diversity_metrics,
     describe_alarms,
-    list_drops,
-    list_truncated,
     open_account,
 )
 from turnwise.store.ledger import DropReason, LedgerError, load_ledgers
@@ -92,15 +91,6 @@ def test_groups_the_step_had_no_need_of_and_attempts_made_again(tmp_path: Path) 
     ledger = load_ledgers(tmp_path)[1]
     # 2 trained, 3 of the surplus, 1 of the attempt before.
     assert (ledger.sampled, ledger.trained, ledger.dropped) == (6, 2, {"over_budget": 3, "retried": 1})
-
-
-def test_limits_are_the_reason_where_the_recipe_leaves_out_what_they_ended() -> None:
-    cut = replace(attempt(1, [7]), stop=StopReason.MAX_TURNS)
-    kept = group(attempt(0, [5, 6]), cut, attempt(2, [8]))
-    assert list_truncated([kept], recipe()) == set()
-    truncated = list_truncated([kept], recipe("rollout.train_truncated=false"))
-    drops = list_drops([kept], {("g", 0)}, DropReason.NO_CREDIT, truncated=truncated)
-    assert [(drop.member, drop.reason) for drop in drops] == [(1, DropReason.TRUNCATED), (2, DropReason.NO_CREDIT)]
 
 
 def test_a_lost_sample_stops_the_step_before_anything_is_written(tmp_path: Path) -> None:

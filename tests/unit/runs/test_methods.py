@@ -9,12 +9,15 @@ import torch
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_table import CREDIT_METHODS
+from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossInputs
+from turnwise.algorithms.losses.reinforce import compute_reinforce_loss
 from turnwise.algorithms.losses.table import LOSSES
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.runs.methods import build_credit_method, build_policy_loss, check_methods, find_branches
+from turnwise.credit.methods import build_credit_method, find_branches
+from turnwise.runs.methods import build_correction, build_policy_loss, check_methods, resolve_correction
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 
@@ -159,3 +162,95 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
 def test_what_does_not_fit_is_refused_before_anything_is_built(overrides: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(reason)):
         check_methods(config(*overrides))
+
+
+def test_the_second_moment_of_a_recipe() -> None:
+    recipe = config(
+        "loss.correction.mode=second_moment", "loss.correction.max_second_moment=0.1", "loss.recompute_old=true"
+    )
+    correct = build_correction(recipe)
+    assert correct is not None
+    # Squares 0, 0.04, 0.25: means of the smallest 0, 0.02, 0.0967; then 1.0 brings the mean to 0.3225.
+    behavior = torch.zeros(4)
+    correction = correct(torch.tensor([0.5, 0.0, 1.0, -0.2]), behavior, torch.zeros(4, dtype=torch.long))
+    assert correction.keep.tolist() == [True, True, False, True]
+    with pytest.raises(ConfigError, match="Recompute old"):
+        build_policy_loss(config("loss.correction.mode=second_moment"))
+
+
+def test_bad_sequences_that_drifted_do_not_train() -> None:
+    # Sequence 0 lost (0.4 + 0.2) / 2 = 0.3 nats, sequence 1 lost 0.1, sequence 2 lost 0.9 and is good.
+    policy = torch.tensor([-1.4, -1.2, -1.1, -1.9], requires_grad=True)
+    inputs = LossInputs(
+        policy_logprobs=policy,
+        old_logprobs=policy.detach(),
+        behavior_logprobs=torch.full((4,), -1.0),
+        advantages=torch.tensor([-1.0, -1.0, -1.0, 1.0]),
+        sequence=torch.tensor([0, 0, 1, 2]),
+    )
+    output = mask_drifted_sequences(compute_reinforce_loss, max_drift=0.2)(inputs)
+    output.losses.sum().backward()
+    assert policy.grad is not None
+    assert policy.grad.tolist() == [0.0, 0.0, 1.0, -1.0]
+    assert build_policy_loss(config("loss.max_drift=0.2")).function is not build_policy_loss(config()).function
+
+
+STALE = "schedule.max_staleness=2"
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_synchronous_training_corrects_nothing_by_default(name: str) -> None:
+    resolved = resolve_correction(config(f"loss.method={name}"))
+    assert (resolved.recompute_old, resolved.mode) == (False, "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "recompute_old", "mode", "level"),
+    [
+        ("ppo", True, "truncate", "token"),
+        ("dapo", True, "truncate", "token"),
+        ("reinforce", True, "truncate", "token"),
+        ("gspo", True, "truncate", "geometric"),
+        ("gmpo", True, "truncate", "geometric"),
+        ("cispo", False, "none", "token"),
+        ("dppo_tv", False, "none", "token"),
+        ("vespo", False, "none", "token"),
+        ("decoupled_ppo", True, "none", "token"),
+    ],
+)
+def test_a_loss_corrects_stale_tokens_as_its_row_says(name: str, recompute_old: bool, mode: str, level: str) -> None:
+    recipe = config(f"loss.method={name}", STALE)
+    resolved = resolve_correction(recipe)
+    assert (resolved.recompute_old, resolved.mode, resolved.level) == (recompute_old, mode, level)
+    assert name in resolved.text
+    assert "max_staleness=2" in resolved.text
+    assert (build_policy_loss(recipe).correct is not None) == (mode != "none")
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_every_loss_says_how_it_corrects_stale_tokens(name: str) -> None:
+    build_policy_loss(config(f"loss.method={name}", STALE))
+
+
+def test_what_a_recipe_says_itself_stands() -> None:
+    masked = resolve_correction(config("loss.method=ppo", "loss.correction.mode=second_moment", STALE))
+    assert (masked.recompute_old, masked.mode) == (True, "second_moment")
+    plain = resolve_correction(config("loss.method=ppo", "loss.recompute_old=false", STALE))
+    assert (plain.recompute_old, plain.mode) == (False, "none")
+    both = ["loss.recompute_old=true", "loss.correction.mode=mask"]
+    own = resolve_correction(config("loss.method=math:sqrt", *both, STALE))
+    assert (own.recompute_old, own.mode) == (True, "mask")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["loss.method=math:sqrt"], "does not say how it corrects stale tokens"),
+        (["loss.method=reinforce", "loss.correction.mode=none"], "takes no ratio"),
+        (["loss.method=gpg", "loss.recompute_old=false"], "takes no ratio"),
+        (["loss.mask_observations=false"], "loss.mask_observations=false trains tokens that were not sampled"),
+    ],
+)
+def test_stale_tokens_that_a_recipe_cannot_correct_are_refused(overrides: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        resolve_correction(config(*overrides, STALE))

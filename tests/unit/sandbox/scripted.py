@@ -1,5 +1,4 @@
-"""A sandbox that runs nothing: programs and cells are answered by a function. Counts what is open and notes what it was
-asked."""
+"""A sandbox that runs nothing: a function answers programs and cells. It counts open sessions and records requests."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ Answer = Callable[[str], Awaitable[Execution] | Execution]
 
 
 def echo(code: str) -> Execution:
-    """Prints the code it was given."""
+    """Answer with the code as output."""
     return Execution(stdout=code.encode(), stderr=b"", exit_code=0, level="scripted")
 
 

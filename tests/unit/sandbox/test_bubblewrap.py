@@ -1,4 +1,4 @@
-"""Programs in bubblewrap: how they end, what they see, what they leave behind."""
+"""Programs in bubblewrap: how they end, what they can see, and what they leave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnwise_sandbox.types import Execution, Limits, Program
 
 @functools.cache
 def why_not() -> str | None:
-    """Why bubblewrap cannot run here; None when it can."""
+    """Why bubblewrap cannot run on this machine; None if it can."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
     try:
@@ -44,7 +44,7 @@ def run(
 
 @pytest.fixture
 def bwrap() -> None:
-    """Skips with the reason where bubblewrap cannot run."""
+    """Skips, with the reason, if bubblewrap cannot run."""
     if reason := why_not():
         pytest.skip(reason)
 
@@ -96,7 +96,7 @@ def test_limits_are_enforced_and_named(code: str, limits: Limits, limit: str) ->
 def test_how_programs_die() -> None:
     assert run("import os; os.kill(os.getpid(), 11)").signal == 11
     assert b"SyntaxError" in run(b"x = '\xff'").stderr
-    # A child that holds the pipes open keeps nothing alive and nobody waiting.
+    # A child that holds the pipes open does not delay the end.
     started = time.monotonic()
     orphan = run("import os, time\nif os.fork() == 0: time.sleep(60)\nprint('done')")
     assert (orphan.stdout, orphan.exit_code) == (b"done\n", 0)
@@ -124,7 +124,10 @@ def test_nothing_of_the_host_is_seen_or_reached(tmp_path: Path, monkeypatch: pyt
             f"try:\n  {attempt}\n  print({name!r})\nexcept Exception: pass\n" for name, attempt in attempts.items()
         )
         execution = run(code)
-    assert (execution.stdout, execution.exit_code) == (b"", 0)  # the name of whatever worked is printed
+    assert (execution.stdout, execution.exit_code) == (
+        b"",
+        0,
+    )  # the program prints the name of each attempt that succeeds
 
 
 def test_links_and_special_files_are_not_handed_out() -> None:
@@ -147,7 +150,7 @@ def test_seeds() -> None:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A small root file system whose programs are the host's, readable by everybody."""
+    """A small root file system whose programs are the host's, readable by every user."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         root = Path(folder)
         root.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Which interpreter a program gets."""
+"""The choice of a program's interpreter."""
 
 import pytest
 

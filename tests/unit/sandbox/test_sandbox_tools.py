@@ -1,4 +1,4 @@
-"""The sandbox tools of one episode: what the model reads, what is kept, what ends the trajectory."""
+"""The sandbox tools of one episode: what the model reads, what is kept, and which errors are raised."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_closed_tools_start_nothing() -> None:
 
 
 def test_long_output_keeps_its_beginning_and_its_end() -> None:
-    # 11 characters, 5 shown: three of the beginning, two of the end, six cut.
+    # 11 characters, 5 shown: three from the beginning, two from the end; six are cut.
     assert clip_middle("abcdefghijk", 5) == "abc\n[... 6 characters cut ...]\njk"
     assert clip_middle("abcde", 5) == "abcde"
     assert clip_middle("ab", 1) == "a\n[... 1 characters cut ...]\n"

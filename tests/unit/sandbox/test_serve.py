@@ -1,4 +1,4 @@
-"""The sandbox server, spoken to by its own client, by SandboxFusion's dialect, and by sockets that misbehave."""
+"""The sandbox server, with its own client, with SandboxFusion's dialect, and with sockets that misbehave."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
 
 
 async def speak(url: str, request: bytes, *, end: bool = False) -> bytes:
-    """Everything the server says to raw bytes, until it closes the connection."""
+    """The server's whole answer to raw bytes, until it closes the connection."""
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
@@ -172,7 +172,7 @@ def test_run_code_speaks_sandbox_fusion() -> None:
 
     async def scene() -> None:
         async with serving(sandbox) as url, httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}) as client:
-            # Fields that this server does not know are ignored, as SandboxFusion's own models do.
+            # Unknown fields are ignored, as SandboxFusion's server does.
             body = {
                 "code": "ok",
                 "language": "python",
@@ -261,10 +261,10 @@ def test_without_the_token_nothing_runs() -> None:
             ):
                 refused = await client.post(f"{url}/run_code", json=body, headers=header)
                 assert refused.status_code == 401
-            # A body far above what is read of it: the refusal must still arrive.
+            # A body far longer than the part that is read: the refusal must still arrive.
             assert (await client.post(f"{url}/run_code", content=b"x" * 5_000_000)).status_code == 401
             assert (await client.get(f"{url}/health")).json() == {"status": "ok"}
-            # Clients that take nothing but a URL bring the token in it.
+            # Clients that take only a URL send the token in it.
             with_password = url.replace("http://", f"http://any:{TOKEN}@")
             assert (await client.post(f"{with_password}/run_code", json=body)).json()["status"] == "Success"
 
@@ -323,7 +323,7 @@ def test_beyond_capacity_requests_wait_and_are_then_refused() -> None:
             refused = [result for result in results if isinstance(result, SandboxError)]
             assert len(refused) == 2
             assert all("429" in str(one) for one in refused)
-            assert (await client.run(Program(code="again"))).ok  # the places came back
+            assert (await client.run(Program(code="again"))).ok  # the slots are free again
 
     play(scene)
     assert most == 2

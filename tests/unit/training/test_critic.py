@@ -1,4 +1,4 @@
-"""The critic: where values are read, what it learns towards, both kinds, and its checkpoint."""
+"""The critic: where values are read, both kinds, any split, and its checkpoint."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -7,25 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
-from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.table import build_loss
 from turnwise.core.errors import CheckpointError
-from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.training.critic import (
     Critic,
     build_critic,
-    compute_explained_variance,
-    compute_returns,
     compute_value_columns,
     run_critic_step,
     score_values,
 )
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
-from turnwise.training.state import Counters, load_training_state, save_training_state
+from turnwise.training.state import load_training_state, save_training_state
 
 VOCAB = 300
 CONFIG = {
@@ -57,7 +53,7 @@ def make_sample(tokens: list[int], trained: list[int]) -> Sample:
         advantages=to_floats(np.zeros(len(tokens))),
         version_first=0,
         version_last=0,
-        origin=Origin(task_id="t", group_id="g", member=0),
+        origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id="t"),
         context_mask=to_mask(np.zeros(len(tokens), bool)),
     )
 
@@ -149,37 +145,6 @@ def test_any_split_gives_the_critic_the_same_step(kind: Kind) -> None:
         assert torch.allclose(left, right, atol=1e-5)
 
 
-def attempt(*turns: CreditTurn, reward: float = 1.0) -> CreditTrajectory:
-    return CreditTrajectory(group="g", reward=reward, turns=turns)
-
-
-def test_targets_by_hand() -> None:
-    two = attempt(
-        CreditTurn(num_tokens=2, values=np.array([0.5, 0.25])), CreditTurn(num_tokens=1, values=np.array([0.75]))
-    )
-    full = {"gamma": 1.0, "gae_lambda": 1.0, "bootstrap": "zero", "whitening": "full", "epsilon": 1e-8}
-    # gamma = lambda = 1: the return of every token is the outcome, whatever the critic said.
-    assert [t.tolist() for t in compute_returns(CREDIT_METHODS["gae"], {**full, "kl_coefficient": 0.0}, two)] == [
-        [1.0, 1.0],
-        [1.0],
-    ]
-    # lambda = 0: the next value; the last token gets the reward.
-    got = compute_returns(CREDIT_METHODS["gae"], {**full, "gae_lambda": 0.0, "kl_coefficient": 0.0}, two)
-    assert [t.tolist() for t in got] == [pytest.approx([0.25, 0.75]), [1.0]]
-    # One target per turn, at its first token.
-    got = compute_returns(CREDIT_METHODS["turn_gae"], {**full, "gae_lambda": 0.0}, two)
-    assert [[None if np.isnan(x) else x for x in t.tolist()] for t in got] == [[0.75, None], [1.0]]
-    with pytest.raises(ValueError, match="'grpo' has no targets for a critic"):
-        compute_returns(CREDIT_METHODS["grpo"], {}, two)
-
-
-def test_explained_variance() -> None:
-    returns = [np.array([1.0, -1.0, np.nan])]
-    assert compute_explained_variance([np.array([1.0, -1.0, 7.0])], returns) == 1.0
-    assert compute_explained_variance([np.zeros(3)], returns) == 0.0
-    assert compute_explained_variance([np.ones(2)], [np.ones(2)]) == 0.0
-
-
 @pytest.mark.parametrize("kind", ["head", "separate"])
 def test_a_critic_survives_its_checkpoint_bit_for_bit(tmp_path: Path, kind: Kind) -> None:
     tokenizer = train_tokenizer(["some text"], vocab_size=VOCAB, special_tokens=TAG_SPECIAL_TOKENS)
@@ -208,7 +173,7 @@ def test_a_critic_survives_its_checkpoint_bit_for_bit(tmp_path: Path, kind: Kind
 
     one, other = fresh(0), fresh(7)
     step(*one)
-    counters = Counters(step=1, optimizer_steps=1, version=1, tasks=8, credit={"baselines": {"a": 0.5}})
+    counters = {"step": 1, "optimizer_steps": 1, "version": 1, "tasks": 8, "credit": {"baselines": {"a": 0.5}}}
     save_training_state(tmp_path, one[0], tokenizer, one[1], counters, {"critic": one[2]})
     assert load_training_state(tmp_path, other[0], other[1], {"critic": other[2]}) == counters
     step(*one)

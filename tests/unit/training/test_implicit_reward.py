@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turnwise.core.errors import TrainingError
-from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import (
@@ -37,7 +37,7 @@ def make_sample(tokens: list[int]) -> Sample:
         advantages=to_floats(np.zeros(len(tokens))),
         version_first=0,
         version_last=0,
-        origin=Origin(task_id="t", group_id="g", member=0),
+        origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id="t"),
         context_mask=to_mask([False] * len(tokens)),
     )
 

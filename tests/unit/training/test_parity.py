@@ -13,7 +13,18 @@ from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine
-from turnwise.core.types import Sample, SamplingParams, Scored, StopReason, Trajectory, Turn, text_message, to_ids
+from turnwise.core.types import (
+    Sample,
+    SamplingParams,
+    Scored,
+    Session,
+    StopReason,
+    Trajectory,
+    TrajectoryId,
+    Turn,
+    text_message,
+    to_ids,
+)
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import build_model
@@ -210,7 +221,7 @@ def sample_conversations(
     tokens."""
 
     async def converse(member: int) -> Trajectory:
-        rng = np.random.default_rng(member)
+        rng, session = np.random.default_rng(member), Session("parity", str(member))
         context = prompt = to_ids(np.concatenate([np.arange(1, 31), rng.integers(1, 64, 11 + 13 * member)]))
         turns: list[Turn] = []
         for number in range(3):
@@ -218,16 +229,20 @@ def sample_conversations(
             params = SamplingParams(
                 max_tokens=16 + member, temperature=temperature, top_p=top_p, stop_token_ids=stop_token_ids, seed=seed
             )
-            completion = await engine.generate(prompt, params, session=str(member))
+            completion = await engine.generate(prompt, params, session=session)
             parent = number - 1 if number else None
             turns.append(
                 Turn(parent=parent, context_ids=context, completion=completion, message=text_message("assistant", ""))
             )
             context = to_ids(rng.integers(1, 64, 7))
             prompt = to_ids(np.concatenate([prompt, completion.token_ids, context]))
-        await engine.release(str(member))
+        await engine.release(session)
         return Trajectory(
-            task_id="t", group_id="g", member=member, turns=tuple(turns), stop=StopReason.DONE, reward=Scored(total=0.0)
+            id=TrajectoryId(draw=0, member=member),
+            task_id="t",
+            turns=tuple(turns),
+            stop=StopReason.DONE,
+            reward=Scored(total=0.0),
         )
 
     async def converse_all() -> list[Trajectory]:

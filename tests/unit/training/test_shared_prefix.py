@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 from turnwise.algorithms.corrections import compute_correction
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.algorithms.preference.dpo import compute_dpo_loss
-from turnwise.batching.collate import Columns, Packing, collate
-from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+from turnwise.batching.collate import Packing, TokenColumns, collate
+from turnwise.core.batch import Pair
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
@@ -25,7 +26,7 @@ from turnwise.training.forward import compute_logprobs, score_logprobs
 from turnwise.training.implicit_reward import build_implicit_reward, run_implicit_reward_step
 from turnwise.training.parity import collect_evidence
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
-from turnwise.training.preference_step import PairSide, SamplePair, run_pair_step
+from turnwise.training.preference_step import run_pair_step
 from turnwise.training.sft import run_sft_step
 
 VOCAB = 40
@@ -81,7 +82,7 @@ def make_tree(
                     advantages=to_floats(np.where(mask, rng.normal(), 0.0)),
                     version_first=0,
                     version_last=0,
-                    origin=Origin(task_id=f"t{group}", group_id=f"g{group}", member=member),
+                    origin=Origin(trajectory=TrajectoryId(draw=group, member=member), task_id=f"t{group}"),
                 )
             )
     return samples
@@ -101,7 +102,7 @@ def compute_step(
     loss: PolicyLoss,
     *,
     model_type: str = "qwen3",
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
     with_critic: bool = False,
 ) -> torch.Tensor:
     """The gradient of a step: what plain SGD at rate 1 takes off the parameters of policy and value head."""
@@ -271,8 +272,16 @@ def test_the_other_steps_have_the_same_gradient() -> None:
         return parameters_of(build()) - parameters_of(model)
 
     def pair_step(packing: Packing) -> torch.Tensor:
-        sides = [PairSide(samples=(s,), in_step=(np.ones(int(s.loss_mask.sum()), bool),)) for s in samples]
-        pairs = [SamplePair(chosen=a, rejected=b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
+        everything = [(to_mask(np.ones(int(s.loss_mask.sum()), bool)),) for s in samples]
+        pairs = [
+            Pair(
+                chosen=(i,),
+                rejected=(i + 1,),
+                chosen_in_step=everything[i],
+                rejected_in_step=everything[i + 1],
+            )
+            for i in range(0, len(samples), 2)
+        ]
         model, loss = build(), partial(compute_dpo_loss, beta=0.1)
 
         def mean(
@@ -282,7 +291,16 @@ def test_the_other_steps_have_the_same_gradient() -> None:
 
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         run_pair_step(
-            model, build(seed=3), optimizer, pairs, loss=mean, temperature=1.0, lr=1.0, max_grad_norm=1e9, **packing
+            model,
+            build(seed=3),
+            optimizer,
+            samples,
+            pairs,
+            loss=mean,
+            temperature=1.0,
+            lr=1.0,
+            max_grad_norm=1e9,
+            **packing,
         )
         return parameters_of(build()) - parameters_of(model)
 
@@ -290,7 +308,7 @@ def test_the_other_steps_have_the_same_gradient() -> None:
         built = build_implicit_reward(build(), lr=1.0, beta=0.1, betas=(0.9, 0.95), weight_decay=0.0)
         built = replace(built, optimizer=torch.optim.SGD(built.own.parameters(), lr=1.0))
         reference = score_logprobs(build(seed=3), samples, 1.0, **ALONE)
-        outcomes = [float(s.origin.member % 2) for s in samples]
+        outcomes = [float(s.origin.trajectory.member % 2) for s in samples]
         run_implicit_reward_step(built, samples, outcomes, reference, temperature=1.0, max_grad_norm=1e9, **packing)
         return parameters_of(build()) - parameters_of(built.own)
 

@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 
 from turnwise.algorithms.corrections import compute_correction
 from turnwise.algorithms.losses.table import build_loss
-from turnwise.batching.collate import Columns, collate
+from turnwise.batching.collate import TokenColumns, collate
 from turnwise.core.errors import CheckpointError, TrainingError
-from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import build_optimizer, compute_lr
@@ -52,7 +52,7 @@ def make_sample(seed: int, length: int, *, advantage: float = 1.0, train: bool =
         advantages=to_floats(np.where(mask, advantage * rng.normal(), 0.0)),
         version_first=0,
         version_last=0,
-        origin=Origin(task_id=f"t{seed}", group_id="g", member=seed),
+        origin=Origin(trajectory=TrajectoryId(draw=0, member=seed), task_id=f"t{seed}"),
         context_mask=to_mask(np.zeros(length, bool)),
     )
 
@@ -66,7 +66,7 @@ def weights_after(
     micro_batch_tokens: int,
     loss: PolicyLoss = LOSS,
     reference: PreTrainedModel | None = None,
-    columns: Columns | None = None,
+    columns: TokenColumns | None = None,
 ) -> torch.Tensor:
     model = build()
     # Plain SGD, so that a difference in the gradient is a difference in the weights.
@@ -226,7 +226,7 @@ def test_a_loss_that_is_not_finite_names_the_trajectory_and_keeps_the_weights() 
         context_mask=bad.context_mask,
     )
     optimizer = build_optimizer(model, lr=1.0, betas=(0.9, 0.95), weight_decay=0.0)
-    with pytest.raises(TrainingError, match="t7/7"):
+    with pytest.raises(TrainingError, match="trajectories 0/7;"):
         run_policy_step(
             model, optimizer, [make_sample(1, 9), broken], loss=LOSS, lr=1.0, max_grad_norm=1.0, micro_batch_tokens=10
         )
@@ -273,13 +273,13 @@ def test_learning_rate_by_hand(step: int, decay: str, expected: float) -> None:
 
 def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-    from turnwise.training.state import Counters, load_training_state, save_training_state
+    from turnwise.training.state import load_training_state, save_training_state
 
     model = build()
     optimizer = build_optimizer(model, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
     run_sft_step(model, optimizer, [make_sample(1, 24)], lr=1e-3, max_grad_norm=1.0, micro_batch_tokens=100)
     tokenizer = train_tokenizer(["some text"], vocab_size=300, special_tokens=TAG_SPECIAL_TOKENS)
-    counters = Counters(step=3, optimizer_steps=5, version=4)
+    counters = {"step": 3, "optimizer_steps": 5, "version": 4}
     save_training_state(tmp_path, model, tokenizer, optimizer, counters)
 
     twin = build(seed=9)

@@ -91,10 +91,10 @@ class WorkerPool:
             *(link.ask("adopt", version=version) for link in links)
         )
         for link, each in zip(links, sums, strict=True):
-            name = find_difference(sums[0], each)
-            if name is not None:
+            tensor = find_difference(sums[0], each)
+            if tensor is not None:
                 raise EngineError(
-                    f"{link.name} holds another {name} than {links[0].name} after it adopted version {version}"
+                    f"{link.name} holds another {tensor} than {links[0].name} after it adopted version {version}"
                 )
         return sums[0] if sums else None
 

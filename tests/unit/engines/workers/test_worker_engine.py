@@ -313,9 +313,11 @@ from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 
 async def main():
-    engine = WorkerEngine(build_model("qwen3", {CONFIG!r}, vocab_size={VOCAB}, seed=1), num_workers=1, max_concurrency=2, max_context=4000)
+    model = build_model("qwen3", {CONFIG!r}, vocab_size={VOCAB}, seed=1)
+    engine = WorkerEngine(model, num_workers=1, max_concurrency=2, max_context=4000)
     await engine.generate(to_ids([1, 2, 3]), SamplingParams(max_tokens=2), session=Session("a", "0"))
-    task = asyncio.create_task(engine.generate(to_ids([1, 2, 3]), SamplingParams(max_tokens=3900), session=Session("b", "0")))
+    long = SamplingParams(max_tokens=3900)
+    task = asyncio.create_task(engine.generate(to_ids([1, 2, 3]), long, session=Session("b", "0")))
     await asyncio.sleep(0.1)
     print(*engine.worker_pids(), flush=True)
     await asyncio.sleep(60)

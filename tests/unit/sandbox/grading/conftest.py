@@ -60,7 +60,7 @@ class SubprocessSandbox:
                 limit = "wall"
             finally:
                 if process.returncode is None:
-                    with contextlib.suppress(ProcessLookupError):  # it ended just now, and nobody told us yet
+                    with contextlib.suppress(ProcessLookupError):  # it has ended in the meantime
                         os.killpg(process.pid, 9)
                 stdout, stderr = await talk
             code_or_signal = process.returncode or 0

@@ -1,5 +1,4 @@
-"""Candidates that try to pass without doing the work. None may be graded as passed, with or without a sandbox around
-them."""
+"""Candidates that try to pass without a solution. None may be graded as passed, with or without isolation."""
 
 import asyncio
 from typing import Any
@@ -81,8 +80,8 @@ def double(x): return 0
     "eval_request": """
 import os, json
 def double(x):
-    requests = ("call", [["T", "type"], ["t", "X"], ["d"]]), ("getattr", [["m", 0], "__globals__"]), ("load_module", ["os"])
-    for q, a in requests:
+    read_globals = ("getattr", [["m", 0], "__globals__"])
+    for q, a in (("call", [["T", "type"], ["t", "X"], ["d"]]), read_globals, ("load_module", ["os"])):
         b = json.dumps({"q": q, "a": a}).encode()
         os.write(4, len(b).to_bytes(4, "big") + b)
     return 0
@@ -139,7 +138,7 @@ class double(metaclass=Meta):
 
 
 HANGS = {"infinite_loop", "stopped"}
-"""These use up their time, so they get less of it."""
+"""Cheats that use up their time, so they get a lower limit."""
 
 
 def run(
@@ -158,7 +157,7 @@ def run(
 
 
 def split_asserts() -> dict[str, bytes]:
-    """Every assertion a test of its own, so that none hides behind an earlier one's failure."""
+    """Make each assertion a test, so that a failure hides no later one."""
     head, *asserts = (
         ASSERTS.decode().strip().partition("assert")[0],
         *[x for x in ASSERTS.decode().splitlines() if x.startswith("assert")],
@@ -177,7 +176,7 @@ def test_no_cheat_passes(sandbox: Any, name: str) -> None:
     graded = run(sandbox, CHEATS[name], {"test_it.py": ASSERTS}, wall_s=2.5 if name in HANGS else 8)
     assert graded.status != "passed"
     assert graded.passed == ()
-    assert graded.complete, graded.reason  # the tests' process survived, so the failure is the candidate's and typed
+    assert graded.complete, graded.reason  # the tests' process survived, so the failure is the candidate's
     assert not graded.forgeable
     if name in HANGS:
         assert [problem.message for problem in graded.errors] == ["the worker did not answer in time"]
@@ -239,7 +238,8 @@ def double(x): return 0
     names = ("solution.py", "conftest.py", "sitecustomize.py", "pytest.py", "test_bonus.py")
     files = dict.fromkeys(names, evil) | {"pytest.ini": b"[pytest]\naddopts = --co\n"}
     tests = {
-        "test_it.py": b"from solution import *\nfrom solution import test_bonus, TestBonus\ndef test_it(): assert double(2) == 4\n"
+        "test_it.py": b"from solution import *\nfrom solution import test_bonus, TestBonus\n"
+        b"def test_it(): assert double(2) == 4\n"
     }
     graded = run(sandbox, files, tests, "pytest", wall_s=5)
     assert graded.complete
@@ -250,7 +250,8 @@ def double(x): return 0
 def test_values_too_large_to_compare_or_show_fail_in_time(sandbox: Any) -> None:
     source = "def double(x): return {'s': 'a\\n' * 3_000_000, 'l': list(range(500_000))}[x]"
     tests = {
-        "test_it.py": b"from solution import *\ndef test_s(): assert double('s') == 'b'\ndef test_l(): assert double('l') == [1]\n"
+        "test_it.py": b"from solution import *\n"
+        b"def test_s(): assert double('s') == 'b'\ndef test_l(): assert double('l') == [1]\n"
     }
     graded = run(sandbox, source, tests, "pytest", wall_s=6)
     assert graded.complete, graded.reason
@@ -268,9 +269,10 @@ def test_numpy_reads_no_memory_for_the_candidate(sandbox: Any) -> None:
 
 
 def test_pytest_stops_for_nothing_the_candidate_raises(sandbox: Any) -> None:
-    """A SystemExit or KeyboardInterrupt on import or in a call must not make pytest report nothing at all."""
+    """SystemExit or KeyboardInterrupt on import or in a call must not keep pytest from reporting."""
     tests = {
-        "test_it.py": b"import solution\ndef test_a(): solution.double(2)\ndef test_b(): assert solution.double(1) == 2\n"
+        "test_it.py": b"import solution\n"
+        b"def test_a(): solution.double(2)\ndef test_b(): assert solution.double(1) == 2\n"
     }
     for name in ("sys_exit", "sys_exit_in_call", "keyboard_interrupt"):
         graded = run(sandbox, CHEATS[name], tests, "pytest", wall_s=5)
@@ -308,12 +310,12 @@ def double(x): return Agree()
 
 
 def test_a_callback_leads_nowhere(sandbox: Any) -> None:
-    """From a function, a generator, a mock or a test double the candidate must not get at the tests."""
+    """The candidate must not reach the tests from a function, a generator, a mock or a test double."""
     evil = """
 reached = []
 def reach(o, *path):
     try:
-        for name in path: o = o._turnwise_reference()[0].ask("getattr", o, name)  # past what this side's stand-in would do
+        for name in path: o = o._turnwise_reference()[0].ask("getattr", o, name)  # past the checks of the stand-in
         reached.append(path)
         return o
     except (AttributeError, TypeError): return None
@@ -381,7 +383,7 @@ def test_an_assertion_in_a_callback_cannot_be_swallowed(sandbox: Any) -> None:
 
 
 def test_a_truncated_or_missing_report_is_an_error(sandbox: Any) -> None:
-    """The grader killed by its own limit, or a test that ends the process, gives no grade."""
+    """A grader that hits its limit, or a test that ends the process, gives no grade."""
     for source in (b"import time; time.sleep(9)", b"import os; os._exit(0)", b"import os; os._exit(3)"):
         graded = run(sandbox, "def double(x): return 2 * x", {"t.py": source}, wall_s=1)
         assert graded.status == "error"

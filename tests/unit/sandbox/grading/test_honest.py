@@ -1,4 +1,4 @@
-"""Honest candidates: what ordinary code and ordinary tests do must work across the channel."""
+"""Honest candidates: ordinary code and ordinary tests work across the channel."""
 
 import asyncio
 from typing import Any
@@ -80,7 +80,9 @@ async def later(x):
     await asyncio.sleep(0)
     return x + 1
 def day(): return date(2020, 2, 29)
-def money(): return Decimal("1.10"), Fraction(1, 3), {1, 2}, frozenset("a"), b"\\x00", 1 + 2j, 2**200, float("inf"), None, ..., range(3)
+def money():
+    numbers = Decimal("1.10"), Fraction(1, 3)
+    return *numbers, {1, 2}, frozenset("a"), b"\\x00", 1 + 2j, 2**200, float("inf"), None, ..., range(3)
 def count(word): return Counter(word)
 def total(): return LIMIT + 1
 def linked(values):
@@ -109,19 +111,22 @@ solution.LIMIT = 20
 assert solution.total() == 21
 assert not hasattr(solution, "missing") and callable(solution.add)
 # Subclasses of built-in types equal their plain content
-assert Pair(1, 2) == (1, 2) and Pair(1, right=2).right == 2 and Pair(1, 2) != (2, 1) and Color.RED == 1 and Color.RED < 2
+assert Pair(1, 2) == (1, 2) and Pair(1, right=2).right == 2 and Pair(1, 2) != (2, 1)
+assert Color.RED == 1 and Color.RED < 2
 assert solution.count("aab") == {"a": 2, "b": 1} and solution.count("aab")["a"] == 2
 # Objects
 p = Point(1, y=2)
-assert p.x == 1 and p == Point(1, 2) and p != Point(2, 2) and p != (1, 2) and isinstance(p, Point) and not isinstance(3, Point)
-assert p + Point(1, 1) == Point(2, 3) and p * 2 == Point(2, 4) and 2 * p == Point(2, 4) and (p * 3).y == 6 and -p == Point(-1, -2)
+assert p.x == 1 and p == Point(1, 2) and p != Point(2, 2) and p != (1, 2)
+assert isinstance(p, Point) and not isinstance(3, Point)
+assert p + Point(1, 1) == Point(2, 3) and p * 2 == Point(2, 4) and 2 * p == Point(2, 4)
+assert (p * 3).y == 6 and -p == Point(-1, -2)
 assert p < Point(2, 0) and sorted([Point(2), Point(1)])[0].x == 1 and list(p) == [1, 2] and abs(Point(3, 4)) == 5.0
 assert len({Point(1), Point(1), Point(2)}) == 2 and repr(p) == "Point(x=1, y=2)" and str(p) == repr(p)
 p.x = 7
 assert p.x == 7 and copy.copy(p) == p and copy.deepcopy(p) is not p and not isinstance(p, (int, dict))
 a, b = p
 assert (a, b) == (7, 2)
-# Containers of the candidate's own
+# Container classes of the candidate
 s = Stack()
 assert len(s) == 0 and not s and s.push(1).push(2) is s and s.top == 2 and s[0] == 1
 s[0] = 5
@@ -154,7 +159,8 @@ assert solution.apply(lambda x: x[0] is x, cyclic) is True
 # Callbacks
 seen = []
 assert solution.each([1, 2], lambda x: x * 10) == [10, 20] and solution.each([1], seen.append) == [None] and seen == [1]
-assert solution.apply(sorted, [2, 1], key=lambda x: -x) == [2, 1] and solution.apply(len, "abc") == 3 and solution.apply(int, "3") == 3
+assert solution.apply(sorted, [2, 1], key=lambda x: -x) == [2, 1]
+assert solution.apply(len, "abc") == 3 and solution.apply(int, "3") == 3
 fib = solution.memoize(lambda n: n if n < 2 else fib(n - 1) + fib(n - 2))
 assert fib(25) == 75025
 class Service:
@@ -279,7 +285,8 @@ class T(unittest.TestCase):
         with self.assertRaisesRegex(MyError, "bad"): fail()
     def test_almost(self): self.assertAlmostEqual(add(0.1, 0.2), 0.3)
     def test_objects(self):
-        self.assertEqual(Point(1), Point(1)); self.assertNotEqual(Point(1), Point(2)); self.assertIsInstance(Point(1), Point)
+        self.assertEqual(Point(1), Point(1)); self.assertNotEqual(Point(1), Point(2))
+        self.assertIsInstance(Point(1), Point)
     def test_fails(self): self.assertEqual(add(1), 3)
     def test_crashes(self): self.stack.pop()
     def test_subtests(self):

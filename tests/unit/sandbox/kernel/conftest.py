@@ -1,4 +1,4 @@
-"""Running an attempt in a child process, since walls once put up stay."""
+"""Runs an attempt in a child process, since restrictions are irrevocable."""
 
 import errno
 import json
@@ -17,8 +17,8 @@ Attempt = Callable[[], Any]
 
 
 def clone(flags: int) -> int:
-    """A clone of this process, which has threads: through a plain fork, which puts Python's locks right, as a raw clone
-    does not."""
+    """Clone this process through `os.fork`, which repairs Python's locks in a process with threads; a raw clone does
+    not."""
     reader, writer = os.pipe()
     between = os.fork()
     if between == 0:
@@ -40,8 +40,8 @@ def clone(flags: int) -> int:
 
 
 def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 20.0) -> Any:
-    """What `attempt` returns (JSON), the name of the errno it raises, the text of a SandboxError, or "signal N" / "exit
-    N"."""
+    """The result of `attempt` in a child: its value (as JSON), the name of the errno or the text of the error that it
+    raises, or "signal N" or "exit N"."""
     reader, writer = os.pipe()
     pid = clone(flags)
     if pid == 0:

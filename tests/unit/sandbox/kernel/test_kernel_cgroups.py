@@ -55,7 +55,7 @@ def test_processes_are_bounded_and_none_survives(pool, in_child):
             pass
         return num_forks
 
-    assert in_child(inside(cgroup, fork_many)) == 7  # and itself
+    assert in_child(inside(cgroup, fork_many)) == 7  # and the process itself
     assert cgroup.events().num_pids_refused >= 1
     assert len(cgroup.processes()) == 7
     cgroup.give_back()
@@ -112,8 +112,8 @@ def test_what_a_dead_owner_left_is_swept(pool):
     assert len(folders) == len(pool._layout.parents)
     kept = pool.take(64 << 20, 8)
     cgroups.sweep_stale(pool._layout.parents)
-    assert kept.processes() == []  # a living owner's group is still there
-    # Other sandboxes of this machine sweep as well: one that was faster may still be at it.
+    assert kept.processes() == []  # the group of a living owner remains
+    # Other sandboxes of this machine sweep as well, and one of them may not have finished.
     left = [f"/proc/{orphan}", *folders]
     deadline = time.monotonic() + 5
     while any(map(os.path.exists, left)) and time.monotonic() < deadline:
@@ -150,8 +150,8 @@ def test_a_process_in_one_hierarchy_only_does_not_hold_up_the_end():
 
 
 def test_version_two_files(tmp_path):
-    """A plain folder in place of the version 2 file system, which few test machines lend: which files are written with
-    what."""
+    """A plain folder replaces the version 2 file system, which few test machines have. Checks which files are written,
+    and their content."""
     layout = cgroups._Layout(2, (str(tmp_path),))
     folder = tmp_path / "g"
     folder.mkdir()

@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def in_memory(tmp_path):
-    """A folder where ten thousand levels take no seconds, and which every user reaches."""
+    """A folder where ten thousand levels take less than seconds, and which every user can reach."""
     path = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path))
     path.chmod(0o777)
     yield path
@@ -30,7 +30,7 @@ def in_memory(tmp_path):
 
 @pytest.fixture(params=["openat2", "walk"])
 def either_way(request, monkeypatch):
-    """With openat2, and as on a kernel without it."""
+    """Runs a test with openat2 and without it, as on an older kernel."""
     if request.param == "walk":
         monkeypatch.delitem(syscalls.NUMBERS, "openat2")
 
@@ -39,7 +39,7 @@ def test_write_then_read(folder, either_way):
     fd, path = folder
     files.write_file(fd, "a/b/c.bin", b"hello")
     assert (path / "a" / "b" / "c.bin").read_bytes() == b"hello"
-    files.write_file(fd, "a/b/c.bin", b"hi")  # shorter: what was there is gone
+    files.write_file(fd, "a/b/c.bin", b"hi")  # shorter than the old content, which is removed
     assert files.read_file(fd, "a/b/c.bin", max_bytes=2) == b"hi"
     assert files.list_files(fd, max_files=3) == [("a/b/c.bin", 2)]
 
@@ -78,7 +78,7 @@ def test_nothing_leads_out(folder, either_way, tmp_path):
             files.read_file(fd, name, max_bytes=100)
     assert (tmp_path / "secret").read_text() == "secret"
     assert files.list_files(fd, max_files=10) == []
-    # The same path without confinement does lead out.
+    # Without confinement the same path leads out of the folder.
     assert (path / "out" / "secret").read_text() == "secret"
 
 
@@ -121,7 +121,7 @@ def test_new_files_get_their_owner(folder, as_root):
 
 
 def build_hostile_tree(path, depth):
-    """A deep chain with closed folders in it, many files, closed and read-only folders, links to outside."""
+    """A deep chain of folders, some without permissions, many files, read-only folders, and links to outside."""
     here = os.open(path, os.O_RDONLY)
     closed = []
     for level in range(depth):

@@ -24,7 +24,7 @@ def test_access_bits_grow_with_the_version():
     assert landlock.handled_access(4) == (0x7FFF, 3, 0)
     assert landlock.handled_access(5) == (0xFFFF, 3, 0)
     assert landlock.handled_access(6) == (0xFFFF, 3, 3)
-    assert landlock.handled_access(9) == (0xFFFF, 3, 3)  # a newer kernel is asked for what is known here
+    assert landlock.handled_access(9) == (0xFFFF, 3, 3)  # of a newer kernel only the restrictions of version 6 are used
 
 
 def test_no_landlock_is_said():
@@ -159,7 +159,7 @@ def test_signals_and_abstract_sockets_stay_inside(in_child):
         assert in_child(abstract) is None
         assert in_child(lambda: restricted(lambda: os.kill(parent, 0))) == "EPERM"
         assert in_child(lambda: restricted(abstract)) == "EPERM"
-        # With nothing but scopes, files stay free.
+        # A ruleset with scopes only does not restrict files.
         assert in_child(lambda: restricted(lambda: os.listdir("/"))) is None
 
 
@@ -184,7 +184,7 @@ def test_the_outer_process_may_signal_the_inner_but_not_the_reverse(in_child):
 
 @needs_landlock
 def test_an_unknown_network_is_refused():
-    # A truthy value that is no profile must not open TCP.
+    # Another truthy value must not allow TCP.
     with pytest.raises(ValueError, match="network True"):
         landlock.build_ruleset(read=["/"], read_write=[], abi=ABI, network=True)
 

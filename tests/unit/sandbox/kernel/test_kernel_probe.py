@@ -73,7 +73,7 @@ def test_this_machine_is_probed_by_doing():
     assert set(capabilities.failures) <= {"direct_namespaces", "user_namespaces", "other_uid", "landlock", "seccomp"}
     assert capabilities.seccomp is ("seccomp" not in capabilities.failures)
     assert capabilities.user_namespaces is ("user_namespaces" not in capabilities.failures)
-    # Nothing is left behind.
+    # The probe leaves nothing behind.
     assert not [name for name in os.listdir("/tmp") if name.startswith("turnwise-root")]
     with open("/proc/self/mounts") as mounts:
         assert "turnwise-root" not in mounts.read()
@@ -81,7 +81,7 @@ def test_this_machine_is_probed_by_doing():
 
 @pytest.fixture
 def plain_python() -> str:
-    """An interpreter that a user without rights can start."""
+    """An interpreter that a user without privileges can run."""
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.exists(path):
             version = subprocess.run(
@@ -124,7 +124,7 @@ code += [(0x15, 0, 3, syscalls.NUMBERS['clone']), (0x20, 0, 0, 16), (0x45, 0, 1,
 code[1:1 + len(numbers)] = [(0x15, len(code) - 2 - 1 - i, 0, n) for i, n in enumerate(numbers)]
 seccomp.install_filter(b''.join(struct.pack('HBBI', *row) for row in code))
 """
-"""A container runtime's filter, which refuses namespaces and mounts (all that matters of it here)."""
+"""Installs a filter that refuses namespaces and mounts, as a container runtime's does."""
 
 
 def test_a_container_without_namespaces_gets_a_user_id_per_cell(as_root, plain_python):

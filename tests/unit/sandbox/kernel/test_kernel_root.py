@@ -12,7 +12,7 @@ OWN = os.geteuid(), os.getegid()
 
 @pytest.fixture(params=["as root", "in a user namespace"])
 def in_root(request, in_child):
-    """Run an attempt inside a fresh root, with namespaces made by privilege, and as a user namespace."""
+    """Runs an attempt inside a fresh root, once with namespaces made by privilege and once in a user namespace."""
     unprivileged = request.param == "in a user namespace"
     if not unprivileged and os.geteuid() != 0:
         pytest.skip("takes root")
@@ -122,7 +122,7 @@ def test_scratch_is_bounded_and_its_own(in_root):
         with open("/tmp/shared", "w") as file:
             file.write("x")
         big = os.open("big", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.write(big, bytes(2 << 20))  # as much as there is room for
+        os.write(big, bytes(2 << 20))  # as much as fits
         full = outcome(lambda: os.write(big, b"x"))
         size = os.stat("big").st_size
         os.unlink("big")

@@ -24,7 +24,7 @@ def restrict(network="none"):
 
 
 def simulate(program: bytes, arch: int, number: int, arguments=()) -> tuple[int, int]:
-    """The kernel's interpreter for the instructions used: (action, instructions executed)."""
+    """Interpret the filter as the kernel does. Returns the action and the number of instructions executed."""
     data = struct.pack("iIQ6Q", number, arch, 0, *arguments, *(0,) * (6 - len(arguments)))
     code = list(struct.iter_unpack("HBBI", program))
     at = value = steps = 0
@@ -259,7 +259,7 @@ PROGRAMS = {
         "import numpy as n; assert abs(n.linalg.inv(2 * n.eye(3))[0, 0] - 0.5) < 1e-9; n.random.rand()",
     ],
     "threads": [sys.executable, "-c", "import threading as t; x = t.Thread(target=print); x.start(); x.join()"],
-    # A pool that is not closed may hang when the interpreter ends, under a filter or not.
+    # A pool that is not closed may hang at the interpreter's end, with or without a filter.
     "processes": [
         sys.executable,
         "-c",

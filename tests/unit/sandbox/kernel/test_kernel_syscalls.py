@@ -75,9 +75,9 @@ def test_a_pid_namespace_dies_with_its_first_process(in_child, as_root):
             time.sleep(60)
         return os.getppid()
 
-    assert in_child(attempt, flags=syscalls.CLONE_NEWPID) == 0  # no parent to be seen
+    assert in_child(attempt, flags=syscalls.CLONE_NEWPID) == 0  # the parent is outside the pid namespace
     os.close(writer)
-    assert os.read(reader, 1) == b""  # the daemon held the other end: it is gone
+    assert os.read(reader, 1) == b""  # the daemon, which held the other end, has ended
     os.close(reader)
 
 
@@ -191,7 +191,8 @@ def test_the_modules_import_quickly_and_without_heavy_libraries():
     code = (
         "import sys\n"
         + "".join(f"import turnwise_sandbox.kernel.{name}\n" for name in names)
-        + "sys.stdout.write(' '.join(sorted({'numpy', 'asyncio', 'torch', 'dataclasses', 'inspect'} & set(sys.modules))))"
+        + "heavy = {'numpy', 'asyncio', 'torch', 'dataclasses', 'inspect'}\n"
+        + "sys.stdout.write(' '.join(sorted(heavy & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("", "")

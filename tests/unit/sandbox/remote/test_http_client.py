@@ -1,4 +1,4 @@
-"""The HTTP client against servers that misbehave: what is sent twice, what is believed, what a refusal says."""
+"""The HTTP client with servers that misbehave: what it repeats, what it accepts, and how its errors read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN = "a-token-for-the-tests-only"
 
 
 class Server:
-    """Answers every connection's first request with the same bytes, then closes it; keeps what it was sent."""
+    """Answers the first request of every connection with the same bytes, closes it, and keeps the requests."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""E2B, Modal and Daytona against fake SDKs whose machines are folders here: what goes in, what runs, what comes out."""
+"""The backends for E2B, Modal and Daytona with fake SDKs, whose machines are folders of this one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ needs_tools = pytest.mark.skipif(
 
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The fake SDKs in place of the real ones; the module that remembers their machines."""
+    """Replaces the real SDKs by the fake ones; returns the module that lists their machines."""
     fakes = ["local_machine", *BUILDERS]
     monkeypatch.syspath_prepend(str(FAKES))
     for name in fakes:
@@ -100,13 +100,13 @@ def test_how_programs_end(machines: Any, tmp_path: Path) -> None:
     assert end("exit 5", language="bash").exit_code == 5
     seeded = [end("import random; print(random.random(), hash('a'))").stdout for _ in range(2)]
     assert seeded[0] == seeded[1] != b""
-    # A program may kill the shell that would report for it: that is its own end, not a failure of the provider.
+    # A program that kills the shell that would report on it has ended; the provider has not failed.
     killer = end("import os; os.kill(os.getppid(), 9); os.kill(os.getpgrp(), 9)", language="python")
     assert not killer.ok
 
 
 def test_what_comes_out_is_not_trusted(machines: Any, tmp_path: Path) -> None:
-    """An archive written by the program itself, with names that leave the folder, links and a number that is none."""
+    """An archive that the program wrote, with names that leave the folder, links and a malformed number."""
     forged = io.BytesIO()
     with tarfile.open(fileobj=forged, mode="w") as archive:
         for name, content in (
@@ -179,7 +179,7 @@ def test_a_missing_key_or_sdk_is_said_when_it_is_built(name: str, monkeypatch: p
         build()
     for variable in keys:
         monkeypatch.setenv(variable, "secret-value")
-    monkeypatch.setitem(sys.modules, name, None)  # what `import` sees when a package is not there
+    monkeypatch.setitem(sys.modules, name, None)  # makes `import` fail
     with pytest.raises(SandboxError, match=rf"turnwise\[{name}\]") as raised:
         build()
     assert "secret-value" not in str(raised.value)

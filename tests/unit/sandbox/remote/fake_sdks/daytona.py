@@ -1,4 +1,4 @@
-"""What is used of the `daytona` package, with its names and signatures."""
+"""The part of the `daytona` package that the backend uses, with its names and signatures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machine:
         self, command: str, cwd: str | None = None, env: dict[str, str] | None = None, timeout: int | None = None
     ) -> SimpleNamespace:
         assert isinstance(timeout, int)
-        # No shell of its own: the command must bring one.
+        # Runs no shell, so the command must name one.
         return SimpleNamespace(exit_code=await self.machine.execute(shlex.split(command)), result="")
 
 

@@ -1,4 +1,4 @@
-"""What is used of the `e2b` package, with its names and signatures."""
+"""The part of the `e2b` package that the backend uses, with its names and signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine that is a folder of this one: what the fake SDKs rent out. Remembers which machines there were."""
+"""The machines of the fake SDKs, which are folders of this one, and a list of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 MACHINES: list[LocalMachine] = []
 FAIL_AT: set[str] = set()
-"""Operations that fail, as when the provider is down."""
+"""Operations that fail, as if the provider were down."""
 
 
 class LocalMachine:

@@ -1,5 +1,5 @@
-"""What is used of the `modal` package, with its names and signatures: every method has its asynchronous form at
-`.aio`."""
+"""The part of the `modal` package that the backend uses, with its names and signatures. The asynchronous form of every
+method is its attribute `aio`."""
 
 from __future__ import annotations
 

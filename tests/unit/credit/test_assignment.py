@@ -1,4 +1,4 @@
-"""From trajectories to credit: signals by name, replies the environment never saw, shaping, penalties, and what is
+"""From trajectories to credit: scores by name, replies the environment never saw, shaping, penalties, and what is
 refused."""
 
 from typing import Any
@@ -11,17 +11,19 @@ from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError
 from turnwise.core.types import (
     Completion,
+    Draw,
     FinishReason,
     Invalid,
     Reward,
     RewardPart,
     Scored,
-    Signal,
     StopReason,
     Task,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
+    TurnScores,
     text_message,
     to_floats,
     to_ids,
@@ -33,10 +35,9 @@ from turnwise.credit.assignment import (
     read_metric,
     to_credit_trajectories,
 )
-from turnwise.runs.sampling import draw_by_value
 
 
-def turn(num_tokens: int, *, cut: bool = False, state: str | None = None, **signals: float) -> Turn:
+def turn(num_tokens: int, *, cut: bool = False, state: str | None = None, **scores: float) -> Turn:
     return Turn(
         parent=None,
         context_ids=to_ids([1]),
@@ -48,7 +49,7 @@ def turn(num_tokens: int, *, cut: bool = False, state: str | None = None, **sign
             version_last=0,
         ),
         message=text_message("assistant", ""),
-        signals=tuple(Signal(name=name, value=value) for name, value in signals.items()),
+        scores=TurnScores(**scores),
         state=state,
     )
 
@@ -64,15 +65,15 @@ def member(
         else Scored(total=reward, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
     )
     chained = tuple(replace(t, parent=i - 1 if i else None) for i, t in enumerate(turns))
-    return Trajectory(task_id="t", group_id="g", member=index, turns=chained, stop=stop, reward=judged)
+    return Trajectory(id=TrajectoryId(draw=7, member=index), task_id="t", turns=chained, stop=stop, reward=judged)
 
 
-def group(*members: Trajectory, **payload: Any) -> TrajectoryGroup:
-    task = Task(environment="e", prompt=(text_message("user", "q"),), payload=payload)
-    return TrajectoryGroup(task=task, group_id="g", trajectories=members)
+def group(*members: Trajectory, **fields: Any) -> TrajectoryGroup:
+    task = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
+    return TrajectoryGroup(draw=Draw(index=7, task=task), trajectories=members, **fields)
 
 
-def test_what_an_environment_measures_reaches_credit_by_name() -> None:
+def test_scores_of_a_turn_reach_credit_by_name() -> None:
     first = turn(
         2,
         state="s0",
@@ -82,17 +83,12 @@ def test_what_an_environment_measures_reaches_credit_by_name() -> None:
         potential=3.0,
         state_value=0.75,
         answer_probability=0.1,
+        answer_prior=0.05,
     )
-    [seen] = to_credit_trajectories(
-        [group(member(0, 1.0, first, success=1.0), role="buyer")], greedy_rewards={"g": 0.5}
-    )
-    assert (seen.group, seen.reward, seen.role, seen.parts, seen.greedy_reward) == (
-        "g",
-        1.0,
-        "buyer",
-        {"success": 1.0},
-        0.5,
-    )
+    greedy = member(0, 0.5, turn(1))
+    [seen] = to_credit_trajectories([group(member(0, 1.0, first, success=1.0), role="buyer", baseline=greedy)])
+    assert (seen.group, seen.reward, seen.role, seen.parts) == ("7/buyer", 1.0, "buyer", {"success": 1.0})
+    assert (seen.greedy_reward, seen.answer_prior) == (0.5, 0.05)
     [only] = seen.turns
     assert (only.num_tokens, only.state, only.reward, only.process_score) == (2, "s0", 0.5, 0.25)
     assert (only.progress, only.potential, only.state_value, only.answer_probability) == (1.0, 3.0, 0.75, 0.1)
@@ -100,14 +96,15 @@ def test_what_an_environment_measures_reaches_credit_by_name() -> None:
     assert only.logprobs.tolist() == [-0.5, -0.5]
 
 
-def test_what_nobody_measured_is_none_not_zero() -> None:
-    [seen] = to_credit_trajectories([group(member(0, None, turn(1)))])
-    assert (seen.reward, seen.greedy_reward, seen.role, seen.truncated) == (None, None, "", False)
+def test_what_was_not_measured_is_none_not_zero() -> None:
+    [seen] = to_credit_trajectories([group(member(0, None, turn(1)), baseline=member(0, None, turn(1)))])
+    assert (seen.group, seen.role, seen.truncated) == ("7", "agent", False)
+    assert (seen.reward, seen.greedy_reward, seen.answer_prior) == (None, None, None)
     assert (seen.turns[0].state, seen.turns[0].progress, seen.turns[0].reward) == (None, None, 0.0)
 
 
 def test_a_reply_the_environment_never_saw_did_nothing() -> None:
-    # Turn 1 hit its token limit: no step, no signals. States stay as they were, steps count 0.
+    # Turn 1 hit its token limit: no step, no scores. States stay as they were, steps count 0.
     cut = member(0, 0.0, turn(1, potential=2.0, progress=0.5), turn(3, cut=True), stop=StopReason.MAX_TURN_TOKENS)
     alone = member(1, 0.0, turn(3, cut=True), stop=StopReason.MAX_TURN_TOKENS)
     seen, lone = to_credit_trajectories([group(cut, alone)])
@@ -140,8 +137,8 @@ def test_invalid_members_get_no_advantage_and_missing_fields_are_named() -> None
     seen = to_credit_trajectories(groups)
     advantages = compute_advantages(build_credit("dr_grpo"), groups, seen)
     assert {key: [a.tolist() for a in turns] for key, turns in advantages.items()} == {
-        ("g", 0): [[0.5, 0.5]],
-        ("g", 1): [[-0.5]],
+        TrajectoryId(draw=7, member=0): [[0.5, 0.5]],
+        TrajectoryId(draw=7, member=1): [[-0.5]],
     }
     with pytest.raises(
         TrainingError, match=r"credit\.method='gigpo'.*turn 0: state is missing.*give the environment `state_hash`"
@@ -152,16 +149,7 @@ def test_invalid_members_get_no_advantage_and_missing_fields_are_named() -> None
 def test_the_kl_penalty_is_a_reward_to_go() -> None:
     # k1 per token: -0.5 - (-1.0) = 0.5, then -0.5 - 0 = -0.5, then -0.5 - (-0.75) = 0.25; penalties with coefficient 2:
     # -1, 1, -0.5.
-    scores = {"reference_logprobs": {("g", 0): [np.array([-1.0, 0.0]), np.array([-0.75])]}}
+    scores = {"reference_logprobs": {TrajectoryId(draw=7, member=0): [np.array([-1.0, 0.0]), np.array([-0.75])]}}
     [seen] = to_credit_trajectories([group(member(0, 1.0, turn(2), turn(1)))], scores=scores)  # type: ignore[arg-type]
     got = add_kl_penalty([np.array([10.0, 10.0]), np.array([20.0])], seen, 2.0)
     assert [a.tolist() for a in got] == [[9.5, 10.5], [19.5]]
-
-
-def test_tasks_are_drawn_again_by_their_value() -> None:
-    hopeless = group(member(0, 0.0, turn(1)), member(1, 0.0, turn(1)), n=0)
-    mixed = group(member(0, 1.0, turn(1)), member(1, 0.0, turn(1)), n=1)
-    assert [t.payload["n"] for t in draw_by_value([hopeless, mixed], 3, 1.0, seed=0)] == [1, 1, 1]
-    assert draw_by_value([hopeless], 3, 1.0, seed=0) == []
-    with pytest.raises(ConfigError, match=r"rollout\.dynamic_sampling\.max_reward"):
-        draw_by_value([mixed], 1, 0.5, seed=0)
