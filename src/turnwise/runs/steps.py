@@ -129,7 +129,7 @@ class StepTrainer:
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and about what is wrong with it."""
         self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
-        alarms = describe_alarms(values, self.config)
+        alarms = describe_alarms(values)
         for alarm in alarms:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
