@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,14 @@ from turnwise.batching.samples import list_samples
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Columns, StepReport
 from turnwise.core.events import Note, StepEnds
-from turnwise.core.metrics import Metric
+from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.types import DropReason, Scored, TrajectoryGroup
 from turnwise.rollout.workers import FailurePolicy
 from turnwise.runs.alarms import describe_alarms
 from turnwise.runs.trainer_thread import TrainerThread
 from turnwise.store.advantages import save_advantages
-from turnwise.store.ledger import account_batch, account_dropped, append_accounts
+from turnwise.store.ledger import GroupAccount, account_batch, account_dropped, append_accounts
 from turnwise.store.run_folder import RunFolder
 
 
@@ -91,32 +92,27 @@ class StepTrainer:
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
         assignment = self.learner.assign(taken.groups, columns, taken.step)
         batch = assignment.batch
-        append_accounts(
-            self._folder.path,
-            [
-                *(
-                    account_dropped(group, reason, step=taken.step, version=self.version)
-                    for group, reason in taken.dropped
-                ),
-                *account_batch(
-                    taken.groups,
-                    [[batch.samples[i] for i in update] for update in batch.updates],
-                    assignment.drops,
-                    step=taken.step,
-                    version=self.version,
-                    max_staleness=self.config.schedule.max_staleness,
-                    max_times=self._max_times,
-                    observations_train=not self.config.loss.mask_observations,
-                ),
-            ],
-        )
+        accounts = [
+            *(account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in taken.dropped),
+            *account_batch(
+                taken.groups,
+                [[batch.samples[i] for i in update] for update in batch.updates],
+                assignment.drops,
+                step=taken.step,
+                version=self.version,
+                max_staleness=self.config.schedule.max_staleness,
+                max_times=self._max_times,
+                observations_train=not self.config.loss.mask_observations,
+            ),
+        ]
+        append_accounts(self._folder.path, accounts)
         report = await self.trainer.step(batch)
         self.learner.follow(report)
         self.step, self.version = taken.step, self.version + 1
         self.optimizer_steps = report.optimizer_steps
         if assignment.advantages is not None:
             save_advantages(self._folder.path, taken.step, assignment.advantages)
-        return {**assignment.metrics, **report.metrics}, report
+        return {**assignment.metrics, **report.metrics, **count_dropped(accounts)}, report
 
     @property
     def _max_times(self) -> int | None:
@@ -134,3 +130,11 @@ class StepTrainer:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
         self._alarms = alarms
+
+
+def count_dropped(accounts: Iterable[GroupAccount]) -> dict[str, Metric]:
+    """`dropped/REASON`: sampled tokens of a step that do not train, for every reason that some of them have."""
+    tokens: Counter[str] = Counter()
+    for account in accounts:
+        tokens.update(account.dropped)
+    return {f"dropped/{reason}": Sum(count) for reason, count in sorted(tokens.items())}
