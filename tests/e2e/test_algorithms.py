@@ -15,6 +15,7 @@ from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, TrainingError
 from turnwise.core.types import DropReason
+from turnwise.runs.audit import audit_run
 from turnwise.runs.train import run_train
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore
@@ -158,8 +159,7 @@ def test_dynamic_sampling_learns_from_informative_groups_within_its_budget(start
         assert {id.draw for id in load_advantages(run, row["step"]) or {}} <= set(trained)
     assert {record.reason for record in state.dropped} <= {DropReason.FILTERED_GROUP, DropReason.UNUSED}
     # Every task is new: the cursor moved by what was drawn, across steps too.
-    tasks = [group.task.id for group in groups.values()]
-    assert len(set(tasks)) == len(tasks) == len(state.draws)
+    assert [record.task_index for record in state.draws.values()] == list(range(len(groups)))
 
 
 def test_nothing_informative_leaves_the_policy_as_it_is(start: Path, tmp_path: Path) -> None:
@@ -172,6 +172,8 @@ def test_nothing_informative_leaves_the_policy_as_it_is(start: Path, tmp_path: P
     run = run_train(recipe(start, tmp_path, *short, "train.steps=1"), resume=None, display=False)
     [row] = train_rows(run)
     assert (row["rollout/kept_groups"], row["rollout/groups"]) == (0, 6)
+    assert row["dropped/filtered_group"] == row["rollout/sampled_tokens"] > 0
+    assert audit_run(run).breaches == []
     weights = [(run / "checkpoints" / f"step_{step:06d}" / "model.safetensors").read_bytes() for step in (0, 1)]
     assert weights[0] == weights[1]
 

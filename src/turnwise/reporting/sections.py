@@ -156,7 +156,7 @@ def draw_schedule(metrics: Metrics) -> str:
         rows,
         [(f"age {age}", name) for age, name in ages],
         title="Trained tokens by age",
-        note="Share of the step's tokens that weights so many versions older had sampled.",
+        note="Share of the tokens of a step, by how many versions older their weights were.",
     )
     drawn = "".join(_draw_listed(metrics, *chart) for chart in SCHEDULE_CHARTS) + shares
     if not drawn:
