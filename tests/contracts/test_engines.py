@@ -286,21 +286,26 @@ def test_arithmetic_has_its_own_number_of_threads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["local", "paged"])
-@pytest.mark.parametrize("action", ["cancel", "release", "submit"])
+@pytest.mark.parametrize("action", ["cancel", "release", "submit", "ask again"])
 def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) -> None:
-    """A request that shares its beginning with the one sampled is cancelled, released or submitted while a step of both
-    is computed."""
+    """A request that shares its beginning with the one sampled is cancelled, released, submitted, or cancelled and made
+    again in its session, while a step of both is computed."""
 
-    def run(disturb: bool) -> Completion:
+    def run(disturb: bool) -> tuple[Completion, Completion]:
         model = build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1)
         engine = KINDS[name].build(model)
-        events: list[Callable[[], None]] = []
+        acts: list[Callable[[], Any]] = []
+        num_steps = 0
+        events: list[bool] = []
         model.get_input_embeddings().register_forward_pre_hook(lambda module, args: wait())
 
         def wait() -> None:
-            if events:
-                loop.call_soon_threadsafe(events.pop(0))
+            nonlocal num_steps
+            num_steps += 1
+            if num_steps == 5 and disturb:
+                loop.call_soon_threadsafe(acts[0])
                 time.sleep(0.05)
+                assert events, "nothing happened during the step"
 
         def ask(member: int) -> asyncio.Task[Completion]:
             params = SamplingParams(max_tokens=12, seed=member)
@@ -308,7 +313,7 @@ def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) ->
                 engine.generate(to_ids(prompt_of(1, 40)), params, session=Session("g", str(member)))
             )
 
-        async def both() -> Completion:
+        async def both() -> tuple[Completion, Completion]:
             nonlocal loop
             loop = asyncio.get_running_loop()
             first, second = ask(0), ask(1)
@@ -317,16 +322,21 @@ def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) ->
                 "cancel": second.cancel,
                 "release": lambda: later.append(asyncio.ensure_future(engine.release(Session("g", "1")))),
                 "submit": lambda: later.append(ask(2)),
+                "ask again": lambda: (second.cancel(), later.append(asyncio.ensure_future(ask_again()))),
             }
-            if disturb:
-                await asyncio.sleep(0.02)
-                events.extend([actions[action]])
+
+            async def ask_again() -> Completion:
+                await asyncio.wait([second])
+                return await ask(1)
+
+            acts.append(lambda: (events.append(second.done()), actions[action]()))
             reply = await first
-            await asyncio.gather(second, *later, return_exceptions=True)
+            outcomes = await asyncio.gather(second, *later, return_exceptions=True)
             await engine.close()
-            return reply
+            assert events == ([False] if disturb else [])
+            return reply, outcomes[-1] if action == "ask again" else reply
 
         loop: asyncio.AbstractEventLoop
         return asyncio.run(both())
 
-    assert same(run(disturb=True), run(disturb=False))
+    assert all(same(a, b) for a, b in zip(run(disturb=True), run(disturb=False), strict=True))

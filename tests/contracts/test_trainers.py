@@ -1,4 +1,4 @@
-"""What every trainer must do: scores change nothing, a step changes all models or none, a checkpoint restores every bit.
+"""What every trainer must do: scores change nothing, a step changes all models or none, checkpoints restore every bit.
 
 Each case of `CASES` is one trainer; further implementations of `Trainer` are further cases."""
 

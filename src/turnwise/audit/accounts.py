@@ -10,8 +10,9 @@ from turnwise.audit.breaches import Breach
 from turnwise.core.types import DropReason, Invalid, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.store.advantages import TurnAdvantages
 from turnwise.store.journal import DrawRecord, JournalState
-from turnwise.store.ledger import Entry, GroupAccount, LedgerError, account_dropped
+from turnwise.store.ledger import GroupAccount, account_dropped
 from turnwise.store.sampled import digest_advantages, digest_tokens, token_versions
+from turnwise.store.token_account import Entry, LedgerError
 
 NOT_MEMBERS = {DropReason.RETRIED.value, DropReason.LATE.value, DropReason.OVERDRAWN.value}
 """Reasons that discard a trajectory of a group that trains."""

@@ -1,7 +1,7 @@
 """The places of several sequences' tokens in one packed row: end to end, or as a prefix tree in which what is shared
 is laid out once.
 
-Three sequences [a b c d], [a b c e], [a f], as a tree (sorted, so that sequences that share a beginning are neighbours):
+Three sequences [a b c d], [a b c e], [a f], as a tree (sorted: those that share a beginning are neighbours):
 
     token_ids    [a b c d e f]
     positions    [0 1 2 3 3 1]

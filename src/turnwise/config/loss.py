@@ -14,9 +14,9 @@ class CorrectionSection(Section):
 
     mode: Literal["auto", "none", "truncate", "mask", "reject", "second_moment"] = "auto"
     """"auto" is "none" in synchronous training, and with schedule.max_staleness above 0 what suits the loss; the run
-    prints the choice. "truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops the rest and
-    weighs 1. "second_moment" drops the tokens with the largest ratios until those left agree well enough (M2PO), as
-    `max_second_moment` says."""
+    prints the choice. "truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops
+    the rest and weighs 1. "second_moment" drops the tokens with the largest ratios until those left agree well
+    enough (M2PO), as `max_second_moment` says."""
     level: Literal["token", "sequence", "geometric"] = "token"
     """Ratio of a token, of a sequence, or of a sequence's geometric mean per token."""
     low: float = Field(0.0, ge=0)

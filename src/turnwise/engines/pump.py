@@ -120,16 +120,11 @@ class Pump(Generic[P, R]):
         try:
             await asyncio.shield(asyncio.wrap_future(job))
         except asyncio.CancelledError:
-            # The event loop is ending. What the step writes must be settled before anybody uses the engine again.
+            # The event loop is ending. What the step writes must be settled before the engine is used again.
             concurrent.futures.wait([job], timeout=STEP_S)
-            self._end_step(plan, job, began)
             raise
-        except Exception:
+        finally:
             self.is_computing = False
-            raise
-        self._end_step(plan, job, began)
-
-    def _end_step(self, plan: P, job: concurrent.futures.Future[R], began: float) -> None:
-        self.is_computing = False
-        self.computing_s += time.monotonic() - began
-        self._steps.settle(plan, job.result(timeout=0))
+            self.computing_s += time.monotonic() - began
+            if job.done() and job.exception() is None:
+                self._steps.settle(plan, job.result())

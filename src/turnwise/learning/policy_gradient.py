@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import get_args
 
 import numpy as np
@@ -99,12 +99,10 @@ class PolicyGradientLearner:
                 "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
             )
         trained = columns.select([index for index, name in enumerate(_list_owners(attempts)) if name in advantages])
-        kept: dict[str, Column] = {}
-        if trained.old_logprobs is not None:
-            kept["old_logprobs"] = trained.old_logprobs
+        kept = Columns(old_logprobs=trained.old_logprobs)
         if trained.values is not None:
             targets = tuple(array for name in advantages for array in from_turns(attempts[name], returns[name]))
-            kept |= {"values": trained.values, "returns": targets}
+            kept = replace(kept, values=trained.values, returns=targets)
             metrics["train/value_explained_variance"] = Mean(compute_explained_variance(trained.values, targets))
         if not config.loss.mask_observations:
             samples = unmask_observations(samples)
@@ -117,7 +115,7 @@ class PolicyGradientLearner:
                 step=step,
                 objective="policy_gradient",
                 samples=tuple(samples),
-                columns=Columns(**kept),
+                columns=kept,
                 updates=split_updates(len(samples), config.loss.updates_per_step, config.run.seed, step),
                 kl_coefficient=config.loss.kl.coefficient if moves and config.loss.kl.place == "loss" else None,
                 entropy_coefficient=config.loss.entropy_coefficient if moves else None,
@@ -202,8 +200,8 @@ class PolicyGradientLearner:
         metrics: dict[str, Metric],
     ) -> dict[TrajectoryId, TurnArrays]:
         """Advantages with what the teacher adds to them, or puts in their place."""
-        section = self.config.loss.teacher
-        if section.path and section.replace_credit:
+        teacher = self.config.loss.teacher
+        if teacher.path and teacher.replace_credit:
             advantages = {name: [np.zeros_like(array) for array in credit] for name, credit in advantages.items()}
         scores = by_turn.get("teacher_logprobs")
         if scores is None:
@@ -214,7 +212,7 @@ class PolicyGradientLearner:
                 name: [
                     array
                     + compute_distillation_advantages(
-                        training_logprobs(turn.completion), scored, coefficient=section.coefficient
+                        training_logprobs(turn.completion), scored, coefficient=teacher.coefficient
                     )
                     for array, turn, scored in zip(credit, attempts[name].turns, scores[name], strict=True)
                 ]

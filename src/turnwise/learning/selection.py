@@ -80,7 +80,7 @@ class PreferenceLearner(_Memoryless):
     """DPO on pairs mined from each batch of groups, tied to the policy training started from. Implements `Learner`."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.section = config.preference
+        self.preference = config.preference
         self.by_step = config.train.algorithm == "step_dpo"
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
@@ -103,17 +103,19 @@ class PreferenceLearner(_Memoryless):
         )
 
     def _mine(self, group: TrajectoryGroup, pool: _SamplePool) -> list[Pair]:
-        section, attempts = self.section, group.trajectories
+        preference, attempts = self.preference, group.trajectories
         sides: list[tuple[tuple[Trajectory, int | None], tuple[Trajectory, int | None]]]
         if self.by_step:
             sides = [
                 ((attempts[p.chosen_member], p.chosen_turn), (attempts[p.rejected_member], p.rejected_turn))
-                for p in mine_step_pairs(group, min_margin=section.min_margin)
+                for p in mine_step_pairs(group, min_margin=preference.min_margin)
             ]
         else:
             sides = [
                 ((attempts[p.chosen], None), (attempts[p.rejected], None))
-                for p in mine_outcome_pairs(group.rewards(), min_margin=section.min_margin, max_pairs=section.max_pairs)
+                for p in mine_outcome_pairs(
+                    group.rewards(), min_margin=preference.min_margin, max_pairs=preference.max_pairs
+                )
             ]
         return [
             Pair(

@@ -223,13 +223,15 @@ def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor,
 
 def build_pair_loss(config: RunConfig) -> PairFunction:
     """The loss of `train.algorithm` "dpo" or "step_dpo"."""
-    section = config.preference
+    preference = config.preference
     if config.train.algorithm == "step_dpo":
 
         def compute_by_step(
             policy: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
         ) -> PairOutput:
-            return compute_step_dpo_loss(policy, reference, sequence, in_step, num_pairs=num_pairs, beta=section.beta)
+            return compute_step_dpo_loss(
+                policy, reference, sequence, in_step, num_pairs=num_pairs, beta=preference.beta
+            )
 
         return compute_by_step
 
@@ -241,9 +243,9 @@ def build_pair_loss(config: RunConfig) -> PairFunction:
             reference,
             sequence,
             num_pairs=num_pairs,
-            beta=section.beta,
-            kind=section.kind,
-            label_smoothing=section.label_smoothing,
+            beta=preference.beta,
+            kind=preference.kind,
+            label_smoothing=preference.label_smoothing,
         )
 
     return compute

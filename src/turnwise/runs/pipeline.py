@@ -223,9 +223,7 @@ class Pipeline:
         busy_s = self._engine.busy_s - clock.engine_busy_s
         metrics |= {
             "schedule/trainer_idle_seconds": Sum(began - clock.since),
-            "schedule/engine_idle_seconds": Sum(
-                max(0.0, ended - clock.since - self._engine.busy_s + clock.engine_busy_s)
-            ),
+            "schedule/engine_idle_seconds": Sum(max(0.0, ended - clock.since - busy_s)),
             "schedule/publish_seconds": Sum(ended - published),
             "schedule/restarted_tokens": Sum(receipt.num_restarted),
             "schedule/outstanding_groups": Sum(len(self._gate.outstanding)),

@@ -1,4 +1,4 @@
-"""What was sampled, as the ledger, training and the audit read it: log-probabilities that train, versions per token,
+"""What was sampled, as ledger, training and audit read it: log-probabilities that train, versions per token,
 digests.
 
 Pure functions of completions and trajectories.
@@ -30,7 +30,7 @@ def token_versions(completion: Completion) -> IntArray | None:
 
 
 def spell_versions(completion: Completion) -> IntArray | None:
-    """The versions of a completion that has several; None where every token has the first's, however that was said."""
+    """The versions of a completion that has several; None where every token has the first's."""
     versions = completion.versions
     if versions is None or (versions == completion.version_first).all():
         return None

@@ -1,8 +1,8 @@
 """The trainer in this process: policy, critic, reference, teacher and implicit reward model behind one seam.
 
 A step changes every model or none. Where a step holds one update, all gradients are computed and checked before any is
-applied. Where it holds several (updates per step, passes, epochs of the critic, an implicit reward model that learned in
-`score`), a copy of weights and moments is put back when anything goes wrong."""
+applied. Where it holds several (updates per step, passes, epochs of the critic, an implicit reward model that learned
+in `score`), a copy of weights and moments is put back when anything goes wrong."""
 
 from __future__ import annotations
 
@@ -333,9 +333,9 @@ class LocalTrainer:
             metrics = merge(metrics, measured)
         if critic is not None and shared is None and any(batch.updates):
             for _ in range(settings.critic_epochs):
-                columns = compute_value_columns(*_read_targets(batch.columns))
+                targets = compute_value_columns(*_read_targets(batch.columns))
                 measured = run_critic_step(
-                    critic, batch.samples, columns, max_grad_norm=settings.max_grad_norm, **settings.packing
+                    critic, batch.samples, targets, max_grad_norm=settings.max_grad_norm, **settings.packing
                 )
                 metrics = merge(metrics, measured)
         return metrics

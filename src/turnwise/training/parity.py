@@ -217,9 +217,9 @@ def _find_end_token(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         return None
     return Diagnosis(
         cause="end_token",
-        text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: one side masks or ignores "
-        "them, as happens where the padding token is the end token and a loss ignores padding; mask by position, "
-        "not by token id",
+        text=f"only tokens that end a reply differ ({int(apart.sum())} of {int(ends.sum())}), the others agree: one "
+        "side masks or ignores them, as happens where the padding token is the end token and a loss ignores padding; "
+        "mask by position, not by token id",
     )
 
 
@@ -231,8 +231,9 @@ def _find_temperature(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         if _explains(scores, evidence, bound):
             return Diagnosis(
                 cause="temperature",
-                text=f"the sampler's numbers are those of temperature {temperature:g}, the recipe says {evidence.temperature:g}: one side "
-                "ignores it; log-probabilities must be taken after the temperature, on both sides",
+                text=f"the sampler's numbers are those of temperature {temperature:g}, the recipe says "
+                f"{evidence.temperature:g}: one side ignores it; log-probabilities must be taken after the "
+                "temperature, on both sides",
             )
     return None
 
@@ -250,8 +251,8 @@ def _find_top_p(evidence: Evidence, bound: Bound) -> Diagnosis | None:
         if np.isfinite(scores).all() and _explains(scores, evidence, bound):
             return Diagnosis(
                 cause="top_p",
-                text=f"the sampler's numbers are those of a distribution cut at top_p={top_p:g} and renormalised, the trainer scores the "
-                "whole one; sample for training with top_p=1",
+                text=f"the sampler's numbers are those of a distribution cut at top_p={top_p:g} and renormalised, the "
+                "trainer scores the whole one; sample for training with top_p=1",
             )
     return None
 
@@ -327,8 +328,8 @@ def _find_rounding(evidence: Evidence, bound: Bound) -> Diagnosis | None:
             return Diagnosis(
                 cause="dtype",
                 text=f"the differences are small, without direction, and of the size of {dtype} rounding (largest "
-                f"{np.abs(gap).max():.2g} at logits up to {largest:.3g}): one side computes in lower precision; use one dtype on both, or "
-                "loss.correction",
+                f"{np.abs(gap).max():.2g} at logits up to {largest:.3g}): one side computes in lower precision; use "
+                "one dtype on both, or loss.correction",
             )
     return None
 

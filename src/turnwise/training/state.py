@@ -1,8 +1,8 @@
 """Trainer state on disk: a loadable Hugging Face directory plus state files. No pickle anywhere.
 
 `state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters as JSON. A model trained
-beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with its
-weights under "weight/" and moments under "moment/"."""
+beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with
+its weights under "weight/" and moments under "moment/"."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from turnwise.algorithms.preference.sft import compute_nll_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.core.types import (
     Completion,
+    Draw,
     FinishReason,
     Invalid,
     Message,
@@ -24,6 +25,7 @@ from turnwise.core.types import (
     Task,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     to_floats,
     to_ids,
@@ -121,9 +123,8 @@ def test_no_member_is_in_two_pairs(rewards: list[float | None]) -> None:
 def trajectory(member: int, reward: float | None, turns: list[tuple[list[int], list[int]]]) -> Trajectory:
     """A chain of turns given as (context ids, reply ids)."""
     return Trajectory(
+        id=TrajectoryId(draw=0, member=member),
         task_id="t",
-        group_id="g",
-        member=member,
         turns=tuple(
             Turn(
                 parent=index - 1 if index else None,
@@ -146,7 +147,7 @@ def trajectory(member: int, reward: float | None, turns: list[tuple[list[int], l
 
 def group(*members: Trajectory) -> TrajectoryGroup:
     task = Task(id="t", environment="none", prompt=(), payload={})
-    return TrajectoryGroup(task=task, group_id="g", trajectories=members)
+    return TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=members)
 
 
 def test_step_pairs_share_their_prefix() -> None:

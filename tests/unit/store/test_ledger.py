@@ -36,7 +36,6 @@ from turnwise.core.types import (
 )
 from turnwise.store.ledger import (
     GroupAccount,
-    LedgerError,
     account_batch,
     account_dropped,
     account_group,
@@ -45,6 +44,7 @@ from turnwise.store.ledger import (
 )
 from turnwise.store.run_folder import LEDGER, RunFolder
 from turnwise.store.sampled import digest_advantages, digest_tokens
+from turnwise.store.token_account import LedgerError
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
 

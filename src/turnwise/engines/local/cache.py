@@ -59,7 +59,7 @@ class CachedAttention:
             rows = num_slots if self._in_place else len(decode)
             visible = torch.zeros(rows, dtype=torch.long, device=device)
             visible[self._slots if self._in_place else slice(None)] = self._starts + 1
-            # A dead slot sees one (stale) token, so that its softmax stays finite; nobody reads its row.
+            # A dead slot sees one (stale) token, so that its softmax stays finite; its row is never read.
             visible.clamp_(min=1)
             hidden = torch.arange(self._span, device=device)[None, :] >= visible[:, None]
             bias = torch.zeros(rows, 1, 1, self._span, dtype=cache.keys[0].dtype, device=device)

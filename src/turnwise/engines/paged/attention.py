@@ -142,7 +142,7 @@ class PagedPlan(ABC):
     def __init__(self, memory: PagedMemory, slots: torch.Tensor) -> None:
         """`slots [T]` is where the keys and values of each token are written.
 
-        Rows of the flat batch after these belong to nobody: nothing is written for them and their output is zero.
+        Rows of the flat batch after these are padding: nothing is written for them and their output is zero.
         """
         self._memory = memory
         self._slots = slots

@@ -92,27 +92,21 @@ class PagedEngine:
         Args:
             max_concurrency: requests sampled at once; more wait.
             max_context: most tokens of a prompt and its completion together.
-            max_batch_tokens: most tokens of one step; longer prompts are computed in chunks. A GPU wants more than the
-                default.
-            cache_tokens: tokens the cache holds; None is room for `max_concurrency` requests of `max_context`.
-            page_size: tokens per page; 16, 32 or 64.
-            fused: run the packed decoder (None: where the model's family has one) or, with False, the model's own
-                modules, whose log-probabilities equal those of a packed forward pass with the same attention rows in
-                every bit.
+            max_batch_tokens: most tokens of one step; longer prompts are computed in chunks.
+            cache_tokens: tokens the cache holds, in pages of `page_size` (16, 32 or 64); None is room for
+                `max_concurrency` requests of `max_context`.
+            fused: None runs the packed decoder where the family has one, False the model's modules, exact in every bit.
             attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch
                 compiles for a GPU, eagerly and slowly elsewhere. Both agree up to rounding; only the former is exact.
-            cuda_graphs: record steps that only decode and repeat them; with "flex", the packed decoder and a GPU, else
-                EngineError.
+            cuda_graphs: record steps that only decode and repeat them; with "flex", packed weights and a GPU only.
             recorder: makes what records these, anew for new weights.
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
             max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a
                 step is small; 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
-            num_threads: torch threads of a step, 0 for one per core. With 1, what is sampled does not depend on timing,
-                bit for bit.
-            executor: computes the steps: one thread, with its own number of torch threads, shut down by the caller.
-                None builds one with `num_threads`, which `close` shuts down.
-            grammars: compiles grammars; a request with one is refused without it.
-            decode: token ids to text; needed only for stop strings, a request with any is refused without it.
+            num_threads: torch threads, 0 for one per core. With 1, no bit of what is sampled depends on timing.
+            executor: computes the steps in one thread, shut down by the caller; None builds one with `num_threads`.
+            grammars: compiles grammars; None refuses requests that have one.
+            decode: token ids to text; None refuses requests that have stop strings.
         """
         if page_size not in (16, 32, 64):
             raise EngineError(

@@ -12,7 +12,7 @@ queries would share out its work by the size of the whole memory instead of by t
 
 On CUDA the kernel is compiled, once for each number of tiles and rows (both rounded up to powers of two); torch keeps
 what it compiled on disk. Anywhere else it runs eagerly, over all slots of the memory: good for tests. **It never ran on
-a GPU yet.** Knows nothing about requests, sampling or model families."""
+a GPU yet.**"""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TileBatch:
     """`[n, num_rows]` int32: of each row's token in its request."""
     places: torch.Tensor
     """`[n, pages of the memory]` int32: `pages` the other way round, which place a page has in the request; -1 where it
-    has none. What stands for the blank page 0 means nothing: nobody's list has it."""
+    has none. The entry of the blank page 0 means nothing: no list has it."""
 
     @classmethod
     def of(

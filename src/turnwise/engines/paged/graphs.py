@@ -1,15 +1,15 @@
 """Decoding steps as CUDA graphs: all launches of a step are recorded once and started with one call.
 
 A graph repeats the same operations on the same addresses. So the inputs of a step stand in one tensor of fixed size,
-into which each step is copied; all that depends on them is computed by recorded operations, and the output stands where
-it stood before. There is one graph for each of a few batch sizes, recorded when first needed. A smaller step is filled
-up with rows that belong to nobody: they list no pages, so they attend to nothing, and what they write goes to a page of
+into which each step is copied; all that depends on them is computed by recorded operations, and the output stays in
+its place. There is one graph for each of a few batch sizes, recorded when first needed. A smaller step is filled
+up with padding rows: they list no pages, so they attend to nothing, and what they write goes to a page of
 their own. Tables are as wide as the longest request there can be, and the kernels read as much of a line as its request
 has, so graphs do not depend on lengths.
 
-Graphs hold the addresses of the weights they were recorded with: whoever renews these makes a new `DecodeGraphs`. How
+Graphs hold the addresses of the weights they were recorded with: new weights need a new `DecodeGraphs`. How
 recording works is passed in, and `record_cuda_graphs` is the only code here that needs a GPU; **it never ran on one
-yet**. Knows nothing about requests beyond their next token, and nothing about sampling."""
+yet**."""
 
 from __future__ import annotations
 

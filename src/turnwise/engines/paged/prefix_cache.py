@@ -2,7 +2,7 @@
 
 Pure bookkeeping: integers and token ids, no tensors. A page holds `page_size` consecutive tokens of one conversation.
 Pages whose tokens are computed are nodes of a radix tree over token ids (one edge per page; the last edge of a
-conversation may be shorter), so whoever asks for the same beginning later gets the same pages. A `Lease` is one
+conversation may be shorter), so a later request with the same beginning gets the same pages. A `Lease` is one
 request's hold on its pages.
 
 Three rules keep it sound:
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from turnwise.core.errors import EngineError
 
 BLANK_PAGE = 0
-"""A page nobody ever owns; it fills page tables up to a common width."""
+"""A page that no lease ever holds; it fills page tables up to a common width."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +98,7 @@ class PrefixCache:
         from.
 
         The second value is a page copy `(source, destination)` that must happen before anything is written in this
-        step: the beginning ended inside a page that somebody else may write or that goes on differently. None when no
+        step: the beginning ended inside a page that another request may write or that goes on differently. None when no
         copy is needed."""
         self._clock += 1
         size, limit = self.page_size, len(tokens) - 1
@@ -136,8 +136,8 @@ class PrefixCache:
         return True
 
     def register(self, lease: Lease, tokens: Sequence[int], num_computed: int) -> None:
-        """Make the first `num_computed` tokens known to the tree. Pages somebody else registered meanwhile replace the
-        lease's own."""
+        """Make the first `num_computed` tokens known to the tree. Pages that another lease registered meanwhile replace
+        the lease's own."""
         size = self.page_size
         while (lease.num_registered + 1) * size <= num_computed:
             index = lease.num_registered
@@ -175,7 +175,7 @@ class PrefixCache:
         return own
 
     def retire(self, node: Node) -> None:
-        """Nobody will continue this conversation: what it does not share is evicted before anything else."""
+        """The conversation is over: what it does not share is evicted before anything else."""
         at: Node | None = node
         while at is not None and at.parent is not None and self._nodes.get(at.page) is at and self._refs[at.page] == 0:
             at.last_used = 0

@@ -2,6 +2,7 @@
 memory or chunks."""
 
 import asyncio
+import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.paged.runner import ModelRunner
 from turnwise.engines.sampling import sample_tokens
 from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
@@ -398,6 +400,36 @@ def test_a_cancelled_request_leaves_the_others_alone_and_frees_its_pages(qwen: P
         return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session=Session("next", "0"))
 
     assert len(asyncio.run(run()).token_ids) == 5
+    assert engine.statistics().num_held_pages == 0
+
+
+def test_pages_of_a_cancelled_request_stay_its_own_until_the_step_ends(qwen: PreTrainedModel) -> None:
+    engine, run_model = build(qwen), ModelRunner.run
+    held: list[int] = []
+
+    async def run() -> None:
+        doomed = asyncio.create_task(
+            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session=Session("doomed", "0"))
+        )
+        loop = asyncio.get_running_loop()
+
+        def run_slowly(items: Any) -> torch.Tensor:
+            if engine.statistics().num_sampled_tokens == 5:
+                held.append(engine.statistics().num_held_pages)
+                loop.call_soon_threadsafe(doomed.cancel)
+                time.sleep(0.1)
+                assert doomed.done()
+                held.append(engine.statistics().num_held_pages)
+            return run_model(engine._runner, items)
+
+        engine._runner.run = run_slowly  # type: ignore[method-assign]
+        await asyncio.gather(doomed, return_exceptions=True)
+        await engine.pause()
+        await engine.resume()
+
+    asyncio.run(run())
+    # 25 tokens are one page of 32.
+    assert held == [1, 1]
     assert engine.statistics().num_held_pages == 0
 
 

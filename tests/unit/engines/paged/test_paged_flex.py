@@ -98,7 +98,7 @@ def test_a_row_attends_to_the_slots_of_its_request_up_to_itself(shapes: list[tup
     query = torch.from_numpy(draw.normal(size=(at + 2, 4, 8)))
     plan = FlexAttention.of(memory, tiles, torch.zeros(at, dtype=torch.int64), max_pages=num_pages)
     out = plan.read(1, query, 0.3)
-    assert out[at:].abs().max() == 0  # rows that belong to nobody
+    assert out[at:].abs().max() == 0  # padding rows
     for tile in tiles:
         slots = (np.array(tile.pages)[:, None] * size + np.arange(size)).reshape(-1)[: tile.start + tile.count]
         keys, values = memory.layers[1][slots].view(-1, 2, 2, 8).repeat_interleave(2, dim=2).unbind(1)
@@ -246,5 +246,5 @@ def test_a_compiled_kernel_reads_the_listed_pages_and_no_others(monkeypatch: pyt
         patch.setattr(flex, "COMPILED_DEVICES", ())
         eager = read()
     assert torch.allclose(compiled, eager, atol=1e-5, rtol=0)
-    memory.pages(0)[2] = float("nan")  # nobody's page
+    memory.pages(0)[2] = float("nan")  # a page that no request has
     assert torch.equal(read(), compiled)

@@ -98,7 +98,7 @@ def test_new_weights_are_recorded_anew(model: PreTrainedModel) -> None:
     assert [c.logprobs.tolist() for c in after] != [c.logprobs.tolist() for c in before]
 
 
-def test_rows_that_belong_to_nobody_write_to_the_spare_page_alone() -> None:
+def test_padding_rows_write_to_the_spare_page_alone() -> None:
     geometry = Geometry(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=2)
     memory = PagedMemory(geometry, num_pages=6, page_size=16, dtype=torch.float64, device=torch.device("cpu"))
 
@@ -116,7 +116,7 @@ def test_rows_that_belong_to_nobody_write_to_the_spare_page_alone() -> None:
     # (10 + 15 x 0 + 24) / 17 = 2, and (0 + 7) / 2 = 3.5, a page that it has and does not see yet left alone.
     assert found.flatten().tolist() == pytest.approx([2.0] * 4 + [3.5] * 4, abs=1e-12)
     assert [memory.pages(0)[page].abs().sum().item() for page in range(5)] == [0, 0, 20, 14, 48]
-    assert memory.pages(0)[5].abs().sum().item() == 2  # token 0 of rows that belong to nobody
+    assert memory.pages(0)[5].abs().sum().item() == 2  # token 0 of padding rows
 
 
 def test_a_step_of_single_tokens_gives_logits_of_those_that_sample(model: PreTrainedModel) -> None:

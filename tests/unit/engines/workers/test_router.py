@@ -45,7 +45,7 @@ def test_what_is_released_counts_no_more() -> None:
     assert router.start(Session("a", "1")) == 1  # its group was forgotten; both keep one, and 0 has an open request
 
 
-def test_caches_that_are_gone_keep_nobody_in_place() -> None:
+def test_conversations_without_a_cache_go_anywhere() -> None:
     router = Router(num_workers=2, max_open=8)
     busy = router.start(Session("a", "0"))
     router.forget()

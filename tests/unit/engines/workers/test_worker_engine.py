@@ -129,7 +129,7 @@ def test_workers_see_weights_that_change_in_place(
     with torch.no_grad():
         for parameter, old in zip(model.parameters(), kept, strict=True):
             parameter.copy_(old)
-    # Nobody said that they changed back: it is noticed all the same.
+    # They change back without `adopt`: that is noticed all the same.
     again = crowd(engine)
     assert [c.logprobs.tolist() for c in again] == [c.logprobs.tolist() for c in before]
 
@@ -328,7 +328,7 @@ if __name__ == "__main__":
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process does anything; one that nobody waited for does not."""
+    """Whether the process runs; one that has ended and was not waited for does not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
@@ -359,7 +359,7 @@ def test_a_worker_that_hangs_is_ended_after_its_time(engine: WorkerEngine) -> No
         await until(lambda: engine.statistics().num_sampled_tokens > start + 2)
         hung = engine.worker_pids()[1]
         os.kill(hung, signal.SIGSTOP)
-        # To stop is to hear that everybody stopped, or to end who does not say so.
+        # A pause hears from every worker that it stopped, or ends it.
         await engine.pause()
         assert hung not in engine.worker_pids()
         await until(tasks[1].done)
