@@ -38,24 +38,19 @@ class Guess:
         if messages[-1].role == "tool":
             return text_message("assistant", "<answer> done </answer>")
         letters = task.payload["secret"][:: 1 if self.knows or random.random() < 0.5 else -1]
-        return text_message(
-            "assistant", "", tool_calls=(ToolCall(id="0", name="search", arguments=f'{{"query": "{letters}"}}'),)
-        )
+        call = ToolCall(id="0", name="search", arguments=f'{{"query": "{letters}"}}')
+        return text_message("assistant", "", tool_calls=(call,))
 
 
 class VaultFamily:
-    def __init__(
-        self, letters: int = 3, **limits: object
-    ) -> None:  # environment.args and the tool limits of the recipe
+    # environment.args and the tool limits of the recipe
+    def __init__(self, letters: int = 3, **limits: object) -> None:
         self.letters, self.limits = letters, limits
 
     def task(self, split, index):
         secret = " ".join(rng("vault", split, index).choices("abcdefgh", k=self.letters))
-        return Task(
-            environment="vault",
-            prompt=(text_message("user", f"Backwards: {secret[::-1]}."),),
-            payload={"secret": secret},
-        )
+        prompt = (text_message("user", f"Backwards: {secret[::-1]}."),)
+        return Task(environment="vault", prompt=prompt, payload={"secret": secret})
 
     def build_environment(self, task):
         return Vault(**self.limits)
