@@ -20,19 +20,18 @@ FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "rendering", "store", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "batching"], 2),
-    **dict.fromkeys(["environments", "engines", "rollout", "training"], 3),
-    **dict.fromkeys(["synthesis", "evaluation", "reporting"], 4),
-    "runs": 5,
-    "cli": 6,
+    **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
+    **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "testing"], 4),
+    "pipeline": 5,
+    "runs": 6,
+    "cli": 7,
 }
-LIGHT = {"core", "config", "cli", "sandbox", ""}
+LIGHT = {"core", "config", "cli", SIBLING, ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""
 HEAVY = {"torch", "transformers", "tokenizers", "renderers", "bm25s"}
 VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
 CATCH_ALL = {
     "turnwise/core/errors.py",  # boundary() itself
-    "turnwise/engines/local/engine.py",  # a failed batch fails its requests, never the engine
-    "turnwise/engines/paged/engine.py",  # the same
     "turnwise_sandbox/errors.py",  # its own boundary()
     "turnwise/tools/threads.py",  # carries whatever a job raises from its thread to the waiting task
 }
@@ -79,11 +78,10 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
 
 
 def folder_of(path: str) -> str:
-    """`core` of `turnwise/core/types.py`, `sandbox` for all of `turnwise_sandbox`; "" for a module directly in the
-    package."""
+    """`core` of `turnwise/core/types.py`; "" for a module directly in the package; `SIBLING` for all of that one."""
     parts = path.split("/")
-    if parts[0] == "turnwise_sandbox":
-        return "sandbox"
+    if parts[0] == SIBLING:
+        return SIBLING
     return parts[1] if len(parts) > 2 else ""
 
 
@@ -220,12 +218,31 @@ def test_the_source_keeps_the_rules() -> None:
     assert not violations, "\n".join(violations)
 
 
-def test_every_folder_has_a_floor_and_a_line_in_the_architecture_document() -> None:
+def rooms_of_the_document() -> list[tuple[str, int]]:
+    """Folder and floor per row of the table of the house."""
     document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
-    folders = [path.name for path in (SOURCE / "turnwise").iterdir() if path.is_dir() and path.name != "__pycache__"]
-    for folder in [*folders, SIBLING]:
-        assert folder in FLOORS
-        assert f"| `{folder}/` | {FLOORS[folder]} |" in document
+    return [(name, int(floor)) for name, floor in re.findall(r"^\| `(\w+)/` \| (\d) \|", document, re.MULTILINE)]
+
+
+def test_the_house_in_the_document_is_the_code() -> None:
+    folders = {path.parent.name for path in (SOURCE / "turnwise").glob("*/__init__.py")}
+    rooms = rooms_of_the_document()
+    assert sorted(name for name, _ in rooms) == sorted(folders)
+    assert dict(rooms) == {name: FLOORS[name] for name in folders}
+    assert [floor for _, floor in rooms] == sorted(floor for _, floor in rooms)
+    assert set(FLOORS) == folders | {SIBLING}
+
+
+def test_the_way_of_a_trajectory_enters_each_room_once_and_never_turns_back() -> None:
+    document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    way = re.findall(r"^\| \d+ \| `(\w+)/` \|", document, re.MULTILINE)
+    assert len(way) == len(set(way)) > 5
+    for place, room in enumerate(way):
+        later = set(way[place + 1 :])
+        for path in (SOURCE / "turnwise" / room).rglob("*.py"):
+            names = set(imported(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+            targets = {name.split(".")[1] for name in names if name.startswith("turnwise.")}
+            assert not targets & later, f"{path.name} of {room} imports {sorted(targets & later)}, which come later"
 
 
 def test_everything_pyproject_declares_is_imported() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.audit.breaches import Breach
+from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions
 from turnwise.core.types import DropReason, Invalid, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.store.advantages import TurnAdvantages
 from turnwise.store.journal import DrawRecord, JournalState
 from turnwise.store.ledger import GroupAccount, account_dropped
-from turnwise.store.sampled import digest_advantages, digest_tokens, token_versions
 from turnwise.store.token_account import Entry, LedgerError
 
 NOT_MEMBERS = {DropReason.RETRIED.value, DropReason.LATE.value, DropReason.OVERDRAWN.value}

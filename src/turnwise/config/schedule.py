@@ -29,7 +29,3 @@ class ScheduleSection(Section):
     """Seconds a batch waits for a group that its deadline requires, before `late` applies."""
     min_members: int = Field(2, ge=1)
     """Members a group must have to train after a cut."""
-
-    def open_groups(self, batch_groups: int) -> int:
-        """Most groups open at once, for batches of `batch_groups`."""
-        return self.max_open_groups or (self.max_staleness + 1) * batch_groups

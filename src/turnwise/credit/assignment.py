@@ -22,10 +22,10 @@ from turnwise.algorithms.kl import compute_kl_rewards
 from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.paths import Path, compute_state_values, trained_paths, unfold_groups
+from turnwise.core.sampled import training_logprobs
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId, TurnScores
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
-from turnwise.store.sampled import training_logprobs
 
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""

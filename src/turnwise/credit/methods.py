@@ -24,7 +24,7 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
     options: dict[str, Any] = dict(section.options)
     if ":" in section.method:
         function = import_function("credit.method", section.method)
-        own = CreditMethod(
+        row = CreditMethod(
             name=section.method,
             summary="",
             formula="",
@@ -35,7 +35,7 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
             compares="nothing",
             build=lambda **given: partial(function, **given) if given else function,
         )
-        credit = CheckedCredit(method=own, function=own.build(**options))
+        credit = CheckedCredit(method=row, function=row.build(**options))
     else:
         with boundary(ConfigError, "credit.method and credit.options"):
             method = find_row("credit method", section.method, CREDIT_METHODS)

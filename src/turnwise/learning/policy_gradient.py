@@ -24,6 +24,7 @@ from turnwise.core.batch import Assignment, Column, Columns, StepReport, Trainin
 from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.paths import unfold_groups
+from turnwise.core.sampled import training_logprobs
 from turnwise.core.seeds import rng
 from turnwise.core.types import DropReason, Trajectory, TrajectoryGroup, TrajectoryId, to_floats
 from turnwise.credit.assignment import (
@@ -39,7 +40,6 @@ from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coeffici
 from turnwise.learning.drops import list_drops, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
-from turnwise.store.sampled import training_logprobs
 
 COEFFICIENTS = "coefficients"
 """Key of the coefficients that move in the learner's memory."""

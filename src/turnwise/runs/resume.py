@@ -142,7 +142,7 @@ def build_rule(config: RunConfig) -> AdmissionRule:
     return AdmissionRule(
         batch_groups=batch_groups,
         max_staleness=schedule.max_staleness,
-        max_open_groups=schedule.open_groups(batch_groups),
+        max_open_groups=schedule.max_open_groups or (schedule.max_staleness + 1) * batch_groups,
         late=schedule.late,
         patience_s=schedule.patience_s,
         min_members=schedule.min_members,

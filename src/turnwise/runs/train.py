@@ -18,7 +18,7 @@ from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
 from turnwise.runs.annotators import build_annotate, needs_baseline
 from turnwise.runs.branches import with_branches
-from turnwise.runs.build import System, build_system, check_opening, find_device, fit_to_machine
+from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods, resolve_correction
@@ -91,7 +91,7 @@ class Run:
     async def run(self) -> None:
         """Every phase that is still to do."""
         try:
-            await check_opening(self.system)
+            await check_openings(self.system)
             await self._run()
         finally:
             await self.system.engine.close()

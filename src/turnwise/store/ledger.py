@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError
+from turnwise.core.sampled import token_versions
 from turnwise.core.types import DropReason, Invalid, Sample, TrajectoryGroup, TrajectoryId
 from turnwise.store.run_folder import LEDGER, append_lines, check_format, read_lines
-from turnwise.store.sampled import token_versions
 from turnwise.store.token_account import Entry, TokenAccount, breach, drop_whole
 
 

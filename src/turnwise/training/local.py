@@ -62,7 +62,7 @@ class TrainerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Policy:
-    own: PreTrainedModel
+    module: PreTrainedModel
     optimizer: Any
 
 
@@ -90,7 +90,7 @@ class LocalTrainer:
         self.tokenizer = tokenizer
         self.settings = settings
         self.optimizer_steps = 0
-        self._policy = _Policy(own=model, optimizer=self._build_optimizer(settings.schedule.base))
+        self._policy = _Policy(module=model, optimizer=self._build_optimizer(settings.schedule.base))
         self._loss, self._pair_loss, self._teacher = loss, pair_loss, teacher
         self._build_critic, self._build_implicit = build_critic, build_implicit
         self._critic: Critic | None = None
@@ -221,7 +221,7 @@ class LocalTrainer:
 
     def _forget_gradients(self) -> None:
         for trained in (self._policy, *self._list_companions().values()):
-            trained.own.zero_grad(set_to_none=True)
+            trained.module.zero_grad(set_to_none=True)
 
     # ------------------------------------------------------------------------------------------------ scores
 
@@ -365,7 +365,7 @@ class LocalTrainer:
         if self._has_companions:
             raise TrainingError("the supervised warm-up comes before reinforcement learning, which has begun")
         if self._warmup is None:
-            self._warmup = _Policy(own=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
+            self._warmup = _Policy(module=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
         return self._warmup
 
     def _warm_up(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:

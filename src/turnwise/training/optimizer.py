@@ -18,7 +18,7 @@ class Trained(Protocol):
     """Parameters and what trains them."""
 
     @property
-    def own(self) -> torch.nn.Module:
+    def module(self) -> torch.nn.Module:
         """The parameters that `optimizer` trains."""
         ...
 

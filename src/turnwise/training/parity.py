@@ -244,10 +244,10 @@ def _find_top_p(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     ordered = np.exp(np.take_along_axis(full, order, axis=-1))
     before = np.cumsum(ordered, axis=-1) - ordered
     rank = np.argmax(order == np.asarray(evidence.token_ids)[:, None], axis=-1)
-    own = _select(full, evidence.token_ids)
+    sampled = _select(full, evidence.token_ids)
     for top_p in TOP_PS:
         kept = before < top_p
-        scores = np.where(kept[np.arange(len(rank)), rank], own - np.log((ordered * kept).sum(-1)), -np.inf)
+        scores = np.where(kept[np.arange(len(rank)), rank], sampled - np.log((ordered * kept).sum(-1)), -np.inf)
         if np.isfinite(scores).all() and _explains(scores, evidence, bound):
             return Diagnosis(
                 cause="top_p",

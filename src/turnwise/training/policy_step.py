@@ -113,7 +113,7 @@ def run_policy_step(
         num_computed += len(batch.token_ids)
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
-    parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.own, critic.optimizer, critic.lr)])
+    parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.module, critic.optimizer, critic.lr)])
     norm = apply_together(parts, max_grad_norm=max_grad_norm)[0]
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)

@@ -37,8 +37,10 @@ def save_training_state(
     tokenizer.save_pretrained(folder)
     save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
     for file, companion in (companions or {}).items():
-        tensors = {f"weight/{name}": p.detach().contiguous() for name, p in companion.own.named_parameters()}
-        tensors |= {f"moment/{name}": moment for name, moment in _moments(companion.own, companion.optimizer).items()}
+        tensors = {f"weight/{name}": p.detach().contiguous() for name, p in companion.module.named_parameters()}
+        tensors |= {
+            f"moment/{name}": moment for name, moment in _moments(companion.module, companion.optimizer).items()
+        }
         save_file(tensors, folder / f"{file}.safetensors")
 
 
@@ -65,7 +67,7 @@ def load_training_state(
     _restore(folder, model, optimizer, weights, moments)
     for name, companion in (companions or {}).items():
         tensors = of_companions[name]
-        _restore(folder, companion.own, companion.optimizer, _below("weight/", tensors), _below("moment/", tensors))
+        _restore(folder, companion.module, companion.optimizer, _below("weight/", tensors), _below("moment/", tensors))
     return counters
 
 

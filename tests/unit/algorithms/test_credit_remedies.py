@@ -31,7 +31,6 @@ def problems(text: str) -> list[str]:
     names = re.findall(r"`(\w+)`", text)
     methods = re.findall(r"credit\.method='(\w+)'", text)
     wrong = [key for key in keys if key not in list_options(RunConfig)]
-    wrong += [name for name in signals if name not in (*STATE_SIGNALS, *STEP_SIGNALS)]
     wrong += [name for name in names if name not in find_names()]
     wrong += [name for name in methods if name not in CREDIT_METHODS]
     return wrong if keys or names else [f"nothing is named in {text!r}"]

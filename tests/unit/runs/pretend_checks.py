@@ -199,7 +199,7 @@ def take_steps(device: Device) -> dict[str, Any]:
         "metrics": reports,
         "weights": {
             name: float(p.double().norm())
-            for own in (policy, separate.own, implicit.own)
+            for own in (policy, separate.module, implicit.module)
             for name, p in own.named_parameters()
         },
         "checksums": sorted(compute_checksums(policy)),

@@ -19,7 +19,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.store.sampled import digest_tokens, spell_versions
+from turnwise.core.sampled import digest_tokens, spell_versions
 from turnwise.store.trajectories import list_placed
 
 

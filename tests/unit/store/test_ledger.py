@@ -43,7 +43,7 @@ from turnwise.store.ledger import (
     load_accounts,
 )
 from turnwise.store.run_folder import LEDGER, RunFolder
-from turnwise.store.sampled import digest_advantages, digest_tokens
+from turnwise.core.sampled import digest_advantages, digest_tokens
 from turnwise.store.token_account import LedgerError
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})

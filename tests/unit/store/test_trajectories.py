@@ -40,7 +40,7 @@ from turnwise.core.types import (
 from turnwise.store.trajectories import load_arrays, load_groups, load_rows, save_groups
 
 # Any code point, halves of surrogate pairs included: tools return what they like.
-texts = st.text(st.characters(), max_size=8)
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 calls = st.builds(ToolCall, id=texts, name=texts, arguments=texts)
 messages = st.builds(
