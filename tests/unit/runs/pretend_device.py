@@ -104,7 +104,15 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class _OnThread(TorchDispatchMode):
-    """`Pretending` on one thread: torch keeps a stack of modes for each."""
+    """`Pretending` on one thread: torch keeps modes for each."""
+
+    def __enter__(self) -> Any:
+        torch._C._set_only_lift_cpu_tensors(True)  # or torch.tensor(..., device=) would look for memory there
+        return super().__enter__()
+
+    def __exit__(self, *cause: Any) -> None:
+        torch._C._set_only_lift_cpu_tensors(False)
+        super().__exit__(*cause)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -116,7 +124,6 @@ class Pretending(_OnThread):
     """While it is entered, tensors can be made on and moved to `DEVICE`, also by what is given to a pool of threads."""
 
     def __enter__(self) -> Any:
-        torch._C._set_only_lift_cpu_tensors(True)  # or torch.tensor(..., device=) would look for memory there
         self._submit = submit = ThreadPoolExecutor.submit
 
         def submit_there(pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +138,6 @@ class Pretending(_OnThread):
 
     def __exit__(self, *cause: Any) -> None:
         ThreadPoolExecutor.submit = self._submit  # type: ignore[method-assign]
-        torch._C._set_only_lift_cpu_tensors(False)
         super().__exit__(*cause)
 
 
