@@ -15,7 +15,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -364,12 +364,13 @@ class World:
     """Of the last process."""
     trainer: WorldTrainer = field(init=False)
 
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            RunFolder.create(self.path).write_json("config.json", dump_resolved(self.config))
+
     def live(self) -> None:
         """The life of one process: start or continue the run until its end, or until something is raised."""
-        if not (self.path / "config.json").exists():
-            RunFolder.create(self.path).write_json("config.json", dump_resolved(self.config))
-        folder = RunFolder.open(self.path)
-        asyncio.run(self._live(folder))
+        asyncio.run(self._live(RunFolder.open(self.path)))
 
     async def _live(self, folder: RunFolder) -> None:
         self.engine, self.trainer = WorldEngine(self.pace), WorldTrainer(self.pace)
@@ -388,10 +389,6 @@ class World:
         show = Display(total_steps=self.config.train.steps, title="world", enabled=False)
         run = self.run_class(system, folder, show, trainer=self.trainer, sync=WorldSync(self.trainer, self.engine))
         await run.run()
-
-    def at_pace(self, **changes: Any) -> World:
-        """The same run in a process of another pace."""
-        return replace(self, pace=replace(self.pace, **changes))
 
     @property
     def journal(self) -> JournalState:

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnwise.batching.samples import list_samples
 from turnwise.config.run import RunConfig
-from turnwise.core.batch import Columns, StepReport
+from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric
 from turnwise.core.protocols import Learner, Recorder
@@ -47,6 +47,7 @@ class StepTrainer:
         self.config = config
         self.learner = learner
         self.trainer = trainer
+        self.failure = failure
         self.needs_baseline = needs_baseline
         """Whether credit compares with a greedy attempt."""
         self.step = 0
@@ -54,7 +55,6 @@ class StepTrainer:
         self.version = 0
         self.optimizer_steps = 0
         self._folder = folder
-        self._failure = failure
         self._recorder = recorder
         self._alarms: list[str] = []
         """Of the last step: an ongoing alarm is reported once."""
@@ -77,10 +77,9 @@ class StepTrainer:
     async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
         """Take the step: what was sampled is on the ledger before a weight changes.
 
-        Raises EnvironmentFault when too many trajectories are Invalid, LedgerError or TrainingError with the weights
-        as they were.
+        Without groups the weights stay, and count as a version. Raises LedgerError or TrainingError with the weights as
+        they were.
         """
-        self._failure.check([*taken.groups, *(group for group, _ in taken.dropped)])
         samples = list_samples(taken.groups)
         columns = Columns()
         if samples and self.learner.wanted:
@@ -89,7 +88,7 @@ class StepTrainer:
                 reward.total for sample in samples if isinstance(reward := rewards[sample.origin.trajectory], Scored)
             ]
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
-        assignment = self.learner.assign(taken.groups, columns, taken.step)
+        assignment = self.learner.assign(taken.groups, columns, taken.step) if taken.groups else _assign_nothing(taken.step)
         batch = assignment.batch
         append_accounts(
             self._folder.path,
@@ -134,3 +133,8 @@ class StepTrainer:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
         self._alarms = alarms
+
+
+def _assign_nothing(step: int) -> Assignment:
+    """The batch of a step whose groups were all dropped."""
+    return Assignment(batch=TrainingBatch(step=step, objective="supervised", samples=()), drops=(), advantages={})
