@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,11 @@ class StepTrainer:
         if assignment.advantages is not None:
             save_advantages(self._folder.path, taken.step, assignment.advantages)
         return {**assignment.metrics, **report.metrics}, report
+
+    def account(self, dropped: Sequence[tuple[TrajectoryGroup, DropReason]], *, step: int, version: int) -> None:
+        """Put further groups on the ledger that were dropped while `step` was collected."""
+        accounts = [account_dropped(group, reason, step=step, version=version) for group, reason in dropped]
+        append_accounts(self._folder.path, accounts)
 
     @property
     def _max_times(self) -> int | None:

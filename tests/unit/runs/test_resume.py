@@ -9,7 +9,9 @@ import pytest
 from crash_points import Crash, crash_at
 from pipeline_world import Pace, World, make_config, read_story
 
-from turnwise.store.journal import JournalState
+from turnwise.core.types import DropReason
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import Journal, JournalState
 
 DYNAMIC = {"dynamic_sampling": {"metric": "reward", "max_batches": 3}}
 BY_VALUE = {"dynamic_sampling": {"metric": "reward", "max_batches": 3, "refill": "value"}}
@@ -100,3 +102,82 @@ def test_a_crash_at_any_place_loses_nothing(tmp_path: Path, case: str, stride: i
             raise AssertionError(f"crash {number} of {num_places}, {counter.where}") from cause
         if not world.config.schedule.max_staleness:
             assert read_story(world) == story, f"crash {number} of {num_places}, {counter.where}"
+
+
+def stop_after(path: Path, sections: dict[str, dict[str, Any]], *, lines: int) -> World:
+    """An asynchronous run whose process ended before line `lines` + 1 of the journal."""
+    world = make_world(path, sections)
+    append, count = Journal._append, 0
+
+    def stop(self: Journal, *args: Any, **kwargs: Any) -> None:
+        nonlocal count
+        if count == lines:
+            raise Crash
+        count += 1
+        append(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "_append", stop)
+        with pytest.raises(Crash):
+            world.live()
+    return world
+
+
+ASYNCHRONOUS = {"schedule": {"max_staleness": 2}, "train": {"steps": 6, "checkpoint_every": 0}}
+
+
+@pytest.mark.parametrize("lines", [20, 28, 34])
+def test_other_weights_take_back_later_steps_and_lose_their_groups(tmp_path: Path, lines: int) -> None:
+    world = stop_after(tmp_path / "run", ASYNCHRONOUS, lines=lines)
+    before = world.journal
+    journal = world.read_lines("journal.jsonl")
+    for row in journal:
+        if row["kind"] == "trained" and row["step"] == 2:
+            row["sums"] = {name: value + 1 for name, value in row["sums"].items()}
+    (world.path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in journal))
+    world.live()
+    after = world.journal
+    assert after.taken[1] == before.taken[1]
+    assert after.taken[2] == before.taken[2]
+    later = {draw for draw, record in before.draws.items() if record.version >= 2 and record.digest is not None}
+    assert all(after.draws[draw].reason is DropReason.LOST_VERSION for draw in later)
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
+    assert max(after.trained) == 6
+
+
+@pytest.mark.parametrize("fate", ["taken", "waiting"])
+def test_a_damaged_group_is_sampled_again(tmp_path: Path, fate: str) -> None:
+    world = stop_after(tmp_path / "run", ASYNCHRONOUS, lines=30)
+    state = world.journal
+    draw = state.taken[2][0] if fate == "taken" else state.waiting[0].draw
+    GroupStore(world.path).paths(draw)[0].write_bytes(b"damaged")
+    world.live()
+    after = world.journal
+    assert after.draws[draw].attempt == state.draws[draw].attempt + 1
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
+    assert max(after.trained) == 6
+
+
+def test_a_damaged_group_that_was_dropped_does_not_stop_the_run(tmp_path: Path) -> None:
+    sections = {"rollout": DYNAMIC, "train": {"steps": 4, "checkpoint_every": 1}}
+    for lines in range(8, 40):
+        world = stop_after(tmp_path / f"run{lines}", sections, lines=lines)
+        state = world.journal
+        fresh = [record for record in state.dropped if record.step not in state.taken]
+        if fresh:
+            break
+    GroupStore(world.path).paths(fresh[0].draw)[1].unlink()
+    world.live()
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
+    assert world.journal.draws[fresh[0].draw].attempt == 1
+
+
+def test_steps_since_an_old_checkpoint_are_redone_without_sampling(tmp_path: Path) -> None:
+    world = stop_after(tmp_path / "run", ASYNCHRONOUS, lines=33)
+    before = world.journal
+    assert max(before.trained) >= 3  # and the only checkpoint is that of step 0
+    world.live()
+    check_continued(world, before)
