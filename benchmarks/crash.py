@@ -70,7 +70,9 @@ def read_digests(world: World) -> dict[int, tuple[str, int]]:
     return {r.draw: (r.digest, r.attempt) for r in world.journal.draws.values() if r.digest is not None}
 
 
-def crash_runs(kills: int, seed: int, folder: Path, *, audit_every: int = 20, max_life_s: float = 0.25) -> dict[str, Any]:
+def crash_runs(
+    kills: int, seed: int, folder: Path, *, audit_every: int = 20, max_life_s: float = 0.25
+) -> dict[str, Any]:
     """Runs in turn until `kills` children were killed, and the figures."""
     choose, began = random.Random(seed), time.monotonic()
     make_tokenizer()
@@ -110,7 +112,9 @@ def crash_runs(kills: int, seed: int, folder: Path, *, audit_every: int = 20, ma
         worst_age = max([worst_age, *ages])
         counts["trained_tokens"] += sum(row["trained"] for row in trained)
         counts["sampled_tokens"] += sum(row["sampled"] for row in rows)
-        counts["reopened"] += sum(row["kind"] == "opened" and row["attempt"] > 0 for row in world.read_lines("journal.jsonl"))
+        counts["reopened"] += sum(
+            row["kind"] == "opened" and row["attempt"] > 0 for row in world.read_lines("journal.jsonl")
+        )
         if not breaches:
             shutil.rmtree(path)
     seconds = round(time.monotonic() - began, 1)

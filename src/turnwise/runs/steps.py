@@ -88,7 +88,9 @@ class StepTrainer:
                 reward.total for sample in samples if isinstance(reward := rewards[sample.origin.trajectory], Scored)
             ]
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
-        assignment = self.learner.assign(taken.groups, columns, taken.step) if taken.groups else _assign_nothing(taken.step)
+        assignment = (
+            self.learner.assign(taken.groups, columns, taken.step) if taken.groups else _assign_nothing(taken.step)
+        )
         batch = assignment.batch
         append_accounts(
             self._folder.path,
