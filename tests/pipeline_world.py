@@ -203,7 +203,7 @@ class WorldTrainer:
     ) -> Columns:
         """Log-probabilities of the present weights for every column."""
         scores = tuple(score_sample(self.weights, sample) for sample in samples)
-        return Columns(**{name: scores for name in wanted})
+        return Columns(**dict.fromkeys(wanted, scores))
 
     def step(self, batch: TrainingBatch) -> StepReport:
         """Each sample of each update moves the weights; so do their order and the columns."""

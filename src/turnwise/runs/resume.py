@@ -90,11 +90,11 @@ def _drop_lost(
     """Drop the waiting groups, except draws `but`, with a token of a later version than `newest`: other weights have
     its name from here on. Groups that cannot be read are left alone."""
     lost = []
-    for record in journal.state.waiting:
+    for waiting in journal.state.waiting:
         with contextlib.suppress(StoreError):
-            group = store.load(record.draw, digest=record.digest)
-            if record.draw not in but and _newest_version(group) > newest:
-                journal.dropped(record.draw, DropReason.LOST_VERSION, step=step)
+            group = store.load(waiting.draw, digest=waiting.digest)
+            if waiting.draw not in but and _newest_version(group) > newest:
+                journal.dropped(waiting.draw, DropReason.LOST_VERSION, step=step)
                 lost.append((group, DropReason.LOST_VERSION))
     return lost
 
