@@ -44,9 +44,9 @@ def live_in_child(world: World, life_s: float | None) -> int:
         try:
             world.live()
             status = 0
-        except BaseException:  # the child ends here, whatever happened
-            traceback.print_exc()
-        finally:
+        finally:  # the child ends here, whatever happened
+            if status:
+                traceback.print_exc()
             sys.stderr.flush()
             os._exit(status)
     if life_s is not None:
