@@ -97,7 +97,8 @@ class Pipeline:
         self._dropped = list(dropped)
         """Since the last batch was taken."""
         self._judged = list(waiting)
-        """Finished since the last batch was taken; how many of their members failed decides whether the run goes on."""
+        """Finished since a batch was taken, or longer ago where they were too few to judge: how many of their members
+        failed decides whether the run goes on."""
         self._given_up: set[int] = set()
         """Open draws that leave when their members have ended."""
         self._task_indices = {draw: record.task_index for draw, record in journal.state.draws.items()}
@@ -209,7 +210,9 @@ class Pipeline:
             groups=tuple(self._waiting.pop(draw) for draw in draws),
             dropped=tuple(sorted(self._dropped, key=lambda each: each[0].draw.index)),
         )
-        self._dropped, self._judged = [], []
+        self._dropped = []
+        if len(self._judged) >= self.config.rollout.tasks_per_step:
+            self._judged = []
         self._training = asyncio.create_task(self._train(taken, after_step))
 
     async def _train(self, taken: Taken, after_step: AfterStep) -> None:
