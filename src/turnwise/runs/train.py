@@ -12,6 +12,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
+from turnwise.core.protocols import Trainer, WeightSync
 from turnwise.models.build import describe_device
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
@@ -69,15 +70,23 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
 class Run:
     """One training run: the objects, and the order of its phases."""
 
-    def __init__(self, system: System, folder: RunFolder, show: Display) -> None:
+    def __init__(
+        self,
+        system: System,
+        folder: RunFolder,
+        show: Display,
+        *,
+        trainer: Trainer | None = None,
+        sync: WeightSync | None = None,
+    ) -> None:
+        """`trainer` and `sync` None: those of the recipe."""
         self.system = system
         self.config = config = system.config
         self.folder = folder
         self.recorder = Recorders([FolderRecorder(folder), show])
-        self.trainer = TrainerThread(
-            build_trainer(config, system.model, system.tokenizer), num_threads=config.train.num_threads
-        )
-        self.sync = build_weight_sync(system)
+        trainer = trainer or build_trainer(config, system.model, system.tokenizer)
+        self.trainer = TrainerThread(trainer, num_threads=config.train.num_threads)
+        self.sync = sync or build_weight_sync(system)
         self.steps = StepTrainer(
             config,
             folder=folder,
