@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from turnwise.core import types
 from turnwise.core.types import (
     Completion,
-    Draw,
     FinishReason,
     Invalid,
     Origin,
@@ -21,31 +20,18 @@ from turnwise.core.types import (
     StopReason,
     Task,
     Trajectory,
-    TrajectoryGroup,
     TrajectoryId,
-    Turn,
     text_message,
     to_floats,
     to_ids,
     to_mask,
 )
+from turnwise.testing import make_group, make_trajectory, make_turn
 
 
-def make_turn(parent: int | None, sampled: int = 1) -> Turn:
-    completion = Completion(
-        token_ids=to_ids(range(sampled)),
-        logprobs=to_floats([0.0] * sampled),
-        finish_reason=FinishReason.STOP,
-        version_first=0,
-        version_last=0,
-    )
-    return Turn(parent=parent, context_ids=to_ids([]), completion=completion, message=text_message("assistant", ""))
-
-
-def make_trajectory(*parents: int | None, reward: Scored | Invalid | None = None) -> Trajectory:
-    turns = tuple(make_turn(parent, sampled=index + 1) for index, parent in enumerate(parents))
-    id = TrajectoryId(draw=0, member=0)
-    return Trajectory(id=id, task_id="t", turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=1.0))
+def build(*parents: int | None) -> Trajectory:
+    """Turns with these parents; the k-th has k sampled tokens."""
+    return make_trajectory(*(make_turn([], range(index + 1), parent=parent) for index, parent in enumerate(parents)))
 
 
 @pytest.mark.parametrize("make", [to_ids, to_floats, to_mask])
@@ -73,7 +59,7 @@ def test_every_core_type_is_frozen_and_has_no_instance_dict() -> None:
     classes = [value for value in vars(types).values() if inspect.isclass(value) and dataclasses.is_dataclass(value)]
     assert len(classes) > 10
     for value in classes:
-        assert value.__dataclass_params__.frozen, value
+        assert vars(value)["__dataclass_params__"].frozen, value
         assert "__slots__" in vars(value), value
 
 
@@ -89,13 +75,13 @@ def test_every_core_type_is_frozen_and_has_no_instance_dict() -> None:
     ],
 )
 def test_branches_by_hand(parents: list[int | None], branches: list[tuple[int, ...]]) -> None:
-    assert make_trajectory(*parents).branches() == branches
+    assert build(*parents).branches() == branches
 
 
 @given(st.data(), st.integers(1, 8))
 def test_branches_cover_every_turn_and_follow_parents(data: st.DataObject, count: int) -> None:
     parents = [None, *(data.draw(st.none() | st.integers(0, index - 1)) for index in range(1, count))]
-    branches = make_trajectory(*parents).branches()
+    branches = build(*parents).branches()
     assert {turn for branch in branches for turn in branch} == set(range(count))
     for branch in branches:
         assert [parents[turn] for turn in branch] == [None, *branch[:-1]]
@@ -103,15 +89,12 @@ def test_branches_cover_every_turn_and_follow_parents(data: st.DataObject, count
 
 
 def test_sampled_tokens_count_every_turn_once() -> None:
-    assert make_trajectory(None, 0, 0).num_sampled_tokens == 1 + 2 + 3
+    assert build(None, 0, 0).num_sampled_tokens == 1 + 2 + 3
 
 
 def test_an_invalid_reward_is_none_and_never_zero() -> None:
-    failed = make_trajectory(None, reward=Invalid(reason="the tool hung", retryable=True))
-    task = Task(environment="e", prompt=(), payload={})
-    group = TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=(make_trajectory(None), failed))
-    assert group.rewards() == [1.0, None]
-    assert group.task is task
+    failed = make_trajectory(reward=Invalid(reason="the tool hung", retryable=True), member=1)
+    assert make_group(make_trajectory(), failed).rewards() == [1.0, None]
 
 
 def test_an_absent_part_is_none() -> None:
@@ -120,25 +103,8 @@ def test_an_absent_part_is_none() -> None:
 
 
 @pytest.mark.parametrize("stop", list(StopReason))
-def test_a_stop_is_done_or_a_limit_or_a_failure_or_a_cut(stop: StopReason) -> None:
+def test_a_stop_is_done_or_cut_or_a_limit_or_a_failure(stop: StopReason) -> None:
     assert (stop in (StopReason.DONE, StopReason.CUT)) + stop.is_truncated + stop.is_error == 1
-
-
-def test_a_trajectory_is_named_by_draw_member_attempt_and_role() -> None:
-    first = TrajectoryId(draw=12, member=3)
-    assert [
-        str(each)
-        for each in (
-            first,
-            dataclasses.replace(first, attempt=2),
-            dataclasses.replace(first, role="judge"),
-            dataclasses.replace(first, attempt=2, role="judge"),
-        )
-    ] == ["12/3", "12/3.2", "12/3/judge", "12/3.2/judge"]
-    # Order: by draw, then member, then attempt.
-    names = [TrajectoryId(draw=1, member=0), TrajectoryId(draw=0, member=2), TrajectoryId(draw=0, member=2, attempt=1)]
-    assert sorted(names) == [names[1], names[2], names[0]]
-    assert len({first, TrajectoryId(draw=12, member=3), dataclasses.replace(first, role="judge")}) == 2
 
 
 def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
