@@ -152,9 +152,8 @@ class ChatRenderer:
         if whole[: len(prompt)] != prompt or not ends:
             at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
             raise RenderError(
-                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a "
-                "stop token "
-                f"(they part at token {at}); drop the message's reasoning or choose another renderer.name"
+                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a stop "
+                f"token (they part at token {at}); drop the message's reasoning or choose another renderer.name"
             )
         reply = reply[: ends[0] + 1]
         if message.reasoning is None and reply[: len(self._empty_thought)] == self._empty_thought:

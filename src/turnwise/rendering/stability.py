@@ -55,8 +55,7 @@ def check_prefix_stable(
         if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
             raise RenderError(
                 f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the "
-                "tokens "
-                f"{stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
+                f"tokens {stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
             )
         built = to_ids(np.concatenate([built, reply_ids, appended]))
         history += [reply, observation]
@@ -83,11 +82,9 @@ def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Me
     meant, read = ([(call.name, _read_json(call.arguments)) for call in each.tool_calls] for each in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
         raise RenderError(
-            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} "
-            "with errors "
-            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer "
-            "does not fit this "
-            "tokenizer or tool set, choose another renderer.kind or renderer.name"
+            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} with "
+            f"errors {[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the "
+            "renderer does not fit this tokenizer or tool set, choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None

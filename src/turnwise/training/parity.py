@@ -260,8 +260,8 @@ def _find_top_p(evidence: Evidence, bound: Bound) -> Diagnosis | None:
 def _find_alternative(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     texts: Mapping[str, str] = {
         "stale_weights": (
-            "the sampler's numbers are those of older weights: it did not adopt the last update, or "
-            "kept a cache of before it"
+            "the sampler's numbers are those of older weights: it did not adopt the last update, or kept a cache of "
+            "before it"
         ),
         "dtype": (
             "the sampler's numbers are those of weights in another dtype; use one dtype on both sides, or "

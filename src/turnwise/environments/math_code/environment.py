@@ -32,8 +32,8 @@ NO_INTERPRETER = "there is no interpreter\n"
 NO_CALLS_LEFT = "no more code can be run; the answer is due\n"
 NO_OUTPUT = "no output; print the result\n"
 INVALID_REPLY = (
-    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I "
-    "write \\boxed{answer}. I try again.\n"
+    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I write "
+    "\\boxed{answer}. I try again.\n"
 )
 
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)

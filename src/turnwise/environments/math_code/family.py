@@ -30,11 +30,10 @@ PROMPTS: dict[Prompt, str] = {
     ),
     "retool": (
         "Work out the problem below step by step. You may write Python whenever computing helps: put one complete "
-        "program between <code> "
-        "and </code>, and what it prints, or its error, comes back between <interpreter> and </interpreter>. Every "
-        "program starts from "
-        "nothing, so print whatever you want to see. Check what came back, and correct the program when it failed. "
-        "End with <answer> \\boxed{{the final answer}} </answer>.\n\nProblem: {question}\n"
+        "program between <code> and </code>, and what it prints, or its error, comes back between <interpreter> and "
+        "</interpreter>. Every program starts from nothing, so print whatever you want to see. Check what came back, "
+        "and correct the program when it failed. End with <answer> \\boxed{{the final answer}} </answer>.\n\nProblem: "
+        "{question}\n"
     ),
 }
 """The first message. "retool" explains the tags, "boxed" is for chat models, which are told of the tool by their

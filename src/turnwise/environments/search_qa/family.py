@@ -36,14 +36,10 @@ PROMPTS: dict[Prompt, str] = {
     "short": "Question: {question}\n",
     "search_r1": (
         "Answer the question below. Whenever you learn something new, first reason about it inside <think> and "
-        "</think>. "
-        "If you then still miss a piece of knowledge, search for it with <search> query </search>; the best results "
-        "come back "
-        "between <information> and </information>. You may search as often as you need. Once nothing is missing, "
-        "give the "
-        "answer inside <answer> and </answer>, in a few words and without an explanation, as in <answer> Beijing "
-        "</answer>. "
-        "Question: {question}\n"
+        "</think>. If you then still miss a piece of knowledge, search for it with <search> query </search>; the best "
+        "results come back between <information> and </information>. You may search as often as you need. Once nothing "
+        "is missing, give the answer inside <answer> and </answer>, in a few words and without an explanation, as in "
+        "<answer> Beijing </answer>. Question: {question}\n"
     ),
 }
 """The first message; `search_r1` says what Search-R1's template says."""
