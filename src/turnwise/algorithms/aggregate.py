@@ -1,7 +1,8 @@
 """From per-token losses to one number: `sum(weights * losses)` with weights computed once per optimizer step.
 
 Denominators count tokens, sequences, prompts or trajectories of the *whole* step. Micro-batches and ranks only sum, so
-how the step was split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D."""
+how the step was split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ class CheckedCredit:
       without sampled tokens),
 
     or when the function returns something that does not fit the batch or is not finite, or an advantage for a
-    trajectory whose reward is None. Trajectories whose reward is None are not checked."""
+    trajectory whose reward is None. Trajectories whose reward is None are not checked.
+    """
 
     method: CreditMethod
     function: CreditFunction

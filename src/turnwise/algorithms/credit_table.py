@@ -1,6 +1,7 @@
 """The table of credit methods, and how a name and its options become a checked function.
 
-A method's row stands in the method's own file; it enters the table here."""
+A method's row stands in the method's own file; it enters the table here.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 def compute_entropy_loss(entropy: torch.Tensor, *, coefficient: float) -> torch.Tensor:
     """`-coefficient * entropy`, `[K]`: added to the policy's losses before aggregation, so it shares their weights.
-    Entropy in nats."""
+
+    Entropy in nats.
+    """
     return -coefficient * entropy
 
 

@@ -1,7 +1,8 @@
 """Probability ratios and per-sequence reductions on packed tokens, safe at any log-ratio.
 
 Everything runs on K packed trained tokens: prompt, observation and padding tokens never appear, so nothing here can
-count them."""
+count them.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ def build_vspo(
     gradient (before any ratio is clipped) of 1 + m rows, without sampling again. To sample fresh rollouts instead, give
     the loop `draw_refill`. Draws depend on `seed` and the group keys of the batch, so the same batch gives the same
     numbers. Rewards are totals (outcome plus turn rewards), and one above `max_reward` raises. A group of one and a
-    constant group give exactly 0."""
+    constant group give exactly 0.
+    """
     check_choice("deviation", deviation, get_args(Deviation))
     for option, value in (("epsilon", epsilon), ("decay", decay), ("clip", clip)):
         check_range(option, value, 0)

@@ -2,7 +2,8 @@
 
 Recomputed from what the run stored: rewards, parts, turn scores, states, log-probabilities and greedy baselines. What a
 model said before the step (a critic's values, a reference's scores) is not stored, so a method that needs it can only
-be shown for the run that used it."""
+be shown for the run that used it.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
     steps first. A group that trained in no step is credited alone.
 
     Raises DataError when there is no such trajectory, StoreError when its group cannot be read, ConfigError for an
-    unknown method, TrainingError where a method needs what the run did not store."""
+    unknown method, TrainingError where a method needs what the run did not store.
+    """
     folder = RunFolder.open(run)
     config, journal = load_resolved(folder.path / CONFIG, []), read_journal(run)
     group, attempt = _find_trajectory(run, journal, name)

@@ -28,7 +28,8 @@ class RecordScored(Protocol):
     """An environment whose `score` is a function of task, replies, stop reason and `tool_records` alone.
 
     It declares so by `scores_from_records = True`; its rewards can then be recomputed from the store without running a
-    tool."""
+    tool.
+    """
 
     scores_from_records: bool
     tool_records: list[ToolRecord]
@@ -61,7 +62,8 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
 
     The prompt of every root is what the renderer makes of its conversation's opening, `opening` where the trajectory
     records none; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
-    makes of the observations between; every reply parses to the stored message. Parents must precede their turns."""
+    makes of the observations between; every reply parses to the stored message. Parents must precede their turns.
+    """
     problems = []
     for index, turn in enumerate(trajectory.turns):
         start = trajectory.conversations[turn.conversation] if trajectory.conversations else opening
@@ -158,8 +160,10 @@ async def _score_from_records(trajectory: Trajectory, environment: Environment, 
 
 
 async def _play(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> dict[int, str]:
-    """Step every reply the environment saw, then score. Returns what was different, by turn; the reward only where
-    nothing was."""
+    """Step every reply the environment saw, then score.
+
+    Returns what was different, by turn; the reward only where nothing was.
+    """
     differences: dict[int, str] = {}
     for index, turn in enumerate(trajectory.turns):
         if turn.completion.finish_reason is FinishReason.LENGTH:

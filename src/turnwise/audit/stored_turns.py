@@ -37,7 +37,8 @@ def check_turns(step: int | None, trajectory: Trajectory) -> list[Breach]:
 def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
     """Every path of a branched trajectory but the first has one ending, and every turn a conversation on record.
 
-    Parents must precede their turns."""
+    Parents must precede their turns.
+    """
     texts = []
     leaves, ends = {path[-1] for path in trajectory.branches()}, [ending.turn for ending in trajectory.endings]
     if ends and (len(set(ends)) != len(ends) or not set(ends) < leaves or len(leaves) != len(ends) + 1):

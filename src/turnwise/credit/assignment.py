@@ -5,7 +5,8 @@ trajectory. The greedy outcome is that of the group's `baseline`, the role that 
 
 Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole.
 A turn that several of them share is one turn when it trains: it gets the sum of their advantages, which weighs as
-training every copy would. State values are the mean rewards of the continuations from a state, where there are any."""
+training every copy would. State values are the mean rewards of the continuations from a state, where there are any.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from turnwise.algorithms.kl import compute_kl_rewards
 from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.paths import Path, compute_state_values, trained_paths, unfold_groups
+from turnwise.core.sampled import training_logprobs
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId, TurnScores
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
-from turnwise.core.sampled import training_logprobs
 
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""

@@ -74,8 +74,10 @@ class GoldAnswerAnnotator:
 
 
 def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[IntArray, slice]:
-    """Token ids of the reply that gives the right answer, and which of them are the answer's own. Raises ConfigError
-    when none is."""
+    """Token ids of the reply that gives the right answer, and which of them are the answer's own.
+
+    Raises ConfigError when none is.
+    """
     answer = family.gold_answer(task)
     full = renderer.encode_reply(family.answer_reply(task, answer))
     empty = renderer.encode_reply(family.answer_reply(task, ""))

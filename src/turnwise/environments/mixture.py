@@ -156,7 +156,8 @@ class _MixedFamilyWithAnswers(MixedFamily):
 def mix_families(members: Mapping[str, Member]) -> MixedFamily:
     """The mixture of some families by label; it implements `GoldAnswers` where all of them do.
 
-    Raises ConfigError when there is no family or a weight is not a finite number above 0."""
+    Raises ConfigError when there is no family or a weight is not a finite number above 0.
+    """
     answers = all(isinstance(member.family, GoldAnswers) for member in members.values())
     return _MixedFamilyWithAnswers(members) if answers else MixedFamily(members)
 

@@ -33,7 +33,8 @@ def adapt_coefficients(config: RunConfig, metrics: Mapping[str, Metric], *, num_
     """The recipe for the next step; `config` itself where nothing moves.
 
     The KL coefficient follows `train/kl_reference` (nats per trained token), the entropy coefficient `train/entropy`.
-    Raises TrainingError when a measurement is not finite."""
+    Raises TrainingError when a measurement is not finite.
+    """
     loss = config.loss
     coefficients = read_coefficients(config)
     with boundary(TrainingError, "loss.kl.target and loss.entropy_target"):

@@ -41,8 +41,10 @@ class _Memoryless:
 
 
 class RejectionLearner(_Memoryless):
-    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST). Implements
-    `Learner`."""
+    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST).
+
+    Implements `Learner`.
+    """
 
     def __init__(self, config: RunConfig) -> None:
         self.num_kept = config.rejection.num_kept

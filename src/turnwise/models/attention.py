@@ -2,7 +2,8 @@
 
 All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. A *plan* object instead of a mask
 says which token attends to which. It is passed through the model's own forward as the keyword `attention_plan`:
-`PackedAttention` here for training and scoring, `CachedAttention` in engines/local for sampling."""
+`PackedAttention` here for training and scoring, `CachedAttention` in engines/local for sampling.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +43,10 @@ def _attention_forward(
     attention_plan: AttentionPlan | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`. Raises EngineError
-    without a plan."""
+    """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`.
+
+    Raises EngineError without a plan.
+    """
     if attention_plan is None:
         raise EngineError(
             "this model runs with Turnwise's attention and needs an attention_plan; call it through "

@@ -1,6 +1,7 @@
 """Build the grammar of a reply in the hermes/Qwen format, so that sampling cannot write a malformed tool call.
 
-A call names one of the offered tools, with arguments that match its schema. Text before the calls is free."""
+A call names one of the offered tools, with arguments that match its schema. Text before the calls is free.
+"""
 
 from __future__ import annotations
 

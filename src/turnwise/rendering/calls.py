@@ -75,8 +75,10 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no
-        object."""
+        """See `Renderer.encode_reply`.
+
+        Raises RenderError for a name with a space, `=` or `"`, or arguments that are no object.
+        """
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)

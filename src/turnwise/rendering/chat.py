@@ -2,7 +2,8 @@
 
 The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added
 here: a special token written out in a message is plain text (the package would encode it as the token), and parsing is
-total."""
+total.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +72,10 @@ class ChatRenderer:
         return self.render_all(messages, tools)
 
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Token ids of a whole conversation rendered at once, generation prompt included. For checks only: rollouts
-        append."""
+        """Token ids of a whole conversation rendered at once, generation prompt included.
+
+        For checks only: rollouts append.
+        """
         return to_ids(self._render(messages, tools, add_generation_prompt=True))
 
     def _render(
@@ -113,7 +116,8 @@ class ChatRenderer:
 
         The arguments of a call are the model's own text where the format writes them as a JSON object (Qwen's hermes
         format, DeepSeek's, Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the
-        package gives values only, and the arguments are their JSON."""
+        package gives values only, and the arguments are their JSON.
+        """
         tokens = [token for token in completion_ids.tolist() if token >= 0]
         first_id = len(prompt_ids)
         reasoning: str | None = None

@@ -20,7 +20,8 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 def split_members(text: str) -> dict[str, str]:
     """The text of every value of a JSON object, by key; the last one of a key that stands twice.
 
-    Raises ValueError (or RecursionError) when the text is not an object."""
+    Raises ValueError (or RecursionError) when the text is not an object.
+    """
     if not isinstance(DECODER.decode(text), dict):
         raise ValueError("not a JSON object")
     members: dict[str, str] = {}

@@ -34,7 +34,8 @@ def check_prefix_stable(
       a template that rewrites history is caught here instead of in training.
 
     `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the
-    remedy."""
+    remedy.
+    """
     name = tools[0].name if tools else "search"
     argument = next(iter(tools[0].parameters.get("properties", {})), "query") if tools else "query"
     history: list[Message] = list(messages)
@@ -75,8 +76,10 @@ def _find_reasoning(renderer: Renderer) -> str | None:
 
 
 def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
-    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and
-    parsing."""
+    """The reply's token ids and the id its call was given.
+
+    Raises RenderError when it does not survive encoding and parsing.
+    """
     ids = renderer.encode_reply(reply)
     parsed = renderer.parse(prompt, ids)
     meant, read = ([(call.name, _read_json(call.arguments)) for call in each.tool_calls] for each in (reply, parsed))

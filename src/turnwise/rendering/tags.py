@@ -9,7 +9,8 @@ One conversation as tokens, where the tokenizer has each tag as one token (a clo
 
 With any other tokenizer the tags are plain text, spelled and spaced as in the published format. As text, in messages, a
 tag always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a tool returns or is
-worth."""
+worth.
+"""
 
 from __future__ import annotations
 
@@ -135,10 +136,10 @@ class TagRenderer:
         self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """The texts of the messages, a blank line between two. Tags in them (the published instruction has some) are
-        plain text.
+        """The texts of the messages, a blank line between two.
 
-        `tools` are not rendered: the prompt explains the format. Raises RenderError when there is no text at all.
+        Tags in them (the published instruction has some) are plain text. `tools` are not rendered: the prompt explains
+        the format. Raises RenderError when there is no text at all.
         """
         ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages))
         if not ids:
@@ -148,8 +149,10 @@ class TagRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """A tool's answer inside the observation's tag; anything else as plain text. Text from outside never becomes a
-        tag token."""
+        """A tool's answer inside the observation's tag; anything else as plain text.
+
+        Text from outside never becomes a tag token.
+        """
         return to_ids([token for message in observations for token in self._observation(message)])
 
     def _observation(self, message: Message) -> list[int]:
@@ -175,13 +178,14 @@ class TagRenderer:
         return [*head, *ids, *tail]
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and
-        all.
+        """See `Renderer.parse`.
 
-        The call's arguments are a JSON object of the format's one argument: the text between the tags as the model
-        wrote it, without the space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an
-        episode without a tag counts where there is no complete action or answer. A reply with none of these has one
-        tool error, `unclosed` when a tag was left open, else `no_action`."""
+        The first complete action or `<answer>` wins; an answer stays in the content, tags and all. The call's arguments
+        are a JSON object of the format's one argument: the text between the tags as the model wrote it, without the
+        space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag
+        counts where there is no complete action or answer. A reply with none of these has one tool error, `unclosed`
+        when a tag was left open, else `no_action`.
+        """
         pieces = self._split(completion_ids)
         raw = _join(pieces)
         thoughts: list[str] = []
@@ -242,10 +246,10 @@ class TagRenderer:
         return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: thinking, then content, then the call. Ends with a closing tag or the end of
-        sequence.
+        """See `Renderer.encode_reply`: thinking, then content, then the call.
 
-        Tags written out in the content are tags; in the thinking and in the call they are plain text.
+        Ends with a closing tag or the end of sequence. Tags written out in the content are tags; in the thinking and in
+        the call they are plain text.
         Raises RenderError for what the format cannot say: two calls, another tool, an argument that is not a string.
         """
         pieces: list[_Piece] = []

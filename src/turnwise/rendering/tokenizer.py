@@ -42,12 +42,12 @@ TAG_SPECIAL_TOKENS = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE tokenizer on `texts`. The first special token ends a sequence; `<|pad|>`, or else the
-    first, pads.
+    """Train a byte-level BPE tokenizer on `texts`.
 
-    Deterministic: special tokens have the first ids, in the order given, then the bytes, then the merges. A word
-    includes the space before it (" Mira" is one token if it is frequent). The vocabulary is smaller than `vocab_size`
-    if the texts have fewer merges. Text encodes and decodes back exactly.
+    The first special token ends a sequence; `<|pad|>`, or else the first, pads. Deterministic: special tokens have the
+    first ids, in the order given, then the bytes, then the merges. A word includes the space before it (" Mira" is one
+    token if it is frequent). The vocabulary is smaller than `vocab_size` if the texts have fewer merges. Text encodes
+    and decodes back exactly.
 
     Raises ConfigError if there is no special token, or if `vocab_size` leaves no room for them and the 256 bytes.
     """
@@ -92,7 +92,8 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Encode untrusted text. A special token spelled out in it becomes plain characters, never the token.
 
     This includes added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which
-    no tokenizer can encode, become "?"."""
+    no tokenizer can encode, become "?".
+    """
     text = text.encode(errors="replace").decode()
     ids: list[int] = []
     start = 0

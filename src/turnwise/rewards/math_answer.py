@@ -24,7 +24,8 @@ def extract_boxed(text: str) -> str | None:
     r"""The content of the last `\boxed{...}` (or `\fbox{...}`) whose braces balance, stripped; None if there is none.
 
     A box inside a box belongs to the outer one: `\boxed{\boxed{2}}` gives `\boxed{2}`. Escaped braces `\{` do not
-    count."""
+    count.
+    """
     answer: str | None = None
     opened: list[int | None] = []  # where the content of each open box starts, None for a bare brace
     for match in _BRACES.finditer(text):
@@ -50,7 +51,8 @@ def parse_integer(text: str) -> int | None:
     """The whole number a text writes plainly, None where it writes anything else.
 
     Understands a sign, commas between groups of three digits, and spaces and dollar signs around and between; at most
-    1,000 digits."""
+    1,000 digits.
+    """
     plain = _SPACING.sub("", text)
     return int(plain.replace(",", "")) if plain.isascii() and _INTEGER.fullmatch(plain) else None
 
@@ -61,7 +63,8 @@ def compute_retool_reward(*, correct: bool, num_replies: int, rule: RewardRule) 
     Rule "verl" is the variant of verl's ReTool recipe: a wrong answer gets `min(-0.6, -1 + 0.05 * (num_turns - 2))`, so
     that trying the tool costs less than not trying. `num_turns` counts messages as there, prompt and tool answers
     included: two per reply, hence -1 for one reply, -0.9 for two, -0.6 from five on. Raises ValueError for fewer than
-    one reply."""
+    one reply.
+    """
     if num_replies < 1:
         raise ValueError(f"num_replies={num_replies}: an episode is judged after at least one reply")
     if correct:

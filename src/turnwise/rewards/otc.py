@@ -1,7 +1,8 @@
 """Reward for right answers with few tool calls (OTC, arXiv 2504.14870).
 
 The formulas are known second-hand, the paper's constants (its overall factor, its smoothing) are not: 1 is ours for
-both."""
+both.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Progressive reward shaping (arXiv 2512.07478): later stages count only once the earlier ones pass.
 
 Known of the paper: format first, then answer quality; length-aware BLEU for short answers, a judge for long ones;
-gating. Not known, and ours here: the weights, the thresholds, and how BLEU minds the length."""
+gating. Not known, and ours here: the weights, the thresholds, and how BLEU minds the length.
+"""
 
 from __future__ import annotations
 

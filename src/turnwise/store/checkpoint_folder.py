@@ -28,7 +28,8 @@ def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
     """A temporary folder to fill; on success it becomes `checkpoints/step_<step>` with a manifest, in one rename.
 
     On any failure, Ctrl-C included, the temporary folder is removed and what was there before stays. An error of the
-    disk or of a library that writes becomes StoreError; Turnwise's own errors pass unchanged."""
+    disk or of a library that writes becomes StoreError; Turnwise's own errors pass unchanged.
+    """
     target = _path(run, step)
     temporary = _aside(target, "tmp")
     try:
@@ -102,8 +103,10 @@ def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
 
 
 def sweep(run: Path) -> None:
-    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside. Raises
-    StoreError."""
+    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside.
+
+    Raises StoreError.
+    """
     checkpoints = run / "checkpoints"
     for old in checkpoints.glob(".step_*.old"):
         target = checkpoints / old.name[1:].removesuffix(".old")

@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError
+from turnwise.core.sampled import token_versions
 from turnwise.core.types import DropReason, Invalid, Sample, TrajectoryGroup, TrajectoryId
 from turnwise.store.run_folder import LEDGER, append_lines, check_format, read_lines
-from turnwise.core.sampled import token_versions
 from turnwise.store.token_account import Entry, TokenAccount, breach, drop_whole
 
 
@@ -140,8 +140,10 @@ def account_group(
     max_times: int | None = 1,
     observations_train: bool = False,
 ) -> GroupAccount:
-    """Prove the identity for one group, before the first optimizer step that trains it. Arguments and errors as in
-    `account_batch`."""
+    """Prove the identity for one group, before the first optimizer step that trains it.
+
+    Arguments and errors as in `account_batch`.
+    """
     accounts = {t.id: TokenAccount(step, t) for t in group.trajectories}
     _check_names(group, step)
     context_trained = 0

@@ -72,8 +72,10 @@ class RunFolder:
         return folder
 
     def discard(self) -> None:
-        """Remove the folder of a run that was refused before anything happened. The folder stays if it holds other
-        files."""
+        """Remove the folder of a run that was refused before anything happened.
+
+        The folder stays if it holds other files.
+        """
         with contextlib.suppress(OSError):
             for name in (CONFIG, FORMAT_FILE, EVENTS):
                 (self.path / name).unlink(missing_ok=True)
@@ -103,8 +105,10 @@ class RunFolder:
         append_line(self.path / METRICS, row)
 
     def append_event(self, kind: str, text: str = "") -> None:
-        """Append one line to the log of the run: "created", "resumed", whatever `kind` names. Raises StoreError as
-        above."""
+        """Append one line to the log of the run: "created", "resumed", whatever `kind` names.
+
+        Raises StoreError as above.
+        """
         append_line(self.path / EVENTS, {"time": round(time.time(), 3), "kind": kind, "text": text})
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -160,8 +164,10 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` or leave it as it was; makes missing folders. Raises StoreError naming path, cause and
-    remedy."""
+    """Replace `path` by `data` or leave it as it was; makes missing folders.
+
+    Raises StoreError naming path, cause and remedy.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,8 +191,9 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append one JSON line per row and wait for the disk. What a crash left of an unfinished last line is cut off
-    first.
+    """Append one JSON line per row and wait for the disk.
+
+    What a crash left of an unfinished last line is cut off first.
 
     Raises StoreError when the disk refuses; none of the rows stays then.
     """

@@ -10,8 +10,8 @@ import numpy as np
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import TrainingError
-from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
 from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
+from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
 
 
 class LedgerError(TrainingError):

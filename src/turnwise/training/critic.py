@@ -1,7 +1,8 @@
 """The critic: values of states at sampled tokens, and what it learns from. A head on the policy, or a model of its own.
 
 The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation
-tokens have none."""
+tokens have none.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def compute_distribution(
 
     `temperature` must be the one the tokens were sampled with, or ratios are wrong from the first step. Output rows
     that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
-    they are. In float32, or float64 where the model is."""
+    they are. In float32, or float64 where the model is.
+    """
     output = model(
         input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],

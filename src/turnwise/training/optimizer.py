@@ -84,7 +84,8 @@ def apply_together(
     """Clip the gradients of every `(model, optimizer, learning rate)`, each by its own norm, then step and clear all.
 
     Returns the norms before clipping. Raises TrainingError, with all weights as they were and all gradients cleared,
-    when any norm is not finite."""
+    when any norm is not finite.
+    """
     norms = [float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)) for model, _, _ in parts]
     wrong = [norm for norm in norms if not math.isfinite(norm)]
     if wrong:

@@ -4,7 +4,8 @@
 that lets the trainer score what an engine sampled. Deciding what happens then belongs to the run.
 
 A difference at identical weights is always a defect or arithmetic, never learning: the importance ratios of the first
-update would be wrong by it. The causes that are told apart are those of `Cause`."""
+update would be wrong by it. The causes that are told apart are those of `Cause`.
+"""
 
 from __future__ import annotations
 
@@ -349,7 +350,8 @@ def collect_evidence(
     `shared_prefix` lays the samples out as a training step with it does. `attention` makes the plan from the runs:
     `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU, one
     thread) agrees in every bit, prefixes shared or not. Memory: K x V float32, so give few samples. Raises ValueError
-    when there is none."""
+    when there is none.
+    """
     batch = collate(samples, model.device, shared_prefix=shared_prefix)
     output = model(
         input_ids=batch.token_ids[None],

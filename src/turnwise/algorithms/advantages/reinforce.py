@@ -60,7 +60,8 @@ def build_reinforce_plus_plus(
 
     `G_t = sum_{k>=t} gamma^(k-t) (r_k - kl_coefficient * (logprob_k - reference_logprob_k))`, then `compute_whitened`.
     Groups play no part: a group of one is like any other trajectory, and a constant group gets 0 only if the whole
-    batch is constant."""
+    batch is constant.
+    """
     check_choice("whitening", whitening, get_args(Whitening))
     check_range("gamma", gamma, 0, 1)
     check_range("kl_coefficient", kl_coefficient, 0)

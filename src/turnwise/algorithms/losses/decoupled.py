@@ -48,7 +48,8 @@ def compute_loglinear_proximal(
     `alpha = (version - 1 - v) / (version - v)` with `version` the policy's and `v [K]` the version that sampled the
     token: a token one version old has alpha 0 (the behavior policy), a very stale one approaches the current policy. A
     token that the current version itself sampled (`v = version`) has alpha 0. Raises ValueError when a token is newer
-    than the policy."""
+    than the policy.
+    """
     age = version - behavior_versions
     if bool((age < 0).any()):
         raise ValueError(

@@ -15,7 +15,8 @@ def compute_gspo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
     all its tokens, and its gradient reaches every token of the sequence. With `sequence_mean` aggregation and one
     advantage per sequence this is the paper's objective. The clip distances are those of a mean log-ratio and therefore
     tiny (3e-4, 4e-4). Deviation: with advantages that differ inside a sequence, each token's own advantage multiplies
-    `s`."""
+    `s`.
+    """
     check_clip(clip_low, clip_high)
     s = compute_ratio(mean_over_sequence(inputs.policy_logprobs - inputs.old_logprobs, inputs.sequence))
     losses, clipped = clip_surrogate(s, inputs.advantages, clip_low, clip_high)

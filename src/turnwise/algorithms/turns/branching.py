@@ -87,7 +87,8 @@ def build_arpo(*, sharing: Sharing = "each", deviation: Deviation = "sample", ep
     """GRPO over all leaves of a group; `sharing` says what turns above a fork get.
 
     "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged
-    number), "once" is ours."""
+    number), "once" is ours.
+    """
     return build_tree(intra=0.0, inter=1.0, sharing=sharing, deviation=deviation, epsilon=epsilon)
 
 

@@ -101,8 +101,10 @@ def check_comparison(*, deviation: Deviation, epsilon: float, gamma: float = 1.0
 
 
 def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """`G_k = sum_{l >= k} gamma^(l-k) r_l` over turns; gamma counts turns, not tokens. Raises ValueError: gamma outside
-    [0, 1]."""
+    """`G_k = sum_{l >= k} gamma^(l-k) r_l` over turns; gamma counts turns, not tokens.
+
+    Raises ValueError: gamma outside [0, 1].
+    """
     check_range("gamma", gamma, 0, 1)
     returns: list[float] = []
     following = 0.0
@@ -132,7 +134,8 @@ def normalize_pooled(values: Sequence[Sequence[float]], *, deviation: Deviation,
     """Every turn of every member against all turns of all members, each turn counting once.
 
     Fewer than two members with turns have nothing to be compared with and give exactly 0, as does a pool of equal
-    values."""
+    values.
+    """
     if sum(1 for row in values if row) < 2:
         return [[0.0] * len(row) for row in values]
     pool = iter(

@@ -62,7 +62,8 @@ def compute_igpo_advantages(
 def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
     """Information gains from `CreditTurn.answer_probability`, the prior from `CreditTrajectory.answer_prior`.
 
-    Turn rewards are not read."""
+    Turn rewards are not read.
+    """
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:

@@ -1,5 +1,7 @@
-"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). `training/implicit_reward.py` trains
-the reward model."""
+"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456).
+
+`training/implicit_reward.py` trains the reward model.
+"""
 
 from __future__ import annotations
 

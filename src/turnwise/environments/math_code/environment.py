@@ -1,7 +1,8 @@
 r"""One episode of a problem: the prompt, the interpreter, the boxed answer, the score.
 
 A reply thinks and either runs a program, whose output or traceback comes back, or gives the final `\boxed{}`. The
-environment does not know how code is isolated or how answers are compared."""
+environment does not know how code is isolated or how answers are compared.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +117,10 @@ class MathEnvironment(ToolEnvironment):
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`. Invalid when
-        judging fails."""
+        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`.
+
+        Invalid when judging fails.
+        """
         answer = final_boxed(replies)
         correct: Reward = Scored(total=0.0)
         if answer is not None:

@@ -41,8 +41,10 @@ template."""
 
 
 class MathCode:
-    """Problems that an interpreter helps with. Implements `EnvironmentFamily`; tasks are pure functions of its
-    arguments."""
+    """Problems that an interpreter helps with.
+
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `MathArguments`.
@@ -146,7 +148,9 @@ class MathCode:
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: prompts, programs, outputs, errors and answers.
-        Nothing is run."""
+
+        Nothing is run.
+        """
         texts: list[str] = []
         index = 0
         while len(texts) < count:

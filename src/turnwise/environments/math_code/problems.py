@@ -169,8 +169,10 @@ def split_of(question: str) -> Split:
 
 
 def build_problem(kind: str, split: Split, random: Random) -> Problem:
-    """A problem of a kind and split, its numbers drawn from `random`. Raises ConfigError when `MAX_DRAWS` draws
-    give none."""
+    """A problem of a kind and split, its numbers drawn from `random`.
+
+    Raises ConfigError when `MAX_DRAWS` draws give none.
+    """
     for _ in range(MAX_DRAWS):
         problem = Problem(kind=kind, parts=KINDS[kind].draw(random))
         if split_of(problem.question) == split:

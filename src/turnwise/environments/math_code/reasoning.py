@@ -1,7 +1,8 @@
 """Problems of the reasoning-gym package (an optional dependency) that need computing and have one short answer.
 
 The package's data sets are generators: an entry is a function of its index alone. Their own scorers judge, out of
-process (`rewards.math_verifier`), because they were not written for hostile answers."""
+process (`rewards.math_verifier`), because they were not written for hostile answers.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,10 @@ from turnwise.rendering.calls import format_calls
 
 
 class ToolCalls:
-    """Requests that take one to three API calls, or none. Implements `EnvironmentFamily`; tasks are pure functions of
-    its arguments."""
+    """Requests that take one to three API calls, or none.
+
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `ToolCallsArguments`. Raises ConfigError naming the argument and the remedy."""

@@ -1,7 +1,8 @@
 """Policies written by hand for API requests: an oracle, a random baseline and the naive demonstrator.
 
 All read what the model reads, the API's lines and the request; only where the prompt leaves the API to a chat template
-do they take it from the task. None reads the gold calls."""
+do they take it from the task. None reads the gold calls.
+"""
 
 from __future__ import annotations
 

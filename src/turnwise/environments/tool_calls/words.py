@@ -1,7 +1,8 @@
 """The words of an API world: what a name begins with, the number that makes it opaque, and values.
 
 A tool for the weather is `weather42` in one task and `weather17` in the next, so that the number can only be read,
-never known. A small tokenizer holds the word, the number and each value as one token."""
+never known. A small tokenizer holds the word, the number and each value as one token.
+"""
 
 from __future__ import annotations
 
