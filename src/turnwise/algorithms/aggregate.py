@@ -37,8 +37,9 @@ def compute_weights(
     rejected: Literal["in", "out"] = "in",
     constant: float | None = None,
 ) -> NDArray[np.float64]:
-    """One weight per trained token of the optimizer step, `[K]` float64; the loss is `sum(weights * losses)` over any
-    split.
+    """One weight per trained token of the step, `[K]` float64.
+
+    The loss is `sum(weights * losses)` over any split.
 
     Args:
         mode: see `AGGREGATIONS`.

@@ -109,11 +109,10 @@ def compute_off_policy_sequence_mask(
 def compute_second_moment_mask(
     old_logprobs: torch.Tensor, behavior_logprobs: torch.Tensor, *, max_second_moment: float
 ) -> Correction:
-    """M2PO (arXiv 2510.01161): drop the largest squared log-ratios until the mean of those kept is at most
-    `max_second_moment`.
+    """M2PO (arXiv 2510.01161): drop the largest squared log-ratios until the mean of the others is small enough.
 
-    The rule looks at all tokens it is given: call it once with the whole step's batch. Among equal squares the later
-    token is dropped first. Raises ValueError when `max_second_moment` is negative.
+    That is, at most `max_second_moment`. The rule looks at all tokens it is given: call it once with the whole step's
+    batch. Among equal squares the later token is dropped first. Raises ValueError when `max_second_moment` is negative.
     """
     if not max_second_moment >= 0:
         raise ValueError(

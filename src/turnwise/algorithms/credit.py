@@ -125,8 +125,7 @@ ANNOTATED_FIELDS: dict[Annotator, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CreditMethod:
-    """One row of the table of credit methods, below the function it describes: all that the rest of the library needs
-    to know about the method."""
+    """One row of the table of credit methods, below the function it describes: all the library knows about it."""
 
     name: str
     aliases: tuple[str, ...] = ()

@@ -22,8 +22,7 @@ def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
 
 
 def sum_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
-    """`[K]`: every token gets the sum of `values [K]` over the tokens of its own sequence (`sequence [K]`, 0-based, any
-    order)."""
+    """`[K]`: for every token the sum of `values [K]` over its sequence (`sequence [K]`, 0-based, any order)."""
     if not len(values):
         return values
     sums = values.new_zeros(int(sequence.max()) + 1)

@@ -21,11 +21,11 @@ Advantages = Mapping[TrajectoryId, TurnAdvantages | None]
 
 
 def check_fates(journal: JournalState, accounts: Mapping[int, GroupAccount], *, last_step: int) -> list[Breach]:
-    """Every draw that a finished step took or dropped has the account of that fate, in the order in which it was taken,
-    and no other draw has one.
+    """Every draw that a finished step took or dropped has one account of that fate, in the order they were taken.
 
-    `last_step` is the last finished step; draws of later steps may be in flight and are left alone. A dropped draw that
-    never finished stored nothing and needs no account."""
+    No other draw has one. `last_step` is the last finished step; draws of later steps may be in flight and are left
+    alone. A dropped draw that never finished stored nothing and needs no account.
+    """
     breaches = []
     for record in journal.draws.values():
         account = accounts.get(record.draw)

@@ -163,8 +163,10 @@ def _find_name(method: str) -> str:
 def _recompute(
     run: Path, journal: JournalState, config: RunConfig, method: str, step: int | None, group: TrajectoryGroup
 ) -> dict[TrajectoryId, TurnArrays]:
-    """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`: with its
-    defaults, or the run's options where it is the run's own."""
+    """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`.
+
+    The run's own method has the run's options, any other its defaults.
+    """
     with boundary(ConfigError, "--method"):
         credit = build_credit_method(config) if method == config.credit.method else build_credit(method)
     store = GroupStore(run)

@@ -1,5 +1,4 @@
-"""A stored trajectory, checked against its environment opened again: prompts are rendered, tools run and rewards
-computed a second time."""
+"""Check a stored trajectory against its environment: render the prompts, run the tools, compute the reward anew."""
 
 from __future__ import annotations
 
@@ -107,11 +106,11 @@ async def recheck_trajectory(
     run_tools: bool,
     timeout_s: float,
 ) -> Rechecked:
-    """Open the environment again, compare prompts, and score: from the stored records, or after playing the stored
-    replies again.
+    """Open the environment again, compare the prompts, and score the stored records or the replayed episode.
 
     `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; a difference
-    is played a second time. What the environment raises is a reason for not checking, never an error of the audit."""
+    is played a second time. What the environment raises is a reason for not checking, never an error of the audit.
+    """
     outcome = Rechecked()
     linear = all(turn.parent == (index - 1 if index else None) for index, turn in enumerate(trajectory.turns))
     differences: dict[int, str] = {}

@@ -22,8 +22,7 @@ def has_order(trajectory: Trajectory) -> bool:
 
 
 def check_turns(step: int | None, trajectory: Trajectory) -> list[Breach]:
-    """The turns of one trajectory form a tree in order of time, every observation was answered, and the end fits the
-    stop reason.
+    """The turns form a tree in order of time, every observation was answered, and the end fits the stop reason.
 
     A turn extends its parent (linear), names an earlier one (a branch on record), or starts a conversation.
     Log-probabilities are finite and at most 0, versions do not run backwards, and a tool record says what the model was

@@ -1,5 +1,4 @@
-"""Coefficients that follow what a step measured: that of the divergence from the reference, and that of the entropy
-bonus."""
+"""Coefficients that follow what a step measured: of the reference divergence and of the entropy bonus."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Learning from the best of what was sampled: rejection sampling, and preference pairs of whole attempts or single
-steps."""
+"""Learning from the best samples: rejection sampling, and preference pairs of whole attempts or single steps."""
 
 from __future__ import annotations
 

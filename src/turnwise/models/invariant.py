@@ -43,10 +43,10 @@ def padded_span(num_keys: int) -> int:
 def attend_rows(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Attend with `query [n, kv_heads, rows, D]` over `keys` and `values` `[n, kv_heads, span, D]` under the additive
-    `mask [n, 1, rows or 1, span]`.
+    """Attend with `query` over `keys` and `values` under an additive `mask`.
 
-    Fewer than `MIN_ROWS` rows are padded with zeros for the kernel. Differentiable.
+    Shapes: `query [n, kv_heads, rows, D]`, `keys` and `values` `[n, kv_heads, span, D]`, `mask [n, 1, rows or 1,
+    span]`. Fewer than `MIN_ROWS` rows are padded with zeros for the kernel. Differentiable.
     """
     rows = query.shape[2]
     missing = MIN_ROWS - rows
@@ -58,8 +58,9 @@ def attend_rows(
 
 
 class InvariantAttention(PackedAttention):
-    """Attention of packed runs with invariant rows, also if they share a prefix; slower, and equal to an engine's with
-    the same rows in every bit.
+    """Attention of packed runs with invariant rows, also if they share a prefix.
+
+    Slower, and equal in every bit to an engine's with the same rows.
 
     Raises EngineError for tensors that are not on the CPU, where this holds.
     """

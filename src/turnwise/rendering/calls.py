@@ -1,5 +1,4 @@
-"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and
-`</tool_call>`.
+"""Several tool calls with named arguments in one reply, in few tokens: one call per line of a block.
 
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
@@ -8,7 +7,8 @@ A value is a bare word, or else JSON. `ToolCall.arguments` is the JSON object of
 in it as it was written, numbers included, and any other word as a string. A reply without a call is `<answer> text
 </answer>`. Meant for small models that learn the format from nothing, as ToolRL's (2504.13958) block of calls but
 without the punctuation of JSON; chat models have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this
-module knows only what stands inside the block."""
+module knows only what stands inside the block.
+"""
 
 from __future__ import annotations
 

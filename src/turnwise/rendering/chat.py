@@ -49,10 +49,10 @@ class ChatRenderer:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True
     ) -> None:
-        """`name` is a renderer of the package ("qwen3", ...) or "auto", by the tokenizer's name; the tokenizer may be
-        anyone's.
+        """Take any tokenizer and the `name` of a renderer of the package ("qwen3", ...).
 
-        `enable_thinking` False is passed to renderers that can switch thinking off.
+        "auto" chooses the renderer by the tokenizer's name. `enable_thinking` False is passed to renderers that can
+        switch thinking off.
         Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
         """
         self._tokenizer = tokenizer
@@ -142,12 +142,12 @@ class ChatRenderer:
         )
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: the assistant message rendered after a probe, less the probe; ends with a stop
-        token.
+        """See `Renderer.encode_reply`. Renders a probe and the message, cuts the probe off, and ends with a stop token.
 
         Without reasoning no empty thinking block is written: the model answers at once.
         Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with
-        thinking off)."""
+        thinking off).
+        """
         probe = Message(role="user", content=(TextPart(text="?"),))
         prompt = self._render([probe], (), add_generation_prompt=True)
         whole = self._render([probe, message], (), add_generation_prompt=False)

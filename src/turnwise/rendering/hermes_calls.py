@@ -32,8 +32,7 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
 
 
 def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
-    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag
-    was there)."""
+    """Parse the text between `<tool_call>` and `</tool_call>`; `closed` says that the closing tag is there."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
     try:

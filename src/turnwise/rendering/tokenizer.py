@@ -109,8 +109,7 @@ _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKey
 
 
 def added_tokens_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Return a pattern that matches each added token of the tokenizer, special or not; it matches nothing if there is
-    none."""
+    """Return a pattern that matches each added token of the tokenizer, special or not; without any, nothing."""
     pattern = _patterns.get(tokenizer)
     if pattern is None:
         literals = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)

@@ -1,8 +1,8 @@
-r"""Rewards for a boxed final answer: what counts as the answer, when two whole numbers agree, and ReTool's two reward
-rules.
+r"""Rewards for a boxed final answer: what counts as the answer, when integers agree, and ReTool's two rules.
 
 Only the model's replies are read: a `\boxed{}` in a tool's output or in the prompt does not count. Pure functions;
-comparing anything but whole numbers is `math_verifier`'s business, because it can hang."""
+comparing anything but whole numbers is `math_verifier`'s business, because it can hang.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 def final_boxed(replies: Sequence[Message]) -> str | None:
-    """The boxed answer of an episode: in the text of the last reply, and only where that reply asks for no tool; else
-    None."""
+    """The boxed answer in the text of the last reply; None if there is none or that reply calls a tool."""
     if not replies or replies[-1].tool_calls:
         return None
     return extract_boxed(replies[-1].text)

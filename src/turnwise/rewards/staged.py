@@ -33,8 +33,9 @@ class RewardStage:
 
 
 def compute_staged_reward(stages: Sequence[RewardStage]) -> Scored:
-    """The weighted scores of all stages up to the first that does not pass, one part per stage (unweighted; 0 where not
-    reached).
+    """The weighted scores of all stages up to the first that does not pass.
+
+    There is one part per stage, unweighted; 0 where not reached.
 
     Raises:
         ValueError: no stages, or a negative weight.

@@ -121,8 +121,10 @@ def compute_tool_rl_reward(
     granularity: Granularity = "fine",
     scale: float = 3.0,
 ) -> Scored:
-    """Format (1 when well formed, else 0) plus correctness, with both as parts "format" and "correctness"; in [-3, 4]
-    by default."""
+    """Format (1 when well formed, else 0) plus correctness, in [-3, 4] by default.
+
+    The parts are "format" and "correctness".
+    """
     correctness = compute_correctness(predicted, gold, granularity=granularity, scale=scale)
     parts = (RewardPart(name="format", value=float(well_formed)), RewardPart(name="correctness", value=correctness))
     return Scored(total=float(well_formed) + correctness, parts=parts)

@@ -47,8 +47,7 @@ def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
 
 
 def verify_checkpoint(path: Path) -> None:
-    """Raise CheckpointError naming the first file of the manifest that is missing, truncated or changed, and the
-    remedy."""
+    """Raise CheckpointError naming the remedy and the first file that is missing, truncated or changed."""
     if not path.is_dir():
         steps = ", ".join(str(step) for step, _ in list_checkpoints(path.parent.parent)) or "none"
         raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints of steps: {steps}")
@@ -133,8 +132,7 @@ def _aside(target: Path, suffix: str) -> Path:
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Step and path of every checkpoint, by step; unfinished ones are left out, and whether they are intact is
-    `verify_checkpoint`'s."""
+    """Step and path of every finished checkpoint, by step; `verify_checkpoint` says whether it is intact."""
     paths = [
         path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)
     ]

@@ -119,11 +119,11 @@ class RunFolder:
         return list(read_lines(self.path / METRICS))
 
     def truncate(self, *, after_step: int) -> None:
-        """Forget metrics, ledger lines, advantages and evaluations of RL steps after `after_step`, before they are run
-        again. Groups and journal stay: the steps can be redone from them.
+        """Forget metrics, ledger lines, advantages and evaluations of RL steps after `after_step`.
 
-        The supervised warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is
-        negative; -1 forgets the metrics of the warm-up too. Raises StoreError.
+        The steps are about to run again. Groups and journal stay: the steps can be redone from them. The supervised
+        warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is negative; -1 forgets
+        the metrics of the warm-up too. Raises StoreError.
         """
         kept = [
             row
@@ -251,8 +251,9 @@ def end_of_lines(path: Path, handle: int) -> int:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file, none where it does not exist; a last one without its line break was never finished and
-    is left out.
+    """The whole lines of a file; none if it does not exist.
+
+    A last line without a line break was never finished and is left out.
 
     Raises StoreError naming file and line for what is not a JSON object.
     """

@@ -215,8 +215,7 @@ class SandboxTools:
 
 
 def clip_middle(text: str, max_chars: int) -> str:
-    """`text` if it has at most `max_chars` characters, else its beginning and end, `max_chars` together, around a
-    marker."""
+    """`text` cut to its beginning and end, `max_chars` characters together, around a marker; whole if it fits."""
     cut = len(text) - max_chars
     if cut <= 0:
         return text

@@ -103,8 +103,7 @@ def score_values(
 
 
 def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
-    """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a
-    return."""
+    """Columns `old_values`, `returns` and `value_weights` of one step: the mean over all tokens with a return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
     count = max(1, sum(int(mask.sum()) for mask in trained))
     return {

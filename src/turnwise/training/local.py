@@ -213,8 +213,7 @@ class LocalTrainer:
         return {name: model for name, model in companions.items() if model is not None}
 
     def _copy_if_several(self, batch: TrainingBatch, policy: _Policy) -> Snapshot | None:
-        """A copy of what the step will train, or None where it holds one update: that one is checked before it is
-        applied."""
+        """A copy of what the step trains; None for a step of one update, which is checked before it is applied."""
         num_updates = sum(1 for update in batch.updates if update)
         trained: list[Trained] = [policy]
         if batch.objective == "policy_gradient" and self._critic is not None:

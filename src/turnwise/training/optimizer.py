@@ -45,8 +45,7 @@ class Schedule:
 
 
 def compute_lr(step: int, *, base: float, warmup_steps: int, total_steps: int, decay: Decay) -> float:
-    """Learning rate of optimizer step `step` (from 0): linear warm-up to `base`, then `decay` towards 0 at
-    `total_steps`."""
+    """Learning rate of step `step` (from 0): linear warm-up to `base`, then `decay` towards 0 at `total_steps`."""
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))

@@ -117,8 +117,10 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Everything a diagnosis reads: K sampled tokens in S sequences over a vocabulary of V, in order of sequence and
-    position."""
+    """Everything a diagnosis reads.
+
+    K sampled tokens in S sequences over a vocabulary of V, in order of sequence and position.
+    """
 
     sampler_logprobs: Floats
     """`[K]` as recorded at sampling."""
@@ -152,11 +154,12 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
-    """The first cause that explains the difference: under it the scores agree, or disagree only where it says they
-    should.
+    """The first cause that explains the difference.
 
-    Exact explanations come first (another temperature, a truncated distribution, other weights reproduce the sampler's
-    numbers), then those that show in where the difference sits, rounding last."""
+    Under it the scores agree, or disagree only where it says they should. Exact explanations come first (another
+    temperature, a truncated distribution, other weights reproduce the sampler's numbers), then those that show in where
+    the difference sits, rounding last.
+    """
     parity = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
     if parity.within(bound):
         return Diagnosis(

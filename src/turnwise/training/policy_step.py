@@ -159,8 +159,7 @@ def _prepare(
     micro_batch_tokens: int,
     shared_prefix: bool,
 ) -> tuple[dict[str, TokenColumn], dict[str, Metric]]:
-    """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction`
-    and `selected`."""
+    """The given columns and those of the whole step: `weights`, and for some losses `correction` and `selected`."""
     columns = dict(columns)
     metrics: dict[str, Metric] = {}
     behavior = torch.from_numpy(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
@@ -205,8 +204,7 @@ def _compute_loss(
     teacher: PreTrainedModel | None,
     critic: Critic | None,
 ) -> tuple[torch.Tensor, dict[str, float], float]:
-    """The micro-batch's share of the loss, sums over its tokens for the metrics, and the largest sampler-trainer
-    gap."""
+    """The micro-batch's share of the loss, token sums for the metrics, and the largest sampler-trainer gap."""
     distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
     policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
     # An unmasked observation token was not sampled: it is on policy by definition.

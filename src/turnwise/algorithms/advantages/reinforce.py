@@ -82,12 +82,12 @@ def build_reinforce_plus_plus(
 
 
 def build_reinforce_plus_plus_baseline(*, whitening: Whitening = "full", epsilon: float = 1e-8) -> CreditFunction:
-    """REINFORCE++ with a group baseline: `r_i - group mean` to every sampled token, whitened over all sampled tokens of
-    the batch.
+    """REINFORCE++ with a group baseline: `r_i - group mean`, whitened over all sampled tokens of the batch.
 
     Groups of one and constant groups are exactly 0 before whitening ("full" then moves them by the batch mean, which is
     0 when all trajectories are equally long; "scale", as in rLLM, keeps them 0). verl gives a group of one its raw
-    reward instead."""
+    reward instead.
+    """
     check_choice("whitening", whitening, get_args(Whitening))
     check_range("epsilon", epsilon, 0)
     center = build_dr_grpo()

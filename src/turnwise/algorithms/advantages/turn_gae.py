@@ -89,8 +89,10 @@ def compute_bilevel_gae(
 def compute_turn_gae_returns(
     trajectory: CreditTrajectory, *, gamma: float, gae_lambda: float, bootstrap: Bootstrap
 ) -> list[FloatArray]:
-    """The critic's targets, one array per turn, `[turn.num_tokens]`: the return of `compute_turn_gae` at the first
-    token of each turn, NaN at the others."""
+    """The critic's targets, one array `[turn.num_tokens]` per turn.
+
+    The return of `compute_turn_gae` at the first token of each turn, NaN at the others.
+    """
     _, returns = compute_turn_gae(trajectory, gamma=gamma, gae_lambda=gae_lambda, bootstrap=bootstrap)
     remaining = iter(returns.tolist())
     lengths = [turn.num_tokens for turn in trajectory.turns]
@@ -115,8 +117,7 @@ def build_turn_gae(
     whitening: Whitening = "full",
     epsilon: float = 1e-8,
 ) -> CreditFunction:
-    """Turn-PPO's advantages, whitened over the turns with sampled tokens of the batch (each counting once), then given
-    to their tokens.
+    """Turn-PPO's advantages, whitened over the batch's turns with sampled tokens, then given to their tokens.
 
     Whitening over turns is our reading; the paper does not say. Needs `values`.
     """

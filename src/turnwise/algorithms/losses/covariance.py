@@ -45,11 +45,11 @@ def select_random_covariance(
     seed: int,
     eligible: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Clip-cov's tokens, `[K]` bool: at most `max(1, floor(share K))`, drawn without replacement from those with
-    covariance in (low, high).
+    """Clip-cov's tokens, `[K]` bool: at most `max(1, floor(share K))` with covariance in (low, high).
 
-    `eligible [K]` (bool) restricts the draw; None is all. `seed` fixes the draw. None selected when no covariance lies
-    inside."""
+    They are drawn without replacement. `eligible [K]` (bool) restricts the draw; None is all. `seed` fixes the draw.
+    None selected when no covariance lies inside.
+    """
     count = _count(share, len(logprobs))
     covariance = compute_covariance(logprobs, advantages)
     inside = (covariance > low) & (covariance < high)

@@ -1,5 +1,4 @@
-"""Information gain per turn (IGPO, arXiv 2510.14967): how much a turn raised the policy's probability of the right
-answer."""
+"""Information gain per turn (IGPO, arXiv 2510.14967): what a turn adds to the right answer's probability."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240), and what shared
-turns get.
+"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240).
 
 Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in
 several of them. `share_advantages` says what its copies get. A trainer that trains one copy only gives it the sum over
-all of them."""
+all of them.
+"""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ class MathEnvironment(ToolEnvironment):
     """The score follows from task and replies, so an audit may recompute it from what is stored."""
 
     def __init__(self, *, runner: CodeRunner, judge: Callable[[str], bool], rules: Rules) -> None:
-        """`judge` says whether an answer to the task is right; it may block, and raises RewardError when it cannot
-        say."""
+        """`judge` says whether an answer to the task is right; it may block. Raises RewardError when it cannot say."""
         super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
         self._runner = runner
         self._judge = judge
@@ -133,8 +132,7 @@ class MathEnvironment(ToolEnvironment):
         return Scored(total=total, parts=(RewardPart(name="success", value=correct.total),))
 
     async def fork(self) -> MathEnvironment:
-        """See `ForkableEnvironment.fork`: programs start from nothing each time, so the calls so far are the whole
-        state."""
+        """See `ForkableEnvironment.fork`: every program starts from nothing, so the calls so far are the state."""
         return self.copy_episode()
 
 
@@ -145,8 +143,7 @@ def strip_fence(code: str) -> str:
 
 
 def describe_execution(execution: Execution, rules: Rules) -> str:
-    """What the model sees of an execution: the output, then why it stopped: a limit, or the last lines of the
-    traceback."""
+    """The output of an execution and why it stopped (a limit, or the end of the traceback), for the model."""
     output = execution.stdout.decode("utf-8", "replace")
     if execution.stdout_dropped:
         output += f"\n[{execution.stdout_dropped} bytes of output dropped]\n"

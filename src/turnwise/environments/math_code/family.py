@@ -114,8 +114,7 @@ class MathCode:
     # ------------------------------------------------------------------------------------------- episodes
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened when the first program
-        runs."""
+        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened for the first program."""
         return MathEnvironment(runner=self._sandbox, judge=partial(self._judge, task), rules=self._rules)
 
     def _judge(self, task: Task, answer: str) -> bool:

@@ -46,8 +46,7 @@ def check_installed() -> None:
 
 
 def draw_entry(dataset: str, split: Split, random: Random) -> dict[str, Any]:
-    """An entry (`question`, `answer`, `metadata`) of a data set, its index drawn from `random`; no question is in both
-    splits.
+    """An entry (`question`, `answer`, `metadata`) of a data set, drawn from `random`; splits share no question.
 
     Raises ConfigError when the package lacks the data set or refuses it, DataError when its entries are no plain JSON.
     """

@@ -62,8 +62,7 @@ class Scene:
 
 
 class SearchQA:
-    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks are pure functions of its
-    arguments."""
+    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks depend on the arguments alone."""
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `SearchArguments`.
@@ -212,8 +211,7 @@ class SearchQA:
         )
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts, search results, tagged searches and
-        answers."""
+        """`count` texts of training tasks as a policy meets them: prompts, results, tagged searches and answers."""
         texts: list[str] = []
         oracle = self.policy("oracle")
         index = 0

@@ -84,8 +84,7 @@ class ToolCalls:
         )
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts and right replies, in the format of
-        `rendering.calls`."""
+        """`count` texts of training tasks as a policy meets them: prompts and right replies (`rendering.calls`)."""
         texts: list[str] = []
         oracle = self.policy("oracle")
         index = 0

@@ -47,7 +47,6 @@ MIN_WORDS, MAX_WORDS = 24, min(len(NUMBERS), len(VALUES))
 
 
 def split_of(tool: str, parameters: Sequence[str]) -> Split:
-    """The one split that may have a tool of this name with exactly these parameters: a fair coin tossed by a hash of
-    the names."""
+    """The one split that may have a tool of this name with exactly these parameters, by a hash of the names."""
     digest = hashlib.blake2b(" ".join((tool, *sorted(parameters))).encode(), digest_size=1).digest()
     return "train" if digest[0] < 128 else "heldout"
