@@ -25,7 +25,7 @@ class FamilyArguments(Section):
     """Keyword arguments that every built-in family takes; each family's section adds its own."""
 
     seed: int = Field(0, ge=0, le=2**62)
-    """Of everything random in the family's tasks."""
+    """Seed of everything random in the family's tasks."""
     tool_timeout_s: Seconds = 10.0
     """Seconds one tool call may take."""
     max_observation_chars: int = Field(4000, ge=1, le=2**40)

@@ -1,8 +1,8 @@
 """Chat models' own formats through the `renderers` package, with text from outside kept apart from control tokens.
 
-The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added
-here: a special token written out in a message is plain text (the package would encode it as the token), and parsing is
-total.
+The package writes the template in Python, extends a conversation without rendering it again, and parses replies. This
+module adds two things: a special token spelled out in a message stays plain text (the package would encode it as the
+token), and any reply parses.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 # Unicode noncharacters, "for internal use": they fence what must not be read as a token.
 _OPEN_FENCE, _CLOSE_FENCE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{_OPEN_FENCE}(.*?){_CLOSE_FENCE}", re.DOTALL)
-_MAX_KNOWN_TEXTS = 1024
-"""Texts whose token ids are kept."""
+_MAX_CACHED_TEXTS = 1024
+"""Texts whose token ids are cached."""
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
-"""What a model samples inside a reply besides text; written out in a reply's content, they are the tokens."""
+"""Tokens that a model samples inside a reply; spelled out in a reply's content, they are encoded as the tokens."""
 
 _ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {
     "invalid_json": "bad_json",
@@ -165,7 +165,7 @@ class ChatRenderer:
         return to_ids(reply)
 
     def _to_chat(self, message: Message) -> dict[str, Any]:
-        """The message as the package wants it, with special tokens in it fenced off."""
+        """Convert a message to the package's form, with special tokens in it fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
         chat: dict[str, Any] = {"role": message.role, "content": self._fence(message.text, keep)}
         if message.reasoning is not None:
@@ -210,12 +210,12 @@ class ChatRenderer:
 
 
 class _FencingTokenizer:
-    """The tokenizer the package sees: fenced text is encoded as plain characters, everything else as ever."""
+    """The tokenizer the package sees: it encodes fenced text as plain characters, and the rest unchanged."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         # The members of a group, and the tasks of a family, open with the same texts.
-        self._encode = lru_cache(maxsize=_MAX_KNOWN_TEXTS)(self._encode_once)
+        self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
         return list(self._encode(text))
@@ -235,8 +235,7 @@ class _FencingTokenizer:
         return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
 
     def __getattr__(self, name: str) -> Any:
-        # Without `__call__` the package does not ask for character offsets, which fences would move and nobody reads
-        # here.
+        # Without `__call__` the package asks for no character offsets, which fences would move.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._tokenizer, name)
@@ -253,7 +252,7 @@ def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
-    """A call as the package parsed it, or why it is none."""
+    """Convert a call that the package parsed, or the error it found."""
     status = str(attempt.status)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments

@@ -1,4 +1,4 @@
-"""Formats of tags in running text, no chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
+"""Formats of tags in running text, without a chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
 
 One conversation as tokens, where the tokenizer has each tag as one token (a closing tag then needs no space before it):
 
@@ -38,18 +38,17 @@ class TagFormat:
     tool: str
     """Name of that tool."""
     argument: str
-    """The tool's one argument, a string: what stands in the tag."""
+    """The tool's one argument, a string: the text in the tag."""
     observation: str
     """Name of the tag around the tool's answer."""
     gaps: tuple[str, str, str, str]
-    """Where tags are plain text: what stands before and after the observation's opening tag, before and after its
-    closing one."""
+    """If tags are plain text: the text before and after the observation's opening tag, then its closing tag."""
     ends_unmarked: str | None
-    """Regular expression of a text that ends the episode without any tag; None where only `<answer>` does."""
+    """Regular expression of a text that ends the episode without a tag; None if only `<answer>` ends it."""
     no_action: str
     """What the model is told about a reply that neither calls the tool nor answers."""
     unclosed: str
-    """What it is told when a tag was left open."""
+    """What the model is told about a tag left open."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -70,7 +69,7 @@ class TagFormat:
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """What a tokenizer trained for this format holds as one token each; the first ends a sequence."""
+        """The special tokens of a tokenizer trained for this format; the first ends a sequence."""
         return "<|endoftext|>", "<|pad|>", *self.tags
 
 
@@ -104,7 +103,7 @@ FORMATS: Mapping[str, TagFormat] = {
 """The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""
 
 _Piece = tuple[bool, str]
-"""Whether it is a tag, and its text. Text that only looks like a tag, written in plain tokens, is none."""
+"""Whether it is a tag, and its text. Text in plain tokens that looks like a tag is not one."""
 
 
 class TagRenderer:
@@ -125,7 +124,7 @@ class TagRenderer:
         self._tag_ids: dict[str, int] = (
             {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
         )
-        """Empty where tags are plain text."""
+        """Empty if tags are plain text."""
         self._tag_of = {token: tag for tag, token in self._tag_ids.items()}
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._eos: list[int] = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
@@ -169,7 +168,7 @@ class TagRenderer:
                 encode_text(self._tokenizer, text)
                 for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3])
             )
-            # In text a tag is a tag whoever wrote it, so those in a tool's answer lose their brackets.
+            # In plain text the parser cannot tell who wrote a tag, so tags in a tool's answer lose their brackets.
             ids = encode_text(
                 self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
             )
@@ -214,7 +213,7 @@ class TagRenderer:
         )
 
     def _split(self, completion_ids: IntArray) -> list[_Piece]:
-        """Tags and the text between them. Other special tokens (the end of the sequence) are left out."""
+        """Split into tags and the text between them. Other special tokens (the end of the sequence) are left out."""
         tokens = [
             token
             for token in completion_ids.tolist()
@@ -282,7 +281,7 @@ class TagRenderer:
 
 
 def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
-    """Where the first `<name>` that is closed later opens and where it closes."""
+    """Find the first `<name>` that is closed later: where it opens and where it closes; None if there is none."""
     if (True, f"<{name}>") not in pieces:
         return None
     start = pieces.index((True, f"<{name}>"))
@@ -292,7 +291,7 @@ def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
 
 
 def _join(pieces: Sequence[_Piece]) -> str:
-    """The pieces as text, one space between two."""
+    """Join the pieces with single spaces."""
     return " ".join(text for _, piece in pieces if (text := piece.strip()))
 
 

@@ -91,8 +91,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Encode untrusted text. A special token spelled out in it becomes plain characters, never the token.
 
-    This includes added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which
-    no tokenizer can encode, become "?".
+    So do added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which no
+    tokenizer can encode, become "?".
     """
     text = text.encode(errors="replace").decode()
     ids: list[int] = []

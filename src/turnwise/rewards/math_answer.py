@@ -1,7 +1,7 @@
 r"""Rewards for a boxed final answer: what counts as the answer, when integers agree, and ReTool's two rules.
 
 Only the model's replies are read: a `\boxed{}` in a tool's output or in the prompt does not count. Pure functions;
-comparing anything but whole numbers is `math_verifier`'s business, because it can hang.
+`math_verifier` compares anything but whole numbers, because that can hang.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
 
-`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give
-up on it; what makes two answers equal is math-verify's business, or that of a reasoning-gym data set.
+`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give up on it;
+math-verify, or the scorer of a reasoning-gym data set, decides whether two answers are equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turnwise.core.errors import ConfigError, RewardError
 from turnwise.rewards.math_answer import parse_integer
 
 _MAX_CHARS = 2_000
-"""No answer is longer; one that is, is wrong and is never parsed."""
+"""A longer answer is wrong and never parsed."""
 
 _MAX_REQUESTS = 5_000
 """A worker is replaced after so many: the libraries' caches only grow."""

@@ -43,8 +43,9 @@ def compute_mixed_reward(outcome: float, steps: Sequence[float], milestones: Seq
 
 
 def find_stage(measure: float, boundaries: Sequence[float]) -> Stage:
-    """ "early" below the first boundary, "middle" below the second, else "late"; `measure` is a step or a success share.
+    """Return "early" below the first boundary, "middle" below the second, else "late".
 
+    `measure` is a step or a share of successes.
     Raises ValueError unless there are two boundaries in ascending order.
     """
     if len(boundaries) != 2 or not boundaries[0] <= boundaries[1]:

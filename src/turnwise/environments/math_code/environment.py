@@ -50,7 +50,7 @@ class CodeRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an episode allows and how it is paid."""
+    """What an episode allows and how it is rewarded."""
 
     code: bool
     """Whether there is an interpreter. False is a control that must fail: every program is answered with

@@ -1,7 +1,7 @@
-"""One sandbox for all episodes of a family, whatever event loop they run in.
+"""One sandbox for all episodes of a family, on any event loop.
 
-A run uses several event loops one after another (demonstrations, each rollout, each evaluation), and a sandbox belongs
-to the loop that started it. So it lives on a thread with a loop of its own for as long as its owner does.
+A sandbox belongs to the event loop that opened it, and episodes may run on any. So it lives on a thread with a loop of
+its own, as long as its owner does.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ template shows them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an episode shows and how it is paid."""
+    """What an episode shows and how it is rewarded."""
 
     prompt: Prompt
     schema: SchemaSwitch
