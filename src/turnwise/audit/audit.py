@@ -2,7 +2,8 @@
 
 Every finished group is checked, those that wait to be trained too. What belongs to a step is checked for finished
 steps; what comes after the last one may be in flight and is left alone. Each check counts what it looked at, and what
-it could not look at with the reason."""
+it could not look at with the reason.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def run_audit(run: Path, materials: AuditMaterials, *, replay_tools: bool = Fals
     """Audit a finished or running run. `replay_tools` runs every recorded tool call again.
 
     Raises StoreError when the folder holds no run, one of another format, or its metrics cannot be read; everything
-    else that is wrong is a breach."""
+    else that is wrong is a breach.
+    """
     return _Audit(run, materials, replay_tools=replay_tools).run()
 
 

@@ -1,5 +1,4 @@
-"""A stored trajectory, checked against its environment opened again: prompts are rendered, tools run and rewards
-computed a second time."""
+"""Check a stored trajectory against its environment: render the prompts, run the tools, compute the reward anew."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ class RecordScored(Protocol):
     """An environment whose `score` is a function of task, replies, stop reason and `tool_records` alone.
 
     It declares so by `scores_from_records = True`; its rewards can then be recomputed from the store without running a
-    tool."""
+    tool.
+    """
 
     scores_from_records: bool
     tool_records: list[ToolRecord]
@@ -62,7 +62,8 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
 
     The prompt of every root is what the renderer makes of its conversation's opening, `opening` where the trajectory
     records none; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
-    makes of the observations between; every reply parses to the stored message. Parents must precede their turns."""
+    makes of the observations between; every reply parses to the stored message. Parents must precede their turns.
+    """
     problems = []
     for index, turn in enumerate(trajectory.turns):
         path = [trajectory.turns[i] for i in path_to(trajectory, index)]
@@ -116,11 +117,11 @@ async def recheck_trajectory(
     run_tools: bool,
     timeout_s: float,
 ) -> Rechecked:
-    """Open the environment again, compare prompts, and score: from the stored records, or after playing the stored
-    replies again.
+    """Open the environment again, compare the prompts, and score the stored records or the replayed episode.
 
     `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; a difference
-    is played a second time. What the environment raises is a reason for not checking, never an error of the audit."""
+    is played a second time. What the environment raises is a reason for not checking, never an error of the audit.
+    """
     outcome = Rechecked()
     linear = all(turn.parent == (index - 1 if index else None) for index, turn in enumerate(trajectory.turns))
     differences: dict[int, str] = {}
@@ -169,8 +170,10 @@ async def _score_from_records(trajectory: Trajectory, environment: Environment, 
 
 
 async def _play(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> dict[int, str]:
-    """Step every reply the environment saw, then score. Returns what was different, by turn; the reward only where
-    nothing was."""
+    """Step every reply the environment saw, then score.
+
+    Returns what was different, by turn; the reward only where nothing was.
+    """
     differences: dict[int, str] = {}
     for index, turn in enumerate(trajectory.turns):
         if turn.completion.finish_reason is FinishReason.LENGTH:

@@ -78,7 +78,8 @@ class PolicyGradientLearner:
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
         """See `Learner.assign`. A batch without a group, or in which limits ended everything, has no updates.
 
-        Raises TrainingError where credit fails or nothing at all may train."""
+        Raises TrainingError where credit fails or nothing at all may train.
+        """
         config = self.config
         if not groups:
             return Assignment(
@@ -223,7 +224,8 @@ class PolicyGradientLearner:
 def split_updates(count: int, updates: int, seed: int, step: int) -> tuple[tuple[int, ...], ...]:
     """`range(count)` in at most `updates` parts of nearly equal size, shuffled when there are several.
 
-    Every index is in exactly one part, and no part is empty."""
+    Every index is in exactly one part, and no part is empty.
+    """
     order = list(range(count))
     if updates > 1:
         rng(seed, "updates", step).shuffle(order)

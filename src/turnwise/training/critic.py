@@ -1,7 +1,8 @@
 """The critic: values of states at sampled tokens, and what it learns from. A head on the policy, or a model of its own.
 
 The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation
-tokens have none."""
+tokens have none.
+"""
 
 from __future__ import annotations
 
@@ -102,8 +103,7 @@ def score_values(
 
 
 def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
-    """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a
-    return."""
+    """Columns `old_values`, `returns` and `value_weights` of one step: the mean over all tokens with a return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
     count = max(1, sum(int(mask.sum()) for mask in trained))
     return {

@@ -1,7 +1,8 @@
 """An implicit process reward model, learned from outcomes alone (PRIME, arXiv 2502.01456).
 
 Its reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by
-cross-entropy."""
+cross-entropy.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def run_implicit_reward_step(
     """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
 
     A branch counts as an attempt of its own. Raises TrainingError, with the weights unchanged, when there is no sample,
-    an outcome lies outside [0, 1], or the loss is not finite."""
+    an outcome lies outside [0, 1], or the loss is not finite.
+    """
     if not samples:
         raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
     if not all(0 <= outcome <= 1 for outcome in outcomes):

@@ -2,7 +2,8 @@
 
 `state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters as JSON. A model trained
 beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with
-its weights under "weight/" and moments under "moment/"."""
+its weights under "weight/" and moments under "moment/".
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def save_training_state(
 ) -> None:
     """Write model, tokenizer, moments and `counters` (JSON values) into an existing folder.
 
-    `companions` are models trained beside the policy, by the name of their file."""
+    `companions` are models trained beside the policy, by the name of their file.
+    """
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
