@@ -29,11 +29,11 @@ from turnwise.credit.assignment import compute_advantages, to_credit_trajectorie
 from turnwise.credit.methods import build_credit_method
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import num_parameters
+from turnwise.pipeline.trainer_thread import TrainerThread, set_threads
 from turnwise.runs.build import build_system, fit_to_machine
 from turnwise.runs.methods import build_policy_loss
 from turnwise.runs.sft import run_warmup
 from turnwise.runs.trainer import build_trainer
-from turnwise.runs.trainer_thread import TrainerThread, set_threads
 from turnwise.runs.weights import build_weight_sync
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import build_optimizer

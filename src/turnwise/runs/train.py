@@ -14,6 +14,10 @@ from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
 from turnwise.core.protocols import Trainer, WeightSync
 from turnwise.models.build import describe_device
+from turnwise.pipeline.loop import Pipeline
+from turnwise.pipeline.redo import continue_run, redo_steps
+from turnwise.pipeline.steps import StepTrainer
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
@@ -24,13 +28,9 @@ from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
-from turnwise.runs.pipeline import Pipeline
 from turnwise.runs.recorders import FolderRecorder, Recorders
-from turnwise.runs.resume import continue_run, redo_steps
 from turnwise.runs.sft import first_rl_task, run_warmup
-from turnwise.runs.steps import StepTrainer
 from turnwise.runs.trainer import build_trainer
-from turnwise.runs.trainer_thread import TrainerThread
 from turnwise.runs.weights import build_weight_sync
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore

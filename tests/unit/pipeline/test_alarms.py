@@ -1,6 +1,6 @@
 """Signs in a step's metrics that nothing is being learned."""
 
-from turnwise.runs.alarms import describe_alarms
+from turnwise.pipeline.alarms import describe_alarms
 
 
 def test_identical_members_raise_an_alarm() -> None:

@@ -17,10 +17,10 @@ from turnwise.core.events import Note
 from turnwise.core.metrics import record
 from turnwise.core.protocols import EnvironmentFamily, Recorder, WeightSync
 from turnwise.core.types import Draw, DropReason, TrajectoryGroup
+from turnwise.pipeline.metrics import compute_rollout_metrics
+from turnwise.pipeline.source import Drawn, TaskSource
+from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.rollout.gate import AdmissionRule, Gate
-from turnwise.runs.metrics import compute_rollout_metrics
-from turnwise.runs.source import Drawn, TaskSource
-from turnwise.runs.steps import StepTrainer, Taken
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import DrawRecord, Journal
 from turnwise.sync.publication import check_receipt

@@ -22,12 +22,12 @@ from turnwise.core.protocols import Recorder, WeightSync
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.assignment import read_metric
+from turnwise.pipeline.metrics import compute_rollout_metrics
+from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
+from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.rollout.gate import Batch, Gate, Wait
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import GroupStream
-from turnwise.runs.metrics import compute_rollout_metrics
-from turnwise.runs.source import Drawn, TaskSource, draw_by_value
-from turnwise.runs.steps import StepTrainer, Taken
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
 from turnwise.sync.publication import check_receipt

@@ -14,9 +14,9 @@ from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.types import DropReason, Scored, TrajectoryGroup
+from turnwise.pipeline.alarms import describe_alarms
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.workers import FailurePolicy
-from turnwise.runs.alarms import describe_alarms
-from turnwise.runs.trainer_thread import TrainerThread
 from turnwise.store.advantages import save_advantages
 from turnwise.store.ledger import GroupAccount, account_batch, account_dropped, append_accounts
 from turnwise.store.run_folder import RunFolder

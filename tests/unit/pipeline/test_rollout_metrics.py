@@ -28,8 +28,8 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.runs.metrics import compute_diversity_metrics, compute_rollout_metrics
-from turnwise.runs.steps import Taken
+from turnwise.pipeline.metrics import compute_diversity_metrics, compute_rollout_metrics
+from turnwise.pipeline.steps import Taken
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
 
