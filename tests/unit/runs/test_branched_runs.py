@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from turnwise.runs.accounting import list_drops
 from typer.testing import CliRunner
 
 from turnwise.algorithms.credit_table import build_credit
@@ -40,7 +41,6 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
-from turnwise.runs.accounting import list_drops
 from turnwise.runs.methods import check_methods
 from turnwise.runs.train import run_train
 from turnwise.store.ledger import DropReason, LedgerError, StepLedger, load_ledgers, reconcile
