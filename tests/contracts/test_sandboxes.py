@@ -133,10 +133,11 @@ def test_a_seed_decides_what_is_random(subject: Subject) -> None:
 
 def test_a_network_of_its_own_or_a_refusal(subject: Subject) -> None:
     code = "import socket\ns = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(s.getsockname(), 5)"
-    try:
+    if subject.run("").level not in ("uid", "process", "seccomp"):
         assert subject.run(code, network="loopback").ok
-    except SandboxError as refusal:
-        assert "network='loopback' needs" in str(refusal)
+        return
+    with pytest.raises(SandboxError, match="network='loopback' needs a network namespace of its own"):
+        subject.run(code, network="loopback")
 
 
 def test_cancelling_ends_the_program_and_frees_its_slot(subject: Subject) -> None:

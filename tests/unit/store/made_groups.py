@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from turnwise.core.sampled import digest_tokens, spell_versions
 from turnwise.core.types import (
     Completion,
     Draw,
@@ -20,6 +19,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.core.sampled import digest_tokens, spell_versions
 from turnwise.store.trajectories import list_placed
 
 
