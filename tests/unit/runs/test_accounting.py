@@ -4,11 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from turnwise.runs.accounting import (
-    compute_diversity_metrics,
-    describe_alarms,
-    open_account,
-)
 
 from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
@@ -29,6 +24,11 @@ from turnwise.core.types import (
     to_ids,
 )
 from turnwise.learning.drops import list_drops
+from turnwise.runs.accounting import (
+    compute_diversity_metrics,
+    describe_alarms,
+    open_account,
+)
 from turnwise.store.ledger import DropReason, LedgerError, load_ledgers
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
