@@ -19,7 +19,7 @@ class LocalMachine:
         self.options = options
         self.num_stops = 0
         self.written: list[str] = []
-        self.groups: list[int] = []
+        self.process_sessions: set[int] = set()
         MACHINES.append(self)
         check("start")
 
@@ -35,16 +35,17 @@ class LocalMachine:
     async def execute(self, arguments: list[str]) -> int:
         check("execute")
         process = await asyncio.create_subprocess_exec(*arguments, stdout=-3, stderr=-3, start_new_session=True)
-        self.groups.append(process.pid)
+        self.process_sessions.add(process.pid)
         status = await process.wait()
         return 128 - status if status < 0 else status
 
     def stop(self) -> None:
         """End the machine's processes and remove its files."""
         self.num_stops += 1
-        for group in self.groups:
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
+                if os.getsid(pid) in self.process_sessions:
+                    os.kill(pid, signal.SIGKILL)
         for archive in self.written:
             Path(archive).unlink()
             shutil.rmtree(archive.removesuffix(".in.tar"), ignore_errors=True)
