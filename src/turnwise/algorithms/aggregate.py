@@ -1,7 +1,8 @@
 """From per-token losses to one number: `sum(weights * losses)` with weights computed once per optimizer step.
 
 Denominators count tokens, sequences, prompts or trajectories of the *whole* step. Micro-batches and ranks only sum, so
-how the step was split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D."""
+how the step was split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +37,9 @@ def compute_weights(
     rejected: Literal["in", "out"] = "in",
     constant: float | None = None,
 ) -> NDArray[np.float64]:
-    """One weight per trained token of the optimizer step, `[K]` float64; the loss is `sum(weights * losses)` over any
-    split.
+    """One weight per trained token of the step, `[K]` float64.
+
+    The loss is `sum(weights * losses)` over any split.
 
     Args:
         mode: see `AGGREGATIONS`.

@@ -3,7 +3,8 @@
 The sampler's log-probabilities (`behavior`) differ from the trainer's recomputed ones (`old`) through kernels,
 precision and stale weights. A correction multiplies the losses (`weights`), leaves tokens out (`keep`), or both;
 `aggregate.compute_weights` says whether tokens left out count in the denominator. Where `old` *is* the behavior, every
-weight is 1 and nothing is corrected."""
+weight is 1 and nothing is corrected.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def compute_off_policy_sequence_mask(
     """Drop tokens with A < 0 in sequences that drifted: mean of `old - policy` over the sequence above `max_drift`.
 
     Off-policy sequence masking of DeepSeek-V3.2 (arXiv 2512.02556, section 3.1). Good sequences are always kept. Pass
-    the behavior log-probabilities as `old_logprobs` to count the engine's mismatch as drift too, as the paper does."""
+    the behavior log-probabilities as `old_logprobs` to count the engine's mismatch as drift too, as the paper does.
+    """
     drift = mean_over_sequence(old_logprobs.detach() - policy_logprobs.detach(), sequence)
     keep = (advantages >= 0) | (drift <= max_drift)
     return Correction(weights=keep.to(drift.dtype), keep=keep)
@@ -107,11 +109,10 @@ def compute_off_policy_sequence_mask(
 def compute_second_moment_mask(
     old_logprobs: torch.Tensor, behavior_logprobs: torch.Tensor, *, max_second_moment: float
 ) -> Correction:
-    """M2PO (arXiv 2510.01161): drop the largest squared log-ratios until the mean of those kept is at most
-    `max_second_moment`.
+    """M2PO (arXiv 2510.01161): drop the largest squared log-ratios until the mean of the others is small enough.
 
-    The rule looks at all tokens it is given: call it once with the whole step's batch. Among equal squares the later
-    token is dropped first. Raises ValueError when `max_second_moment` is negative.
+    That is, at most `max_second_moment`. The rule looks at all tokens it is given: call it once with the whole step's
+    batch. Among equal squares the later token is dropped first. Raises ValueError when `max_second_moment` is negative.
     """
     if not max_second_moment >= 0:
         raise ValueError(

@@ -11,7 +11,8 @@ no method can count them. Turns are in the order of time.
 Where rewards sit: a turn's reward on its last sampled token, the outcome on the last sampled token of the trajectory. A
 turn without sampled tokens hands its reward to the last turn before it that has some, or else to the first turn that
 has some: no reward is lost. A trajectory without any sampled token counts in the statistics of its group and trains
-nothing."""
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -124,8 +125,7 @@ ANNOTATED_FIELDS: dict[Annotator, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CreditMethod:
-    """One row of the table of credit methods, below the function it describes: all that the rest of the library needs
-    to know about the method."""
+    """One row of the table of credit methods, below the function it describes: all the library knows about it."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -210,7 +210,8 @@ def compute_turn_rewards(trajectory: CreditTrajectory) -> FloatArray:
     """Reward per turn with the outcome on the last turn that sampled something, `[len(turns)]`.
 
     Sums to the total reward as long as any token was sampled; all zero otherwise. Raises ValueError when the outcome is
-    None."""
+    None.
+    """
     if trajectory.reward is None:
         raise ValueError("reward is None: an unscored trajectory has no rewards to lay out; leave it out first")
     rewards = np.zeros(len(trajectory.turns))
@@ -230,7 +231,8 @@ def compute_token_rewards(trajectory: CreditTrajectory, *, kl_coefficient: float
 
     The penalty of a token is `kl_coefficient * (logprob - reference_logprob)`, the k1 estimate of KL(policy ||
     reference); it may be negative. Raises ValueError when the outcome is None, or when a coefficient is set and a turn
-    lacks either log-probability."""
+    lacks either log-probability.
+    """
     lengths = np.array([turn.num_tokens for turn in trajectory.turns], dtype=np.int64)
     rewards = np.zeros(int(lengths.sum()))
     ends = np.cumsum(lengths) - 1
@@ -241,8 +243,10 @@ def compute_token_rewards(trajectory: CreditTrajectory, *, kl_coefficient: float
 
 
 def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
-    """One per-token field of all turns end to end, `[L]`, float64. Raises ValueError when a turn with sampled tokens
-    lacks it."""
+    """One per-token field of all turns end to end, `[L]`, float64.
+
+    Raises ValueError when a turn with sampled tokens lacks it.
+    """
     joined: list[FloatArray] = [np.zeros(0)]
     for index, turn in enumerate(trajectory.turns):
         array: FloatArray | None = getattr(turn, name)

@@ -55,7 +55,8 @@ class CheckedCredit:
       without sampled tokens),
 
     or when the function returns something that does not fit the batch or is not finite, or an advantage for a
-    trajectory whose reward is None. Trajectories whose reward is None are not checked."""
+    trajectory whose reward is None. Trajectories whose reward is None are not checked.
+    """
 
     method: CreditMethod
     function: CreditFunction
@@ -87,8 +88,7 @@ class CheckedCredit:
 
 
 def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
-    """Raise ValueError naming `name`, the turn and the field where a number is not finite or an index or length is
-    wrong."""
+    """Raise ValueError naming `name`, turn and field for a number that is not finite or a wrong index or length."""
     for field, value in _numbers(trajectory):
         if not math.isfinite(value):
             raise ValueError(
@@ -119,8 +119,7 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
 
 
 def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -> None:
-    """Raise ValueError naming the missing field, the method and the remedy where `trajectory` lacks what `method`
-    needs."""
+    """Raise ValueError naming field, method and remedy where `trajectory` lacks what `method` needs."""
     for field in method.needs:
         remedy = f"{FIELD_REMEDIES[field]}, or choose another credit method"
         if field in _TRAJECTORY_FIELDS:

@@ -1,6 +1,7 @@
 """The table of credit methods, and how a name and its options become a checked function.
 
-A method's row stands in the method's own file; it enters the table here."""
+A method's row stands in the method's own file; it enters the table here.
+"""
 
 from __future__ import annotations
 
@@ -81,13 +82,13 @@ CREDIT_METHODS: dict[str, CreditMethod] = collect_rows((*TRAJECTORY_METHODS.valu
 
 
 def build_credit(name: str, options: Mapping[str, object] | None = None) -> CheckedCredit:
-    """The credit method of that name or alias with `options` over its defaults, as a function that checks what it is
-    given.
+    """The credit method of that name or alias with `options` over its defaults, checking its input.
 
     Build it once per run: `rae` remembers its baselines (`CheckedCredit.state_dict`).
 
     Raises ValueError when the name or an option is unknown (with the nearest and all known ones) or the method refuses
-    an option's value. `CheckedCredit` says what the function itself raises."""
+    an option's value. `CheckedCredit` says what the function itself raises.
+    """
     method = find_row("credit method", name, CREDIT_METHODS)
     for option in options or {}:
         if option not in method.defaults:

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
 
 def compute_entropy_loss(entropy: torch.Tensor, *, coefficient: float) -> torch.Tensor:
     """`-coefficient * entropy`, `[K]`: added to the policy's losses before aggregation, so it shares their weights.
-    Entropy in nats."""
+
+    Entropy in nats.
+    """
     return -coefficient * entropy
 
 
 def update_entropy_coefficient(
     coefficient: float, measured_entropy: float, *, target: float, step: float, max_coefficient: float
 ) -> float:
-    """The next coefficient: `step` more when the measured entropy is below `target`, else `step` less, within [0,
-    max_coefficient].
+    """The next coefficient: `step` more if the entropy is below `target`, else less, in [0, max_coefficient].
 
     Adaptive entropy control of Skywork-OR1 (arXiv 2505.22312); its recipe: step 0.005, target 0.2 nats per token.
     Deviations: bounded above, and the bonus stays on above the target until the coefficient has come down. Raises

@@ -36,11 +36,12 @@ def compute_k2(policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor) 
 
 
 def compute_k3(policy_logprobs: torch.Tensor, reference_logprobs: torch.Tensor) -> torch.Tensor:
-    """k3 = exp(-r) + r - 1 with `r = policy - reference`, `[K]` each; an unbiased, non-negative estimate of KL(policy
-    || reference).
+    """k3 = exp(-r) + r - 1 with `r = policy - reference`, `[K]` each.
 
-    Tokens must be drawn from the policy. As a loss its gradient is that of KL(reference || policy), as in GRPO
-    (equation 4 of arXiv 2402.03300). `r` is clamped to +-20 before exp."""
+    An unbiased, non-negative estimate of KL(policy || reference). Tokens must be drawn from the policy. As a loss its
+    gradient is that of KL(reference || policy), as in GRPO (equation 4 of arXiv 2402.03300). `r` is clamped to +-20
+    before exp.
+    """
     log_ratio = (policy_logprobs - reference_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (-log_ratio).expm1() + log_ratio
 
@@ -82,8 +83,7 @@ def compute_kl(
 def compute_kl_rewards(
     policy_logprobs: NDArray[np.floating], reference_logprobs: NDArray[np.floating], *, coefficient: float
 ) -> NDArray[np.float64]:
-    """KL placed in the reward: `-coefficient * k1` per sampled token, `[K]` float64, to be added to token rewards (PPO,
-    REINFORCE++).
+    """KL in the reward (PPO, REINFORCE++): `-coefficient * k1` per sampled token, `[K]` float64.
 
     Add it *after* group normalisation or to a return: added before, the penalty contaminates the group's mean and
     deviation.
@@ -107,11 +107,12 @@ def compute_kl_rewards(
 def update_kl_coefficient(
     coefficient: float, measured_kl: float, *, target: float, horizon: float, num_samples: int
 ) -> float:
-    """`coefficient (1 + clip(measured / target - 1, -0.2, 0.2) num_samples / horizon)`: the adaptive coefficient of
-    arXiv 1909.08593.
+    """The adaptive coefficient of arXiv 1909.08593.
 
-    `measured_kl` and `target` in nats per the same unit (token or sequence); `horizon` in samples. Raises ValueError
-    unless target and horizon are positive and the measurement is finite."""
+    `coefficient (1 + clip(measured / target - 1, -0.2, 0.2) num_samples / horizon)`. `measured_kl` and `target` in nats
+    per the same unit (token or sequence); `horizon` in samples. Raises ValueError unless target and horizon are
+    positive and the measurement is finite.
+    """
     if not (target > 0 and horizon > 0 and np.isfinite(measured_kl)):
         raise ValueError(
             f"adaptive KL: target {target} and horizon {horizon} must be positive and the measured KL {measured_kl} "

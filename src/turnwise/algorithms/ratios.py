@@ -1,7 +1,8 @@
 """Probability ratios and per-sequence reductions on packed tokens, safe at any log-ratio.
 
 Everything runs on K packed trained tokens: prompt, observation and padding tokens never appear, so nothing here can
-count them."""
+count them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,7 @@ def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
 
 
 def sum_over_sequence(values: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
-    """`[K]`: every token gets the sum of `values [K]` over the tokens of its own sequence (`sequence [K]`, 0-based, any
-    order)."""
+    """`[K]`: for every token the sum of `values [K]` over its sequence (`sequence [K]`, 0-based, any order)."""
     if not len(values):
         return values
     sums = values.new_zeros(int(sequence.max()) + 1)

@@ -1,5 +1,7 @@
-"""The critic's loss (PPO's clipped form, as in Schulman et al. 2017's code), one value per token; summing is
-`aggregate`'s."""
+"""The critic's loss (PPO's clipped form, as in Schulman et al.
+
+2017's code), one value per token; summing is `aggregate`'s.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Value-based sampling (VSPO, arXiv 2512.07478): groups that teach nothing give their place to prompts of high task
-value.
+"""Value-based sampling (VSPO, arXiv 2512.07478): prompts of high task value replace groups that teach nothing.
 
 The paper states the task value V = (R_max - mean) * std, the refill of zero-advantage groups by V, and that repeated
 samples are decayed and clipped. It leaves open, and we choose: V takes the population deviation, prompts are drawn with
-replacement and probability V / sum V, the decay is `A k^-decay`, and the clip bounds |A|."""
+replacement and probability V / sum V, the decay is `A k^-decay`, and the clip bounds |A|.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> li
 
 
 def smooth_advantage(advantage: float, copy: int, *, decay: float = 1.0, clip: float = 1.0) -> float:
-    """What the copy-th use of a sample trains with: the first (1) as it is, later ones
-    `clip(A copy^-decay, -clip, clip)`.
+    """What the copy-th use of a sample trains with.
+
+    The first (1) as it is, later ones `clip(A copy^-decay, -clip, clip)`.
 
     Raises ValueError when copy is below 1, or decay or clip are negative.
     """
@@ -105,7 +106,8 @@ def build_vspo(
     gradient (before any ratio is clipped) of 1 + m rows, without sampling again. To sample fresh rollouts instead, give
     the loop `draw_refill`. Draws depend on `seed` and the group keys of the batch, so the same batch gives the same
     numbers. Rewards are totals (outcome plus turn rewards), and one above `max_reward` raises. A group of one and a
-    constant group give exactly 0."""
+    constant group give exactly 0.
+    """
     check_choice("deviation", deviation, get_args(Deviation))
     for option, value in (("epsilon", epsilon), ("decay", decay), ("clip", clip)):
         check_range(option, value, 0)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.audit.breaches import Breach
+from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions
 from turnwise.core.types import DropReason, Invalid, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.store.advantages import TurnAdvantages
 from turnwise.store.journal import DrawRecord, JournalState
 from turnwise.store.ledger import GroupAccount, account_dropped
-from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions
 from turnwise.store.token_account import Entry, LedgerError
 
 NOT_MEMBERS = {DropReason.RETRIED.value, DropReason.LATE.value, DropReason.OVERDRAWN.value}
@@ -21,11 +21,11 @@ Advantages = Mapping[TrajectoryId, TurnAdvantages | None]
 
 
 def check_fates(journal: JournalState, accounts: Mapping[int, GroupAccount], *, last_step: int) -> list[Breach]:
-    """Every draw that a finished step took or dropped has the account of that fate, in the order in which it was taken,
-    and no other draw has one.
+    """Every draw that a finished step took or dropped has one account of that fate, in the order they were taken.
 
-    `last_step` is the last finished step; draws of later steps may be in flight and are left alone. A dropped draw that
-    never finished stored nothing and needs no account."""
+    No other draw has one. `last_step` is the last finished step; draws of later steps may be in flight and are left
+    alone. A dropped draw that never finished stored nothing and needs no account.
+    """
     breaches = []
     for record in journal.draws.values():
         account = accounts.get(record.draw)
@@ -85,7 +85,8 @@ def check_account(
 ) -> list[Breach]:
     """The stored group is the one of its account, token by token: counts, digests of tokens and advantages, versions.
 
-    `advantages` are those of the step that trained it; None where its algorithm has none."""
+    `advantages` are those of the step that trained it; None where its algorithm has none.
+    """
     if account.fate != "trained":
         return _check_dropped(account, group)
     breaches = []
@@ -175,7 +176,8 @@ def _check_ages(account: GroupAccount, entry: Entry, trajectory: Trajectory, max
 def check_totals(step: int, accounts: Sequence[GroupAccount], metrics: Mapping[str, Any]) -> list[Breach]:
     """The step's published metrics are the totals of its accounts. Metrics that were not recorded are not compared.
 
-    `accounts` are those of the groups that the step trained or that were dropped before it."""
+    `accounts` are those of the groups that the step trained or that were dropped before it.
+    """
     expected = {
         "rollout/sampled_tokens": sum(account.sampled for account in accounts),
         "train/trained_tokens": sum(account.trained + account.context_trained for account in accounts),

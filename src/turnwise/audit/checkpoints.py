@@ -18,7 +18,8 @@ def check_checkpoints(
     """Check every checkpoint, and return the intact ones by weight version.
 
     A checkpoint of step s holds the version that the journal's `trained` line of step s names, 0 for step 0, and its
-    weights have the checksums of that line. None is used whose version cannot be told: `journal` is None."""
+    weights have the checksums of that line. None is used whose version cannot be told: `journal` is None.
+    """
     tally = tallies["checkpoints"]
     by_version: dict[int, Path] = {}
     for step, path in list_checkpoints(run):

@@ -2,7 +2,8 @@
 
 Recomputed from what the run stored: rewards, parts, turn scores, states, log-probabilities and greedy baselines. What a
 model said before the step (a critic's values, a reference's scores) is not stored, so a method that needs it can only
-be shown for the run that used it."""
+be shown for the run that used it.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
     steps first. A group that trained in no step is credited alone.
 
     Raises DataError when there is no such trajectory, StoreError when its group cannot be read, ConfigError for an
-    unknown method, TrainingError where a method needs what the run did not store."""
+    unknown method, TrainingError where a method needs what the run did not store.
+    """
     folder = RunFolder.open(run)
     config, journal = load_resolved(folder.path / CONFIG, []), read_journal(run)
     group, attempt = _find_trajectory(run, journal, name)
@@ -161,8 +163,10 @@ def _find_name(method: str) -> str:
 def _recompute(
     run: Path, journal: JournalState, config: RunConfig, method: str, step: int | None, group: TrajectoryGroup
 ) -> dict[TrajectoryId, TurnArrays]:
-    """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`: with its
-    defaults, or the run's options where it is the run's own."""
+    """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`.
+
+    The run's own method has the run's options, any other its defaults.
+    """
     with boundary(ConfigError, "--method"):
         credit = build_credit_method(config) if method == config.credit.method else build_credit(method)
     store = GroupStore(run)

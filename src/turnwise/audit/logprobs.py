@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from turnwise.audit.breaches import Breach, Tallies
 from turnwise.audit.materials import AuditMaterials
 from turnwise.batching.samples import from_turns, to_samples
-from turnwise.core.types import Completion, Sample, Trajectory
 from turnwise.core.sampled import token_versions
+from turnwise.core.types import Completion, Sample, Trajectory
 from turnwise.training.parity import BOUNDS
 
 UNSAID = -1

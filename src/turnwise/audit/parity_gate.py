@@ -1,5 +1,7 @@
-"""The parity gate: sampler and trainer score the same fresh tokens before training starts, and again every so many
-steps. The run samples the tokens, with seeds of their own, and never trains on them."""
+"""The parity gate: sampler and trainer score the same tokens before training starts, and every so many steps.
+
+The run samples the tokens, with seeds of their own, and never trains on them.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,7 @@ def check_parity(
     dtype: str,
     collect: Callable[[Sequence[Sample]], Evidence],
 ) -> Parity:
-    """Compare the sampler's log-probabilities with the trainer's, and refuse when they are further apart than their
-    dtype explains.
+    """Compare the sampler's log-probabilities with the trainer's; refuse what their dtype does not explain.
 
     Args:
         samples: short rollouts that never train.
@@ -33,7 +34,8 @@ def check_parity(
         collect: everything a diagnosis reads; called only to name the cause of a refusal.
 
     Raises TrainingError naming the measured difference, the bound and the cause found; or that there is no token to
-    compare."""
+    compare.
+    """
     before = f"parity gate before step {step + 1}"
     recorded = [sample.behavior_logprobs[sample.loss_mask] for sample in samples]
     if not sum(len(logprobs) for logprobs in recorded):

@@ -27,7 +27,8 @@ def check_advantages(
     """Compare the stored advantages of a step with those recomputed from its groups, to float32 rounding.
 
     `groups` are those the step trained, in order; their turns must be a tree in time. `advantages` are None where the
-    step stored none."""
+    step stored none.
+    """
     tally = tallies["advantages"]
     if (reason := why_not_recomputable(config)) is not None:
         tallies.skip("advantages", reason, sum(len(group.trajectories) for group in groups))

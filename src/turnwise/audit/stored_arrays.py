@@ -16,12 +16,12 @@ from turnwise.store.rows import id_from_json
 def check_masks(
     step: int | None, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]
 ) -> list[Breach]:
-    """Every token of the arrays belongs to exactly one turn, and the stored mask, turn numbers and zeros follow from
-    that.
+    """Every token belongs to exactly one turn; mask, turn numbers and zeros follow from that.
 
     The mask is True exactly on the completions (provenance: who wrote the token); context has log-probability 0 and no
     weight version. `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give them. Raises KeyError,
-    TypeError or ValueError when a row is not one."""
+    TypeError or ValueError when a row is not one.
+    """
     sizes = {name: len(array) for name, array in arrays.items()}
     if len(set(sizes.values())) != 1:
         return [Breach(check="files", step=step, text=f"token arrays have different lengths {sizes}")]

@@ -16,11 +16,12 @@ from turnwise.store.trajectories import list_placed
 def check_group(
     group: TrajectoryGroup, record: DrawRecord, rows: Sequence[Mapping[str, Any]], materials: AuditMaterials
 ) -> list[Breach]:
-    """The group has the members the recipe asks for, all of one task, one draw and one role under names of their own,
-    and is what the journal opened: same draw, weight version and first attempt number.
+    """The group has the members the recipe asks for, and is what the journal opened.
 
-    `rows` are its lines in the store. Fewer members than the recipe's are allowed in a group that was dropped, and
-    where the recipe trains groups without their late members."""
+    All members are of one task, one draw and one role, under names of their own. Draw, weight version and first attempt
+    number are the journal's. `rows` are its lines in the store. Fewer members than the recipe's are allowed in a group
+    that was dropped, and where the recipe trains groups without their late members.
+    """
     whole = [
         Breach(check="groups", step=record.step, draw=group.draw.index, text=text)
         for text in _group_problems(group, record, materials)

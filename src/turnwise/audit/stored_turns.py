@@ -22,8 +22,7 @@ def has_order(trajectory: Trajectory) -> bool:
 
 
 def check_turns(step: int | None, trajectory: Trajectory) -> list[Breach]:
-    """The turns of one trajectory form a tree in order of time, every observation was answered, and the end fits the
-    stop reason.
+    """The turns form a tree in order of time, every observation was answered, and the end fits the stop reason.
 
     A turn extends its parent (linear), names an earlier one (a branch on record), or starts a conversation.
     Log-probabilities are finite and at most 0, versions do not run backwards, and a tool record says what the model was
@@ -37,7 +36,8 @@ def check_turns(step: int | None, trajectory: Trajectory) -> list[Breach]:
 def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
     """Every path of a branched trajectory but the first has one ending, and every turn a conversation on record.
 
-    Parents must precede their turns."""
+    Parents must precede their turns.
+    """
     texts = []
     leaves, ends = {path[-1] for path in trajectory.branches()}, [ending.turn for ending in trajectory.endings]
     if ends and (len(set(ends)) != len(ends) or not set(ends) < leaves or len(leaves) != len(ends) + 1):

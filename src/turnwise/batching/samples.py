@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.paths import take_trained
+from turnwise.core.sampled import token_versions, training_logprobs
 from turnwise.core.types import (
     Completion,
     IntArray,
@@ -29,7 +30,6 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
-from turnwise.core.sampled import token_versions, training_logprobs
 
 TurnArrays = Sequence[NDArray[np.floating]]
 """One array per turn of a trajectory, `[sampled tokens of the turn]` each."""

@@ -33,7 +33,8 @@ async def run_annotators(
     """The group as the last annotator left it, and the seconds that each took (without the wait for its turn), by name.
 
     Raises AnnotatorError naming annotator, draw and remedy: it raised, ran past its deadline (it is cancelled and not
-    waited for), or gave back something else than the same group with more in it."""
+    waited for), or gave back something else than the same group with more in it.
+    """
     seconds: dict[str, float] = {}
     for named in annotators:
         # Every place is freed by its holder's deadline, so this wait ends.
@@ -72,8 +73,10 @@ async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> Trajectory
 
 
 def _find_difference(before: TrajectoryGroup, after: object) -> str:
-    """What an annotator changed that it must not: draw, role, version, members and their order, tokens. Empty when
-    nothing."""
+    """What an annotator changed that it must not: draw, role, version, members and their order, tokens.
+
+    Empty when nothing.
+    """
     if not isinstance(after, TrajectoryGroup):
         return f"a {type(after).__name__}"
     if before.draw != after.draw:

@@ -5,7 +5,8 @@ trajectory. The greedy outcome is that of the group's `baseline`, the role that 
 
 Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole.
 A turn that several of them share is one turn when it trains: it gets the sum of their advantages, which weighs as
-training every copy would. State values are the mean rewards of the continuations from a state, where there are any."""
+training every copy would. State values are the mean rewards of the continuations from a state, where there are any.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from turnwise.algorithms.kl import compute_kl_rewards
 from turnwise.config.credit import ShapingSection
 from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.paths import Path, compute_state_values, trained_paths, unfold_groups
+from turnwise.core.sampled import training_logprobs
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId, TurnScores
 from turnwise.rewards.gates import gate_group
 from turnwise.rewards.length import compute_overlong_penalty
-from turnwise.core.sampled import training_logprobs
 
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""
@@ -45,8 +46,9 @@ def to_credit_trajectories(
     scores: TokenScores | None = None,
     final_values: Mapping[TrajectoryId, float] | None = None,
 ) -> list[CreditTrajectory]:
-    """Every path that trains, of every trajectory of the groups, in order (`trained_paths`); most trajectories are one
-    path.
+    """Every path that trains (`trained_paths`) of every trajectory of the groups, in order.
+
+    Most trajectories are one path.
 
     Args:
         shaping: changes rewards before credit; None leaves them.
@@ -55,7 +57,8 @@ def to_credit_trajectories(
 
     A reply that reached its token limit never reached the environment and has no scores. Where the batch has scores of
     a name, such a reply gets 0 for `process_score` and `progress`, and for the others the score of the turn before it
-    (0 for the first turn)."""
+    (0 for the first turn).
+    """
     offered = {
         each.name
         for each in fields(TurnScores)
@@ -178,11 +181,11 @@ def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | Non
 def compute_advantages(
     credit: CheckedCredit, groups: Sequence[TrajectoryGroup], trajectories: Sequence[CreditTrajectory]
 ) -> dict[TrajectoryId, TurnArrays]:
-    """Advantages per turn of every trajectory that trains: of the turns of `take_trained`, which comes before all
-    others.
+    """Advantages per turn of every trajectory, of the turns that `take_trained` kept.
 
     `trajectories` as `to_credit_trajectories` gives them. Raises TrainingError naming trajectory, turn and what is
-    missing or wrong."""
+    missing or wrong.
+    """
     with boundary(TrainingError, f"credit.method={credit.method.name!r}"):
         advantages = credit(trajectories)
     by_trajectory: dict[TrajectoryId, TurnArrays] = {}
@@ -213,11 +216,11 @@ def pad_turns(arrays: TurnArrays, trajectory: Trajectory) -> list[NDArray[np.flo
 
 
 def add_kl_penalty(advantages: TurnArrays, trajectory: CreditTrajectory, coefficient: float) -> TurnArrays:
-    """Advantages plus the reward-to-go of the KL penalty, `-coefficient * k1` per sampled token, undiscounted and
-    without a baseline.
+    """Advantages plus the reward-to-go of the KL penalty, `-coefficient * k1` per sampled token.
 
-    Added after the comparison within the group, whose mean and deviation it would otherwise distort
-    (`compute_kl_rewards`)."""
+    It is undiscounted and without a baseline. Added after the comparison within the group, whose mean and deviation it
+    would otherwise distort (`compute_kl_rewards`).
+    """
     joined = [
         compute_kl_rewards(turn.logprobs, turn.reference_logprobs, coefficient=coefficient)
         for turn in trajectory.turns

@@ -1,8 +1,9 @@
-"""How likely the policy finds the right answer before and after every turn (IGPO): teacher-forced, under the weights
-that sampled.
+"""How likely the policy finds the right answer before and after every turn (IGPO), teacher-forced.
 
-A family that says what the right answer is and how a reply gives it is all this needs. The probabilities stay on the
-turns as scores, so that they are stored and an audit can compute advantages again."""
+It is scored under the weights that sampled. A family that says what the right answer is and how a reply gives it is all
+this needs. The probabilities stay on the turns as scores, so that they are stored and an audit can compute advantages
+again.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +75,10 @@ class GoldAnswerAnnotator:
 
 
 def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[IntArray, slice]:
-    """Token ids of the reply that gives the right answer, and which of them are the answer's own. Raises ConfigError
-    when none is."""
+    """Token ids of the reply that gives the right answer, and which of them are the answer's own.
+
+    Raises ConfigError when none is.
+    """
     answer = family.gold_answer(task)
     full = renderer.encode_reply(family.answer_reply(task, answer))
     empty = renderer.encode_reply(family.answer_reply(task, ""))

@@ -19,12 +19,13 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
     """The recipe's credit method, with checks around it.
 
     A KL penalty in the reward goes to the method itself where it lays rewards out over tokens. Raises ConfigError when
-    the name, an option or an import path is wrong, or the method and the critic do not fit."""
+    the name, an option or an import path is wrong, or the method and the critic do not fit.
+    """
     section = config.credit
     options: dict[str, Any] = dict(section.options)
     if ":" in section.method:
         function = import_function("credit.method", section.method)
-        own = CreditMethod(
+        row = CreditMethod(
             name=section.method,
             summary="",
             formula="",
@@ -35,7 +36,7 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
             compares="nothing",
             build=lambda **given: partial(function, **given) if given else function,
         )
-        credit = CheckedCredit(method=own, function=own.build(**options))
+        credit = CheckedCredit(method=row, function=row.build(**options))
     else:
         with boundary(ConfigError, "credit.method and credit.options"):
             method = find_row("credit method", section.method, CREDIT_METHODS)
@@ -69,8 +70,10 @@ def find_branches(config: RunConfig) -> Branches:
 
 
 def import_function(key: str, path: str) -> Callable[..., Any]:
-    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something
-    else."""
+    """The function at "package.module:function".
+
+    Raises ConfigError naming `key` when it leads nowhere or to something else.
+    """
     module_name, _, name = path.partition(":")
     with boundary(ConfigError, f"{key}={path!r} cannot be imported"):
         value = getattr(importlib.import_module(module_name), name)

@@ -1,5 +1,7 @@
-"""What a family is given: its section of arguments, a split and an index, the name of a policy. Every refusal names the
-argument, its value and the remedy."""
+"""What a family is given: its section of arguments, a split and an index, the name of a policy.
+
+Every refusal names the argument, its value and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class FamilyArguments(Section):
     """Keyword arguments that every built-in family takes; each family's section adds its own."""
 
     seed: int = Field(0, ge=0, le=2**62)
-    """Of everything random in the family's tasks."""
+    """Seed of everything random in the family's tasks."""
     tool_timeout_s: Seconds = 10.0
     """Seconds one tool call may take."""
     max_observation_chars: int = Field(4000, ge=1, le=2**40)
@@ -34,8 +36,10 @@ Arguments = TypeVar("Arguments", bound=FamilyArguments)
 
 
 def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:
-    """The checked section. Raises ConfigError: an unknown argument with the nearest known one, or a wrong value with
-    what is expected."""
+    """The checked section.
+
+    Raises ConfigError: an unknown argument with the nearest known one, or a wrong value with what is expected.
+    """
     try:
         return section.model_validate(dict(arguments))
     except ValidationError as error:

@@ -25,8 +25,7 @@ class Member:
 
 
 class Interleaving:
-    """An endless sequence of labels in which every prefix of n has each label `n * share` times, give or take less
-    than one.
+    """An endless sequence of labels: each label comes `n * share` times in any first n, give or take less than one.
 
     The j-th occurrence of a label (from 1) lies at a position from `floor((j - 1) / share)` to
     `ceil(j / share) - 1`; of the labels that may come, the one with the earliest deadline does, ties in alphabetical
@@ -156,7 +155,8 @@ class _MixedFamilyWithAnswers(MixedFamily):
 def mix_families(members: Mapping[str, Member]) -> MixedFamily:
     """The mixture of some families by label; it implements `GoldAnswers` where all of them do.
 
-    Raises ConfigError when there is no family or a weight is not a finite number above 0."""
+    Raises ConfigError when there is no family or a weight is not a finite number above 0.
+    """
     answers = all(isinstance(member.family, GoldAnswers) for member in members.values())
     return _MixedFamilyWithAnswers(members) if answers else MixedFamily(members)
 

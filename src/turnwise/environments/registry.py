@@ -21,7 +21,8 @@ def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environm
     """The family of a built-in name or of the import path "package.module:Class", called with `arguments`.
 
     `key` is where the recipe names it, for messages. Raises ConfigError when the name leads nowhere, the arguments are
-    refused, or the object is not an `EnvironmentFamily`."""
+    refused, or the object is not an `EnvironmentFamily`.
+    """
     module_name, colon, class_name = FAMILIES.get(name, name).partition(":")
     if not colon:
         raise ConfigError(

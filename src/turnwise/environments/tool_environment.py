@@ -1,7 +1,8 @@
 """The environment most families build on: typed Python functions are the tools, messages go in and out.
 
 A reply with calls gets their results; malformed calls get an observation that says so; a reply with neither ends the
-episode."""
+episode.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from turnwise.tools.tool import Tool, run_tool, to_tool
 
 
 class ToolEnvironment:
-    """Implements `core.protocols.Environment`. Override `setup` and `score`; `invalid_reply` and `teardown` where
-    needed.
+    """Implements `core.protocols.Environment`.
 
-    Single use: `EnvironmentFault` when it is reset twice, or stepped before `reset` or after the end.
+    Override `setup` and `score`; `invalid_reply` and `teardown` where needed. Single use: `EnvironmentFault` when it is
+    reset twice, or stepped before `reset` or after the end.
     """
 
     def __init__(self, *, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
@@ -66,8 +67,10 @@ class ToolEnvironment:
         return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
 
     async def step(self, message: Message) -> StepResult:
-        """See `Environment.step`. Calls run one after the other; raises ToolTimeout or EnvironmentFault as `run_tool`
-        does."""
+        """See `Environment.step`.
+
+        Calls run one after the other; raises ToolTimeout or EnvironmentFault as `run_tool` does.
+        """
         if self._stage != "open":
             when = "before reset" if self._stage == "new" else "after its episode ended"
             raise EnvironmentFault(
@@ -90,7 +93,8 @@ class ToolEnvironment:
 
         The tools of the copy are its own. Attributes are shared: what an episode changes in place, besides
         `tool_records`, the subclass must copy. Raises EnvironmentFault when no episode is open, or a tool belongs to
-        another object, whose state would be shared."""
+        another object, whose state would be shared.
+        """
         if self._stage != "open":
             raise EnvironmentFault(
                 f"{type(self).__name__} was forked outside an open episode; fork it after reset and before the end"

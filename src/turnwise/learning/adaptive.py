@@ -1,5 +1,4 @@
-"""Coefficients that follow what a step measured: that of the divergence from the reference, and that of the entropy
-bonus."""
+"""Coefficients that follow what a step measured: of the reference divergence and of the entropy bonus."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ def adapt_coefficients(config: RunConfig, metrics: Mapping[str, Metric], *, num_
     """The recipe for the next step; `config` itself where nothing moves.
 
     The KL coefficient follows `train/kl_reference` (nats per trained token), the entropy coefficient `train/entropy`.
-    Raises TrainingError when a measurement is not finite."""
+    Raises TrainingError when a measurement is not finite.
+    """
     loss = config.loss
     coefficients = read_coefficients(config)
     with boundary(TrainingError, "loss.kl.target and loss.entropy_target"):

@@ -11,8 +11,7 @@ from turnwise.core.types import DropReason, Scored, Trajectory, TrajectoryGroup,
 
 
 def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> set[TrajectoryId]:
-    """Trajectories that a limit ended, where the recipe trains on none of them (`rollout.train_truncated`); else
-    nothing."""
+    """Trajectories that a limit ended, if the recipe trains none (`rollout.train_truncated`); else nothing."""
     if config.rollout.train_truncated:
         return set()
     return {t.id for group in groups for t in group.trajectories if t.stop.is_truncated}

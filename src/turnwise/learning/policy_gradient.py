@@ -24,6 +24,7 @@ from turnwise.core.batch import Assignment, Column, Columns, StepReport, Trainin
 from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.paths import unfold_groups
+from turnwise.core.sampled import training_logprobs
 from turnwise.core.seeds import rng
 from turnwise.core.types import DropReason, Trajectory, TrajectoryGroup, TrajectoryId, to_floats
 from turnwise.credit.assignment import (
@@ -39,7 +40,6 @@ from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coeffici
 from turnwise.learning.drops import list_drops, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
-from turnwise.core.sampled import training_logprobs
 
 COEFFICIENTS = "coefficients"
 """Key of the coefficients that move in the learner's memory."""
@@ -76,10 +76,15 @@ class PolicyGradientLearner:
         return frozenset(name for name, needed in asked.items() if needed)
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """See `Learner.assign`. A batch in which limits ended everything has no updates.
+        """See `Learner.assign`. A batch without a group, or in which limits ended everything, has no updates.
 
-        Raises TrainingError where credit fails or nothing at all may train."""
+        Raises TrainingError where credit fails or nothing at all may train.
+        """
         config = self.config
+        if not groups:
+            return Assignment(
+                batch=TrainingBatch(step=step, objective="policy_gradient", samples=()), drops=(), advantages={}
+            )
         attempts = take_scored(groups)
         metrics: dict[str, Metric] = {
             "credit/no_signal_groups": Mean.of(
@@ -219,7 +224,8 @@ class PolicyGradientLearner:
 def split_updates(count: int, updates: int, seed: int, step: int) -> tuple[tuple[int, ...], ...]:
     """`range(count)` in at most `updates` parts of nearly equal size, shuffled when there are several.
 
-    Every index is in exactly one part, and no part is empty."""
+    Every index is in exactly one part, and no part is empty.
+    """
     order = list(range(count))
     if updates > 1:
         rng(seed, "updates", step).shuffle(order)

@@ -15,11 +15,11 @@ from turnwise.core.batch import Column
 def compute_returns(
     method: CreditMethod, options: Mapping[str, Any], trajectory: CreditTrajectory
 ) -> list[NDArray[np.float64]]:
-    """What the critic learns towards, one array per turn: returns by the credit method's own recursion, before any
-    whitening; NaN at tokens without a target.
+    """What the critic learns towards, one array per turn; NaN at tokens without a target.
 
-    `options` are all of the method's options. Raises ValueError where the method has no targets or its recursion raises
-    it."""
+    The returns come from the credit method's own recursion, before any whitening. `options` are all of the method's
+    options. Raises ValueError where the method has no targets or its recursion raises it.
+    """
     if method.returns is None:
         raise ValueError(f"credit method {method.name!r} has no targets for a critic; use gae, turn_gae or bilevel_gae")
     discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}

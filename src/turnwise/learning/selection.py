@@ -1,5 +1,4 @@
-"""Learning from the best of what was sampled: rejection sampling, and preference pairs of whole attempts or single
-steps."""
+"""Learning from the best samples: rejection sampling, and preference pairs of whole attempts or single steps."""
 
 from __future__ import annotations
 
@@ -41,8 +40,10 @@ class _Memoryless:
 
 
 class RejectionLearner(_Memoryless):
-    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST). Implements
-    `Learner`."""
+    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST).
+
+    Implements `Learner`.
+    """
 
     def __init__(self, config: RunConfig) -> None:
         self.num_kept = config.rejection.num_kept

@@ -2,7 +2,8 @@
 
 All forward passes run on tokens laid end to end, shape `[1, T]`, without padding. A *plan* object instead of a mask
 says which token attends to which. It is passed through the model's own forward as the keyword `attention_plan`:
-`PackedAttention` here for training and scoring, `CachedAttention` in engines/local for sampling."""
+`PackedAttention` here for training and scoring, `CachedAttention` in engines/local for sampling.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,10 @@ class AttentionPlan(Protocol):
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
     ) -> torch.Tensor:
-        """Compute the output `[T, heads, D]` of the new tokens from their `query [T, heads, D]`, `key` and `value`
-        `[T, kv_heads, D]`."""
+        """Compute the output `[T, heads, D]` of the new tokens.
+
+        `query` is `[T, heads, D]`, `key` and `value` are `[T, kv_heads, D]`.
+        """
         ...
 
 
@@ -42,8 +45,10 @@ def _attention_forward(
     attention_plan: AttentionPlan | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`. Raises EngineError
-    without a plan."""
+    """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`.
+
+    Raises EngineError without a plan.
+    """
     if attention_plan is None:
         raise EngineError(
             "this model runs with Turnwise's attention and needs an attention_plan; call it through "
@@ -70,8 +75,10 @@ def register_attention() -> None:
 
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Compute causal attention of one sequence: `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned
-    at the end."""
+    """Compute causal attention of one sequence.
+
+    `[n, heads, D]` queries over `[m, kv_heads, D]` keys, m >= n, aligned at the end.
+    """
     num_query, num_key = query.shape[0], key.shape[0]
     mask = None
     if num_query != num_key:
@@ -89,14 +96,17 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 class PackedAttention:
-    """Attention of runs of tokens laid end to end: each token attends to the path to its run, and to its run up to
-    itself.
+    """Attend within runs of tokens laid end to end.
 
-    A run without a path is a whole sequence. Otherwise runs are the branches of a prefix tree: the keys and values of
-    each path are gathered, and each pair of tokens is computed once."""
+    Each token attends to the path to its run, and to its run up to itself. A run without a path is a whole sequence.
+    Otherwise runs are the branches of a prefix tree: the keys and values of each path are gathered, and each pair of
+    tokens is computed once.
+    """
 
     def __init__(self, lengths: list[int], seen: torch.Tensor | None = None, num_seen: list[int] | None = None) -> None:
-        """`lengths` are the tokens per run; `seen` are the indices of the tokens each run attends to, its own last, run
+        """Take the number of tokens of each run and the tokens each run attends to.
+
+        `lengths` are the tokens per run; `seen` are the indices of the tokens each run attends to, its own last, run
         after run, and `num_seen` how many there are per run (see `MicroBatch`). None if runs attend to themselves only.
         """
         self._lengths = lengths

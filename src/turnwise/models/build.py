@@ -1,6 +1,7 @@
 """Build and load causal language models.
 
-Models from scratch are transformers' own classes with the recipe's sizes and random weights."""
+Models from scratch are transformers' own classes with the recipe's sizes and random weights.
+"""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ def compute_checksums(model: torch.nn.Module) -> dict[str, int]:
 
 
 def find_difference(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str | None:
-    """The name of the first tensor, in the order of `mine`, that only one side has or whose checksums differ; None if
-    all agree."""
+    """The first tensor, in the order of `mine`, that one side lacks or whose checksums differ; None if all agree."""
     return next((name for name in [*mine, *theirs] if mine.get(name) != theirs.get(name)), None)
 
 

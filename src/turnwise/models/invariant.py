@@ -5,7 +5,8 @@ rows, and on some processors any number of rows, take another path than many, an
 long sum is split. So MKL is set to its strict reproducible mode, in which the number of rows does not matter, and every
 product of attention has at least `MIN_ROWS` rows and a number of keys that `padded_span` returns, the surplus masked.
 An engine that attends with the same two functions gives a token the same bits whether it is decoded alone, prefilled in
-a chunk or scored in a packed batch."""
+a chunk or scored in a packed batch.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def padded_span(num_keys: int) -> int:
 
     Attention takes keys in blocks of 512, and matrix kernels split a block at places that depend on its size and on the
     processor (at 192, in halves, or not at all up to 384). Every processor sums the first 192 keys in one piece; above,
-    the block is filled up."""
+    the block is filled up.
+    """
     span = -(-num_keys // 64) * 64
     return span if span % 512 <= 192 else -(-span // 512) * 512
 
@@ -41,10 +43,10 @@ def padded_span(num_keys: int) -> int:
 def attend_rows(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Attend with `query [n, kv_heads, rows, D]` over `keys` and `values` `[n, kv_heads, span, D]` under the additive
-    `mask [n, 1, rows or 1, span]`.
+    """Attend with `query` over `keys` and `values` under an additive `mask`.
 
-    Fewer than `MIN_ROWS` rows are padded with zeros for the kernel. Differentiable.
+    Shapes: `query [n, kv_heads, rows, D]`, `keys` and `values` `[n, kv_heads, span, D]`, `mask [n, 1, rows or 1,
+    span]`. Fewer than `MIN_ROWS` rows are padded with zeros for the kernel. Differentiable.
     """
     rows = query.shape[2]
     missing = MIN_ROWS - rows
@@ -56,8 +58,9 @@ def attend_rows(
 
 
 class InvariantAttention(PackedAttention):
-    """Attention of packed runs with invariant rows, also if they share a prefix; slower, and equal to an engine's with
-    the same rows in every bit.
+    """Attention of packed runs with invariant rows, also if they share a prefix.
+
+    Slower, and equal in every bit to an engine's with the same rows.
 
     Raises EngineError for tensors that are not on the CPU, where this holds.
     """

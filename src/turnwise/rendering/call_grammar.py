@@ -1,6 +1,7 @@
 """Build the grammar of a reply in the hermes/Qwen format, so that sampling cannot write a malformed tool call.
 
-A call names one of the offered tools, with arguments that match its schema. Text before the calls is free."""
+A call names one of the offered tools, with arguments that match its schema. Text before the calls is free.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from turnwise.core.types import Grammar, ToolSpec
 def build_call_grammar(
     tools: Sequence[ToolSpec], *, special_tokens: bool, max_calls: int = 1, min_calls: int = 1, reasoning: bool = False
 ) -> Grammar:
-    """Build a grammar of free text, then `min_calls` to `max_calls` calls as `format_tool_call` writes them; with
-    `min_calls` 0 a reply may be text alone.
+    """Build a grammar of free text and then `min_calls` to `max_calls` calls, as `format_tool_call` writes them.
 
-    `special_tokens` says that `<tool_call>` and `</tool_call>` are single tokens (Qwen3), not text. Free text contains
-    no `<`; with `reasoning`, for which `<think>` and `</think>` must be single tokens too, it contains these and any
-    text.
+    With `min_calls` 0 a reply may be text alone. `special_tokens` says that `<tool_call>` and `</tool_call>` are single
+    tokens (Qwen3), not text. Free text contains no `<`; with `reasoning`, for which `<think>` and `</think>` must be
+    single tokens too, it contains these and any text.
     Raises ValueError without tools, if `max_calls` is below 1 or `min_calls`, or for reasoning without special
-    tokens."""
+    tokens.
+    """
     if not tools or max_calls < 1 or not 0 <= min_calls <= max_calls:
         raise ValueError(
             f"a grammar of calls needs tools and at least one call, not {len(tools)} tools and "

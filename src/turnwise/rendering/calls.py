@@ -1,14 +1,14 @@
-"""Several tool calls with named arguments in one reply, in few tokens: one call per line between `<tool_call>` and
-`</tool_call>`.
+"""Several tool calls with named arguments in one reply, in few tokens: one call per line of a block.
 
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
 
-A value is a bare word, or else JSON. `ToolCall.arguments` is the JSON object of the pairs: a value that is JSON stands
-in it as it was written, numbers included, and any other word as a string. A reply without a call is `<answer> text
-</answer>`. Meant for small models that learn the format from nothing, as ToolRL's (2504.13958) block of calls but
-without the punctuation of JSON; chat models have `rendering.chat`. Tags and tokens are `rendering.tags`' business; this
-module knows only what stands inside the block."""
+A value is a bare word or JSON. `ToolCall.arguments` is the JSON object of the pairs: a value that is JSON keeps its
+spelling, numbers included, and any other word becomes a string. A reply without a call is `<answer> text </answer>`.
+Meant for small models that learn the format from nothing: ToolRL's (2504.13958) block of calls without the punctuation
+of JSON. Chat models use `rendering.chat`. `rendering.tags` handles tags and tokens; this module reads and writes the
+text inside the block.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALLS_FORMAT = TagFormat(
     ),
     unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
 )
-"""The tags. Inside `TagRenderer` the whole block is one call of a tool named "calls"; nobody else sees that."""
+"""The tags. Only inside `TagRenderer` the whole block is one call of a tool named "calls"."""
 
 _NAME = re.compile(r'[^\s="]+')
 _SPACE = re.compile(r"\s*")
@@ -62,7 +62,7 @@ class CallsRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """See `TagRenderer.extend`; every tool's answer stands in a `<tool_response>` of its own."""
+        """See `TagRenderer.extend`; every tool's answer has a `<tool_response>` of its own."""
         return self._tags.extend(prompt_ids, completion_ids, observations, tools)
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
@@ -75,8 +75,10 @@ class CallsRenderer:
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`. Raises RenderError for a name with a space, `=` or `"`, or arguments that are no
-        object."""
+        """See `Renderer.encode_reply`.
+
+        Raises RenderError for a name with a space, `=` or `"`, or arguments that are no object.
+        """
         if not message.tool_calls:
             return self._tags.encode_reply(message)
         text = json.dumps({CALLS_FORMAT.argument: format_calls(message.tool_calls)}, ensure_ascii=False)
@@ -85,7 +87,7 @@ class CallsRenderer:
 
 
 def format_calls(calls: Sequence[ToolCall]) -> str:
-    """One line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot say."""
+    """Write one line per call, as `parse_calls` reads it. Raises RenderError for what the format cannot express."""
     return "\n ".join(map(_format_call, calls))
 
 
@@ -103,7 +105,7 @@ def _format_call(call: ToolCall) -> str:
 
 
 def _format_value(raw: str) -> str:
-    """A bare word for a string that can be one; else the JSON as it is written, unless it has lines."""
+    """Write a string as a bare word if it can be one; else keep the JSON's spelling, on one line."""
     value = DECODER.decode(raw)
     if isinstance(value, str) and _NAME.fullmatch(value) and not _is_json(value) and value[0] not in "[{":
         return value
@@ -111,7 +113,7 @@ def _format_value(raw: str) -> str:
 
 
 def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """The calls of a block, one per line, and an error for each line that is none. An empty block is one error. Total.
+    """Read the calls of a block, one per line, and an error for each other line. An empty block is one error. Total.
 
     Ids are `<id_prefix>_0`, `<id_prefix>_1`, ...
     """
@@ -132,7 +134,7 @@ def parse_calls(text: str, *, id_prefix: str) -> tuple[tuple[ToolCall, ...], tup
 
 
 def _parse_line(line: str) -> tuple[str, dict[str, str]]:
-    """Name, and the JSON of every argument as it is written. Raises ValueError saying what was expected."""
+    """Read the name and the JSON of every argument, as spelled. Raises ValueError saying what was expected."""
     name, at = _read_name(line, 0)
     arguments: dict[str, str] = {}
     while at < len(line):

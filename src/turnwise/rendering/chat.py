@@ -1,8 +1,9 @@
 """Chat models' own formats through the `renderers` package, with text from outside kept apart from control tokens.
 
-The package writes the template in Python, extends a conversation without rendering it again, and parses replies. Added
-here: a special token written out in a message is plain text (the package would encode it as the token), and parsing is
-total."""
+The package writes the template in Python, extends a conversation without rendering it again, and parses replies. This
+module adds two things: a special token spelled out in a message stays plain text (the package would encode it as the
+token), and any reply parses.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 # Unicode noncharacters, "for internal use": they fence what must not be read as a token.
 _OPEN_FENCE, _CLOSE_FENCE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{_OPEN_FENCE}(.*?){_CLOSE_FENCE}", re.DOTALL)
-_MAX_KNOWN_TEXTS = 1024
-"""Texts whose token ids are kept."""
+_MAX_CACHED_TEXTS = 1024
+"""Texts whose token ids are cached."""
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
-"""What a model samples inside a reply besides text; written out in a reply's content, they are the tokens."""
+"""Tokens that a model samples inside a reply; spelled out in a reply's content, they are encoded as the tokens."""
 
 _ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {
     "invalid_json": "bad_json",
@@ -48,10 +49,10 @@ class ChatRenderer:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True
     ) -> None:
-        """`name` is a renderer of the package ("qwen3", ...) or "auto", by the tokenizer's name; the tokenizer may be
-        anyone's.
+        """Take any tokenizer and the `name` of a renderer of the package ("qwen3", ...).
 
-        `enable_thinking` False is passed to renderers that can switch thinking off.
+        "auto" chooses the renderer by the tokenizer's name. `enable_thinking` False is passed to renderers that can
+        switch thinking off.
         Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
         """
         self._tokenizer = tokenizer
@@ -71,8 +72,10 @@ class ChatRenderer:
         return self.render_all(messages, tools)
 
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Token ids of a whole conversation rendered at once, generation prompt included. For checks only: rollouts
-        append."""
+        """Token ids of a whole conversation rendered at once, generation prompt included.
+
+        For checks only: rollouts append.
+        """
         return to_ids(self._render(messages, tools, add_generation_prompt=True))
 
     def _render(
@@ -113,7 +116,8 @@ class ChatRenderer:
 
         The arguments of a call are the model's own text where the format writes them as a JSON object (Qwen's hermes
         format, DeepSeek's, Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the
-        package gives values only, and the arguments are their JSON."""
+        package gives values only, and the arguments are their JSON.
+        """
         tokens = [token for token in completion_ids.tolist() if token >= 0]
         first_id = len(prompt_ids)
         reasoning: str | None = None
@@ -138,12 +142,12 @@ class ChatRenderer:
         )
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: the assistant message rendered after a probe, less the probe; ends with a stop
-        token.
+        """See `Renderer.encode_reply`. Renders a probe and the message, cuts the probe off, and ends with a stop token.
 
         Without reasoning no empty thinking block is written: the model answers at once.
         Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with
-        thinking off)."""
+        thinking off).
+        """
         probe = Message(role="user", content=(TextPart(text="?"),))
         prompt = self._render([probe], (), add_generation_prompt=True)
         whole = self._render([probe, message], (), add_generation_prompt=False)
@@ -152,9 +156,8 @@ class ChatRenderer:
         if whole[: len(prompt)] != prompt or not ends:
             at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
             raise RenderError(
-                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a "
-                "stop token "
-                f"(they part at token {at}); drop the message's reasoning or choose another renderer.name"
+                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a stop "
+                f"token (they part at token {at}); drop the message's reasoning or choose another renderer.name"
             )
         reply = reply[: ends[0] + 1]
         if message.reasoning is None and reply[: len(self._empty_thought)] == self._empty_thought:
@@ -162,7 +165,7 @@ class ChatRenderer:
         return to_ids(reply)
 
     def _to_chat(self, message: Message) -> dict[str, Any]:
-        """The message as the package wants it, with special tokens in it fenced off."""
+        """Convert a message to the package's form, with special tokens in it fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
         chat: dict[str, Any] = {"role": message.role, "content": self._fence(message.text, keep)}
         if message.reasoning is not None:
@@ -207,12 +210,12 @@ class ChatRenderer:
 
 
 class _FencingTokenizer:
-    """The tokenizer the package sees: fenced text is encoded as plain characters, everything else as ever."""
+    """The tokenizer the package sees: it encodes fenced text as plain characters, and the rest unchanged."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         # The members of a group, and the tasks of a family, open with the same texts.
-        self._encode = lru_cache(maxsize=_MAX_KNOWN_TEXTS)(self._encode_once)
+        self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
         return list(self._encode(text))
@@ -232,8 +235,7 @@ class _FencingTokenizer:
         return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
 
     def __getattr__(self, name: str) -> Any:
-        # Without `__call__` the package does not ask for character offsets, which fences would move and nobody reads
-        # here.
+        # Without `__call__` the package asks for no character offsets, which fences would move.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._tokenizer, name)
@@ -250,7 +252,7 @@ def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
-    """A call as the package parsed it, or why it is none."""
+    """Convert a call that the package parsed, or the error it found."""
     status = str(attempt.status)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments

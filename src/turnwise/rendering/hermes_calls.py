@@ -1,7 +1,7 @@
 """Tool calls in the hermes/Qwen format, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: a total parser.
 
-Works on text alone, and keeps the arguments of a call as they were written. Which tools exist and what
-their arguments must be is the environment's business.
+Works on text alone, and keeps the arguments of a call as the model wrote them. The environment checks names and
+arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|\Z)", re.DOTA
 
 
 def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """`(content, calls, errors)` of a reply; content is the text outside the calls. Any string gives a result.
+    """Parse a reply to `(content, calls, errors)`; content is the text outside the calls. Any string gives a result.
 
     Ids are `call_<first_id>`, `call_<first_id + 1>`, ... so that a caller can keep them unique in a trajectory.
     """
@@ -32,8 +32,7 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
 
 
 def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
-    """What stands between `<tool_call>` and `</tool_call>` as a call, or what is wrong with it (`closed`: the end tag
-    was there)."""
+    """Parse the text between `<tool_call>` and `</tool_call>`; `closed` says that the closing tag is there."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
     try:
@@ -50,7 +49,7 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolC
 
 
 def format_tool_call(call: ToolCall) -> str:
-    """The text of a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    """Write a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
     arguments = call.arguments
     try:
         split_members(arguments)

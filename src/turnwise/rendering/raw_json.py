@@ -1,4 +1,4 @@
-"""JSON values as they were written: their text, with its spacing, key order and spelling of numbers."""
+"""JSON values as spelled: their text with its spacing, key order and spelling of numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Reads JSON as the standard has it: without NaN and Infinity."""
+"""Reads standard JSON: without NaN and Infinity."""
 
 
 def split_members(text: str) -> dict[str, str]:
-    """The text of every value of a JSON object, by key; the last one of a key that stands twice.
+    """Return the text of every value of a JSON object by key; of a repeated key the last one.
 
-    Raises ValueError (or RecursionError) when the text is not an object."""
+    Raises ValueError (or RecursionError) when the text is not an object.
+    """
     if not isinstance(DECODER.decode(text), dict):
         raise ValueError("not a JSON object")
     members: dict[str, str] = {}
@@ -34,7 +35,7 @@ def split_members(text: str) -> dict[str, str]:
 
 
 def find_object(text: str, value: dict[str, Any]) -> str | None:
-    """The first JSON object in a text that reads as `value`, as it is written there; None where there is none."""
+    """Return the text of the first JSON object in `text` that reads as `value`; None if there is none."""
     wanted = json.dumps(value)
     at = -1
     while (at := text.find("{", at + 1)) >= 0:

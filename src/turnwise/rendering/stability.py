@@ -1,7 +1,6 @@
-"""The check at start: this renderer, with this tokenizer and tool set, only ever appends, and reads back what it wrote.
+"""The check at start: this renderer, with this tokenizer and tool set, only appends, and reads back what it wrote.
 
-Knows the `Renderer` protocol and no format; a renderer that can render a whole conversation at once (`render_all`) is
-compared with itself.
+Works for any `Renderer`. One that can render a whole conversation at once (`render_all`) is compared with itself.
 """
 
 from __future__ import annotations
@@ -25,16 +24,18 @@ Decode = Callable[[Sequence[int]], str]
 def check_prefix_stable(
     renderer: Renderer, decode: Decode, messages: Sequence[Message], tools: Sequence[ToolSpec]
 ) -> None:
-    """Play a probe conversation (opening, two calls with their answers, a final reply) and prove that
+    """Play a probe conversation and check that the renderer appends and reads back.
+
+    The conversation has an opening, two calls with their answers and a final reply. It must hold that
 
     - each reply, encoded and parsed, is the same reply, and encoding what was parsed gives the same tokens;
-    - an answer that spells out the tokens a reply ends with appends no more of those tokens than a harmless answer;
-    - the tokens the turns added up to are those of the whole conversation rendered at once, where the renderer can do
-    that:
-      a template that rewrites history is caught here instead of in training.
+    - an answer that spells out the tokens that end a reply appends no more of those tokens than a harmless answer;
+    - the turns' tokens, one after another, are those of the whole conversation rendered at once, if the renderer can
+      render it: a template that rewrites history is caught here instead of in training.
 
     `decode` turns token ids into text for the messages. Raises RenderError naming the first differing token and the
-    remedy."""
+    remedy.
+    """
     name = tools[0].name if tools else "search"
     argument = next(iter(tools[0].parameters.get("properties", {})), "query") if tools else "query"
     history: list[Message] = list(messages)
@@ -55,8 +56,7 @@ def check_prefix_stable(
         if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
             raise RenderError(
                 f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the "
-                "tokens "
-                f"{stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
+                f"tokens {stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
             )
         built = to_ids(np.concatenate([built, reply_ids, appended]))
         history += [reply, observation]
@@ -67,7 +67,7 @@ def check_prefix_stable(
 
 
 def _find_reasoning(renderer: Renderer) -> str | None:
-    """Probe reasoning, or None where the renderer cannot write any (thinking is switched off)."""
+    """Return probe reasoning; None if the renderer cannot write any (thinking is switched off)."""
     try:
         renderer.encode_reply(text_message("assistant", "done", reasoning="probe"))
     except RenderError:
@@ -76,25 +76,25 @@ def _find_reasoning(renderer: Renderer) -> str | None:
 
 
 def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
-    """The reply's token ids and the id its call was given. Raises RenderError when it does not survive encoding and
-    parsing."""
+    """The reply's token ids and the id its call was given.
+
+    Raises RenderError when it does not survive encoding and parsing.
+    """
     ids = renderer.encode_reply(reply)
     parsed = renderer.parse(prompt, ids)
     meant, read = ([(call.name, _read_json(call.arguments)) for call in each.tool_calls] for each in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
         raise RenderError(
-            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} "
-            "with errors "
-            f"{[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the renderer "
-            "does not fit this "
-            "tokenizer or tool set, choose another renderer.kind or renderer.name"
+            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} with "
+            f"errors {[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the "
+            "renderer does not fit this tokenizer or tool set, choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
 
 
 def _read_json(text: str) -> object:
-    """The value, since a template may write an object with spacing of its own; the text itself where it is not JSON."""
+    """Read the value, since a template may write an object with other spacing; text that is not JSON stays text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -102,7 +102,7 @@ def _read_json(text: str) -> object:
 
 
 def _compare(built: IntArray, other: IntArray, decode: Decode, what: str) -> None:
-    """Raise RenderError at the first token where `other` differs from what the turns added up to."""
+    """Raise RenderError at the first token where `other` differs from the turns' tokens."""
     for index, (left, right) in enumerate(zip_longest(built.tolist(), other.tolist())):
         if left != right:
             ours, theirs = ("nothing" if token is None else f"{token} ({decode([token])!r})" for token in (left, right))

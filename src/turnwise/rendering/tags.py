@@ -1,4 +1,4 @@
-"""Formats of tags in running text, no chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
+"""Formats of tags in running text, without a chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
 
 One conversation as tokens, where the tokenizer has each tag as one token (a closing tag then needs no space before it):
 
@@ -9,7 +9,8 @@ One conversation as tokens, where the tokenizer has each tag as one token (a clo
 
 With any other tokenizer the tags are plain text, spelled and spaced as in the published format. As text, in messages, a
 tag always has one space on its inside: `<answer> Mira Tolen </answer>`. Knows nothing about what a tool returns or is
-worth."""
+worth.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +38,17 @@ class TagFormat:
     tool: str
     """Name of that tool."""
     argument: str
-    """The tool's one argument, a string: what stands in the tag."""
+    """The tool's one argument, a string: the text in the tag."""
     observation: str
     """Name of the tag around the tool's answer."""
     gaps: tuple[str, str, str, str]
-    """Where tags are plain text: what stands before and after the observation's opening tag, before and after its
-    closing one."""
+    """If tags are plain text: the text before and after the observation's opening tag, then its closing tag."""
     ends_unmarked: str | None
-    """Regular expression of a text that ends the episode without any tag; None where only `<answer>` does."""
+    """Regular expression of a text that ends the episode without a tag; None if only `<answer>` ends it."""
     no_action: str
     """What the model is told about a reply that neither calls the tool nor answers."""
     unclosed: str
-    """What it is told when a tag was left open."""
+    """What the model is told about a tag left open."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class TagFormat:
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """What a tokenizer trained for this format holds as one token each; the first ends a sequence."""
+        """The special tokens of a tokenizer trained for this format; the first ends a sequence."""
         return "<|endoftext|>", "<|pad|>", *self.tags
 
 
@@ -103,7 +103,7 @@ FORMATS: Mapping[str, TagFormat] = {
 """The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""
 
 _Piece = tuple[bool, str]
-"""Whether it is a tag, and its text. Text that only looks like a tag, written in plain tokens, is none."""
+"""Whether it is a tag, and its text. Text in plain tokens that looks like a tag is not one."""
 
 
 class TagRenderer:
@@ -124,7 +124,7 @@ class TagRenderer:
         self._tag_ids: dict[str, int] = (
             {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
         )
-        """Empty where tags are plain text."""
+        """Empty if tags are plain text."""
         self._tag_of = {token: tag for tag, token in self._tag_ids.items()}
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._eos: list[int] = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
@@ -135,10 +135,10 @@ class TagRenderer:
         self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """The texts of the messages, a blank line between two. Tags in them (the published instruction has some) are
-        plain text.
+        """The texts of the messages, a blank line between two.
 
-        `tools` are not rendered: the prompt explains the format. Raises RenderError when there is no text at all.
+        Tags in them (the published instruction has some) are plain text. `tools` are not rendered: the prompt explains
+        the format. Raises RenderError when there is no text at all.
         """
         ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages))
         if not ids:
@@ -148,8 +148,10 @@ class TagRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """A tool's answer inside the observation's tag; anything else as plain text. Text from outside never becomes a
-        tag token."""
+        """A tool's answer inside the observation's tag; anything else as plain text.
+
+        Text from outside never becomes a tag token.
+        """
         return to_ids([token for message in observations for token in self._observation(message)])
 
     def _observation(self, message: Message) -> list[int]:
@@ -166,7 +168,7 @@ class TagRenderer:
                 encode_text(self._tokenizer, text)
                 for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3])
             )
-            # In text a tag is a tag whoever wrote it, so those in a tool's answer lose their brackets.
+            # In plain text the parser cannot tell who wrote a tag, so tags in a tool's answer lose their brackets.
             ids = encode_text(
                 self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
             )
@@ -175,13 +177,14 @@ class TagRenderer:
         return [*head, *ids, *tail]
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """See `Renderer.parse`. The first complete action or `<answer>` wins; an answer stays in the content, tags and
-        all.
+        """See `Renderer.parse`.
 
-        The call's arguments are a JSON object of the format's one argument: the text between the tags as the model
-        wrote it, without the space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an
-        episode without a tag counts where there is no complete action or answer. A reply with none of these has one
-        tool error, `unclosed` when a tag was left open, else `no_action`."""
+        The first complete action or `<answer>` wins; an answer stays in the content, tags and all. The call's arguments
+        are a JSON object of the format's one argument: the text between the tags as the model wrote it, without the
+        space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag
+        counts where there is no complete action or answer. A reply with none of these has one tool error, `unclosed`
+        when a tag was left open, else `no_action`.
+        """
         pieces = self._split(completion_ids)
         raw = _join(pieces)
         thoughts: list[str] = []
@@ -210,7 +213,7 @@ class TagRenderer:
         )
 
     def _split(self, completion_ids: IntArray) -> list[_Piece]:
-        """Tags and the text between them. Other special tokens (the end of the sequence) are left out."""
+        """Split into tags and the text between them. Other special tokens (the end of the sequence) are left out."""
         tokens = [
             token
             for token in completion_ids.tolist()
@@ -242,10 +245,10 @@ class TagRenderer:
         return str(self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, message: Message) -> IntArray:
-        """See `Renderer.encode_reply`: thinking, then content, then the call. Ends with a closing tag or the end of
-        sequence.
+        """See `Renderer.encode_reply`: thinking, then content, then the call.
 
-        Tags written out in the content are tags; in the thinking and in the call they are plain text.
+        Ends with a closing tag or the end of sequence. Tags written out in the content are tags; in the thinking and in
+        the call they are plain text.
         Raises RenderError for what the format cannot say: two calls, another tool, an argument that is not a string.
         """
         pieces: list[_Piece] = []
@@ -278,7 +281,7 @@ class TagRenderer:
 
 
 def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
-    """Where the first `<name>` that is closed later opens and where it closes."""
+    """Find the first `<name>` that is closed later: where it opens and where it closes; None if there is none."""
     if (True, f"<{name}>") not in pieces:
         return None
     start = pieces.index((True, f"<{name}>"))
@@ -288,7 +291,7 @@ def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
 
 
 def _join(pieces: Sequence[_Piece]) -> str:
-    """The pieces as text, one space between two."""
+    """Join the pieces with single spaces."""
     return " ".join(text for _, piece in pieces if (text := piece.strip()))
 
 

@@ -42,12 +42,12 @@ TAG_SPECIAL_TOKENS = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE tokenizer on `texts`. The first special token ends a sequence; `<|pad|>`, or else the
-    first, pads.
+    """Train a byte-level BPE tokenizer on `texts`.
 
-    Deterministic: special tokens have the first ids, in the order given, then the bytes, then the merges. A word
-    includes the space before it (" Mira" is one token if it is frequent). The vocabulary is smaller than `vocab_size`
-    if the texts have fewer merges. Text encodes and decodes back exactly.
+    The first special token ends a sequence; `<|pad|>`, or else the first, pads. Deterministic: special tokens have the
+    first ids, in the order given, then the bytes, then the merges. A word includes the space before it (" Mira" is one
+    token if it is frequent). The vocabulary is smaller than `vocab_size` if the texts have fewer merges. Text encodes
+    and decodes back exactly.
 
     Raises ConfigError if there is no special token, or if `vocab_size` leaves no room for them and the 256 bytes.
     """
@@ -91,8 +91,9 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Encode untrusted text. A special token spelled out in it becomes plain characters, never the token.
 
-    This includes added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which
-    no tokenizer can encode, become "?"."""
+    So do added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which no
+    tokenizer can encode, become "?".
+    """
     text = text.encode(errors="replace").decode()
     ids: list[int] = []
     start = 0
@@ -108,8 +109,7 @@ _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKey
 
 
 def added_tokens_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Return a pattern that matches each added token of the tokenizer, special or not; it matches nothing if there is
-    none."""
+    """Return a pattern that matches each added token of the tokenizer, special or not; without any, nothing."""
     pattern = _patterns.get(tokenizer)
     if pattern is None:
         literals = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)

@@ -1,2 +1,1 @@
-"""Rewards: pure functions from replies and gold answers to numbers, checked at start by cases that must pass and must
-fail."""
+"""Pure functions from replies and gold answers to rewards, each with cases that must pass and must fail."""

@@ -1,5 +1,4 @@
-"""Gates around shaped rewards: shaping may rank right answers, it may not make wrong ones look better than each
-other."""
+"""Gates around shaped rewards: shaping may rank right answers, and must not rank wrong ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Penalties for long replies: numbers to be added to a reward. Lengths are sampled tokens, over all turns of a
-trajectory."""
+"""Penalties for long replies: numbers to be added to a reward.
+
+Lengths are sampled tokens, over all turns of a trajectory.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-r"""Rewards for a boxed final answer: what counts as the answer, when two whole numbers agree, and ReTool's two reward
-rules.
+r"""Rewards for a boxed final answer: what counts as the answer, when integers agree, and ReTool's two rules.
 
 Only the model's replies are read: a `\boxed{}` in a tool's output or in the prompt does not count. Pure functions;
-comparing anything but whole numbers is `math_verifier`'s business, because it can hang."""
+`math_verifier` compares anything but whole numbers, because that can hang.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def extract_boxed(text: str) -> str | None:
     r"""The content of the last `\boxed{...}` (or `\fbox{...}`) whose braces balance, stripped; None if there is none.
 
     A box inside a box belongs to the outer one: `\boxed{\boxed{2}}` gives `\boxed{2}`. Escaped braces `\{` do not
-    count."""
+    count.
+    """
     answer: str | None = None
     opened: list[int | None] = []  # where the content of each open box starts, None for a bare brace
     for match in _BRACES.finditer(text):
@@ -39,8 +40,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 def final_boxed(replies: Sequence[Message]) -> str | None:
-    """The boxed answer of an episode: in the text of the last reply, and only where that reply asks for no tool; else
-    None."""
+    """The boxed answer in the text of the last reply; None if there is none or that reply calls a tool."""
     if not replies or replies[-1].tool_calls:
         return None
     return extract_boxed(replies[-1].text)
@@ -50,7 +50,8 @@ def parse_integer(text: str) -> int | None:
     """The whole number a text writes plainly, None where it writes anything else.
 
     Understands a sign, commas between groups of three digits, and spaces and dollar signs around and between; at most
-    1,000 digits."""
+    1,000 digits.
+    """
     plain = _SPACING.sub("", text)
     return int(plain.replace(",", "")) if plain.isascii() and _INTEGER.fullmatch(plain) else None
 
@@ -61,7 +62,8 @@ def compute_retool_reward(*, correct: bool, num_replies: int, rule: RewardRule) 
     Rule "verl" is the variant of verl's ReTool recipe: a wrong answer gets `min(-0.6, -1 + 0.05 * (num_turns - 2))`, so
     that trying the tool costs less than not trying. `num_turns` counts messages as there, prompt and tool answers
     included: two per reply, hence -1 for one reply, -0.9 for two, -0.6 from five on. Raises ValueError for fewer than
-    one reply."""
+    one reply.
+    """
     if num_replies < 1:
         raise ValueError(f"num_replies={num_replies}: an episode is judged after at least one reply")
     if correct:

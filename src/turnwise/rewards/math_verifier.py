@@ -1,7 +1,8 @@
 """Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
 
-`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give
-up on it; what makes two answers equal is math-verify's business, or that of a reasoning-gym data set."""
+`verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give up on it;
+math-verify, or the scorer of a reasoning-gym data set, decides whether two answers are equal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from turnwise.core.errors import ConfigError, RewardError
 from turnwise.rewards.math_answer import parse_integer
 
 _MAX_CHARS = 2_000
-"""No answer is longer; one that is, is wrong and is never parsed."""
+"""A longer answer is wrong and never parsed."""
 
 _MAX_REQUESTS = 5_000
 """A worker is replaced after so many: the libraries' caches only grow."""
@@ -37,8 +38,10 @@ _CHECKS = (
 
 
 class MathVerifier:
-    """Up to `num_workers` comparisons at a time, each at most `timeout_s` long. Workers start on first use and die with
-    this object."""
+    """Up to `num_workers` comparisons at a time, each at most `timeout_s` long.
+
+    Workers start on first use and die with this object.
+    """
 
     def __init__(self, *, num_workers: int = 2, timeout_s: float = 10.0, memory_bytes: int = 2 << 30) -> None:
         """`memory_bytes` is the address space of one worker."""
@@ -49,11 +52,13 @@ class MathVerifier:
             self._places.put(None)
 
     def verify(self, answer: str, golds: Sequence[str]) -> bool:
-        """Whether an answer equals one of the gold answers. Two plain whole numbers are compared here, all else by
-        math-verify.
+        """Whether an answer equals one of the gold answers.
+
+        Two plain whole numbers are compared here, all else by math-verify.
 
         Raises RewardError: the comparison took longer than `timeout_s`, ran out of memory, or a gold answer cannot be
-        read."""
+        read.
+        """
         number = parse_integer(answer)
         numbers = [parse_integer(gold) for gold in golds]
         if number is not None and None not in numbers:
@@ -61,13 +66,17 @@ class MathVerifier:
         return 0 < len(answer) <= _MAX_CHARS and self._ask({"answer": answer, "golds": list(golds)})
 
     def score(self, answer: str, dataset: str, entry: Mapping[str, Any]) -> bool:
-        """Whether a reasoning-gym data set's own scorer gives the answer full marks. Raises RewardError as `verify`
-        does."""
+        """Whether a reasoning-gym data set's own scorer gives the answer full marks.
+
+        Raises RewardError as `verify` does.
+        """
         return self._ask({"answer": answer, "dataset": dataset, "entry": dict(entry)})
 
     def check(self) -> None:
-        """Compare a few answers whose outcome is known. Raises ConfigError without math-verify, RewardError when one
-        comes out wrong."""
+        """Compare a few answers whose outcome is known.
+
+        Raises ConfigError without math-verify, RewardError when one comes out wrong.
+        """
         if find_spec("math_verify") is None:
             raise ConfigError(
                 'comparing answers of all kinds needs math-verify; install it with: pip install "turnwise[math]"'

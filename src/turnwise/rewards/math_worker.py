@@ -1,5 +1,4 @@
-"""The process that compares mathematical answers: one JSON request a line on standard input, one JSON answer a line
-back.
+"""The process that compares mathematical answers: one JSON request per line in, one JSON answer per line out.
 
 It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it
 when a request takes too long (an alarm without a handler), whether or not its owner still lives. `math_verifier` starts

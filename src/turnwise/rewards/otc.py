@@ -1,7 +1,8 @@
 """Reward for right answers with few tool calls (OTC, arXiv 2504.14870).
 
 The formulas are known second-hand, the paper's constants (its overall factor, its smoothing) are not: 1 is ours for
-both."""
+both.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +25,10 @@ def compute_call_factor(num_calls: int, *, smoothing: float = 1.0) -> float:
 
 
 def compute_group_call_factor(num_calls: int, minimal_calls: int, *, smoothing: float = 1.0) -> float:
-    """OTC-GRPO's factor: `sin(f pi / (2 n))` with `f = 2 n m / (m + n)`, n the fewest calls known to give a right
-    answer; in [0, 1].
+    """OTC-GRPO's factor in [0, 1]: `sin(f pi / (2 n))` with `f = 2 n m / (m + n)`.
 
-    1 at m = n, falling towards 0 with more calls, 0 at m = 0 < n. With n = 0 it is `compute_call_factor`, which is 1 at
-    m = 0.
+    m is the number of calls, n the fewest known to give a right answer. 1 at m = n, falling towards 0 with more calls,
+    0 at m = 0 < n. With n = 0 it is `compute_call_factor`, which is 1 at m = 0.
 
     Raises:
         ValueError: a number of calls is negative, or smoothing not above 0.

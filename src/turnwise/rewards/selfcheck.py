@@ -43,8 +43,7 @@ def _describe(case: AnswerCase) -> str:
 
 
 def load_reward(name: str) -> AnswerReward:
-    """A built-in reward by name, or the `AnswerReward` at an import path "package.module:NAME", checked on its own
-    cases.
+    """A built-in reward by name, or the `AnswerReward` at "package.module:NAME", checked on its own cases.
 
     Raises ConfigError when there is no such reward, RewardError when its cases fail.
     """

@@ -1,7 +1,8 @@
 """Progressive reward shaping (arXiv 2512.07478): later stages count only once the earlier ones pass.
 
 Known of the paper: format first, then answer quality; length-aware BLEU for short answers, a judge for long ones;
-gating. Not known, and ours here: the weights, the thresholds, and how BLEU minds the length."""
+gating. Not known, and ours here: the weights, the thresholds, and how BLEU minds the length.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ class RewardStage:
 
 
 def compute_staged_reward(stages: Sequence[RewardStage]) -> Scored:
-    """The weighted scores of all stages up to the first that does not pass, one part per stage (unweighted; 0 where not
-    reached).
+    """The weighted scores of all stages up to the first that does not pass.
+
+    There is one part per stage, unweighted; 0 where not reached.
 
     Raises:
         ValueError: no stages, or a negative weight.

@@ -1,7 +1,8 @@
 """ToolRL's reward for tool calls (arXiv 2504.13958): a format part in {0, 1} and a correctness part in [-3, 3].
 
 Calls are (name, arguments) pairs, already parsed; what a malformed reply is, its caller decides (None). Values are
-compared with Python's `==`, as in the released code: 1 equals 1.0 and also True."""
+compared with Python's `==`, as in the released code: 1 equals 1.0 and also True.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def compute_format_reward(text: str, *, wants_calls: bool, wants_response: bool)
     Sections in order: `<think>`, then `<tool_call>` (its content on lines of its own) and `<response>` as wanted, each
     tag once, a newline between sections, nothing around them. A text in which neither is wanted is only a `<think>`
     section. Stricter than the released code, which also passes a second `<think>` tag, a wrong section hidden inside
-    the thinking, and a newline at the end."""
+    the thinking, and a newline at the end.
+    """
     sections = [r"<think>.*?</think>"]
     tags = ["think"]
     if wants_calls:
@@ -119,16 +121,20 @@ def compute_tool_rl_reward(
     granularity: Granularity = "fine",
     scale: float = 3.0,
 ) -> Scored:
-    """Format (1 when well formed, else 0) plus correctness, with both as parts "format" and "correctness"; in [-3, 4]
-    by default."""
+    """Format (1 when well formed, else 0) plus correctness, in [-3, 4] by default.
+
+    The parts are "format" and "correctness".
+    """
     correctness = compute_correctness(predicted, gold, granularity=granularity, scale=scale)
     parts = (RewardPart(name="format", value=float(well_formed)), RewardPart(name="correctness", value=correctness))
     return Scored(total=float(well_formed) + correctness, parts=parts)
 
 
 def compute_linear_scale(step: int, *, start: float = 2.0, end: float = 3.0, num_steps: int = 150) -> float:
-    """A scale that goes from start to end over the first `num_steps` steps and stays there. Raises ValueError:
-    num_steps below 1."""
+    """A scale that goes from start to end over the first `num_steps` steps and stays there.
+
+    Raises ValueError: num_steps below 1.
+    """
     if num_steps < 1:
         raise ValueError(f"num_steps is {num_steps}; it must be at least 1")
     return start + (end - start) * min(1.0, max(0, step) / num_steps)

@@ -1,2 +1,1 @@
-"""The run folder: config, metrics, trajectories, evaluations, checkpoints; written atomically, read back without
-torch."""
+"""The run folder: config, metrics, trajectories, evaluations and checkpoints; atomic, readable without torch."""

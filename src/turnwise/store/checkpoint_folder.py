@@ -28,7 +28,8 @@ def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
     """A temporary folder to fill; on success it becomes `checkpoints/step_<step>` with a manifest, in one rename.
 
     On any failure, Ctrl-C included, the temporary folder is removed and what was there before stays. An error of the
-    disk or of a library that writes becomes StoreError; Turnwise's own errors pass unchanged."""
+    disk or of a library that writes becomes StoreError; Turnwise's own errors pass unchanged.
+    """
     target = _path(run, step)
     temporary = _aside(target, "tmp")
     try:
@@ -46,8 +47,7 @@ def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
 
 
 def verify_checkpoint(path: Path) -> None:
-    """Raise CheckpointError naming the first file of the manifest that is missing, truncated or changed, and the
-    remedy."""
+    """Raise CheckpointError naming the remedy and the first file that is missing, truncated or changed."""
     if not path.is_dir():
         steps = ", ".join(str(step) for step, _ in list_checkpoints(path.parent.parent)) or "none"
         raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints of steps: {steps}")
@@ -102,8 +102,10 @@ def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
 
 
 def sweep(run: Path) -> None:
-    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside. Raises
-    StoreError."""
+    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside.
+
+    Raises StoreError.
+    """
     checkpoints = run / "checkpoints"
     for old in checkpoints.glob(".step_*.old"):
         target = checkpoints / old.name[1:].removesuffix(".old")
@@ -130,8 +132,7 @@ def _aside(target: Path, suffix: str) -> Path:
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Step and path of every checkpoint, by step; unfinished ones are left out, and whether they are intact is
-    `verify_checkpoint`'s."""
+    """Step and path of every finished checkpoint, by step; `verify_checkpoint` says whether it is intact."""
     paths = [
         path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)
     ]

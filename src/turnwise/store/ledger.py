@@ -1,7 +1,6 @@
-"""The token ledger: what was sampled is trained once or dropped for a stated reason, proven before every optimizer
-step.
+"""The token ledger proves that every sampled token is trained once or dropped for a stated reason.
 
-For each group, per trajectory and in total:
+It does so before every optimizer step. For each group, per trajectory and in total:
 
     sampled = trained + dropped        dropped by reason: see `core.types.DropReason`
 
@@ -24,9 +23,9 @@ from typing import Any, Literal
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError
+from turnwise.core.sampled import token_versions
 from turnwise.core.types import DropReason, Invalid, Sample, TrajectoryGroup, TrajectoryId
 from turnwise.store.run_folder import LEDGER, append_lines, check_format, read_lines
-from turnwise.core.sampled import token_versions
 from turnwise.store.token_account import Entry, TokenAccount, breach, drop_whole
 
 
@@ -140,8 +139,10 @@ def account_group(
     max_times: int | None = 1,
     observations_train: bool = False,
 ) -> GroupAccount:
-    """Prove the identity for one group, before the first optimizer step that trains it. Arguments and errors as in
-    `account_batch`."""
+    """Prove the identity for one group, before the first optimizer step that trains it.
+
+    Arguments and errors as in `account_batch`.
+    """
     accounts = {t.id: TokenAccount(step, t) for t in group.trajectories}
     _check_names(group, step)
     context_trained = 0
@@ -237,8 +238,11 @@ def load_accounts(run: Path) -> list[GroupAccount]:
 
 
 def _check_names(group: TrajectoryGroup, step: int) -> None:
-    """Raise LedgerError unless every trajectory of the group has a name of its own, of the group's draw and role, and
-    every attempt that was retried comes before another at its member."""
+    """Raise LedgerError unless names, draws and roles of the trajectories fit the group.
+
+    Every trajectory has a name of its own, of the group's draw and role, and every attempt that was retried comes
+    before another at its member.
+    """
     names: set[TrajectoryId] = set()
     baseline = () if group.baseline is None else (group.baseline,)
     for trajectory in (*group.trajectories, *(each.trajectory for each in group.discarded), *baseline):

@@ -1,5 +1,4 @@
-"""Trajectories as plain JSON data and back, without token data: `trajectories` keeps those in arrays and adds the
-spans."""
+"""Trajectories as plain JSON and back, without token data, which `trajectories` keeps in arrays with spans."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Trajectory:
-    """The inverse of `trajectory_to_json`, with the spans of each turn taken from the flat arrays `[T]` (see
-    `trajectories`).
+    """The inverse of `trajectory_to_json`; the flat arrays `[T]` give each turn its span (see `trajectories`).
 
     Raises KeyError, TypeError or ValueError when the row is not one.
     """

@@ -72,8 +72,10 @@ class RunFolder:
         return folder
 
     def discard(self) -> None:
-        """Remove the folder of a run that was refused before anything happened. The folder stays if it holds other
-        files."""
+        """Remove the folder of a run that was refused before anything happened.
+
+        The folder stays if it holds other files.
+        """
         with contextlib.suppress(OSError):
             for name in (CONFIG, FORMAT_FILE, EVENTS):
                 (self.path / name).unlink(missing_ok=True)
@@ -103,8 +105,10 @@ class RunFolder:
         append_line(self.path / METRICS, row)
 
     def append_event(self, kind: str, text: str = "") -> None:
-        """Append one line to the log of the run: "created", "resumed", whatever `kind` names. Raises StoreError as
-        above."""
+        """Append one line to the log of the run: "created", "resumed", whatever `kind` names.
+
+        Raises StoreError as above.
+        """
         append_line(self.path / EVENTS, {"time": round(time.time(), 3), "kind": kind, "text": text})
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -115,11 +119,11 @@ class RunFolder:
         return list(read_lines(self.path / METRICS))
 
     def truncate(self, *, after_step: int) -> None:
-        """Forget metrics, ledger lines, advantages and evaluations of RL steps after `after_step`, before they are run
-        again. Groups and journal stay: the steps can be redone from them.
+        """Forget metrics, ledger lines, advantages and evaluations of RL steps after `after_step`.
 
-        The supervised warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is
-        negative; -1 forgets the metrics of the warm-up too. Raises StoreError.
+        The steps are about to run again. Groups and journal stay: the steps can be redone from them. The supervised
+        warm-up counts its own steps and comes before RL step 0, so it stays unless `after_step` is negative; -1 forgets
+        the metrics of the warm-up too. Raises StoreError.
         """
         kept = [
             row
@@ -160,8 +164,10 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` or leave it as it was; makes missing folders. Raises StoreError naming path, cause and
-    remedy."""
+    """Replace `path` by `data` or leave it as it was; makes missing folders.
+
+    Raises StoreError naming path, cause and remedy.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,8 +191,9 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append one JSON line per row and wait for the disk. What a crash left of an unfinished last line is cut off
-    first.
+    """Append one JSON line per row and wait for the disk.
+
+    What a crash left of an unfinished last line is cut off first.
 
     Raises StoreError when the disk refuses; none of the rows stays then.
     """
@@ -244,8 +251,9 @@ def end_of_lines(path: Path, handle: int) -> int:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file, none where it does not exist; a last one without its line break was never finished and
-    is left out.
+    """The whole lines of a file; none if it does not exist.
+
+    A last line without a line break was never finished and is left out.
 
     Raises StoreError naming file and line for what is not a JSON object.
     """

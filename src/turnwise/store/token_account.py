@@ -10,8 +10,8 @@ import numpy as np
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import TrainingError
-from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
 from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
+from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
 
 
 class LedgerError(TrainingError):
@@ -154,19 +154,17 @@ class TokenAccount:
         if versions is not None:
             first, last = min(first, int(versions.min())), max(last, int(versions.max()))
         if not version - max_staleness <= first <= last <= version:
-            found = f"{first}..{last}"
             raise self._error(
-                f"turn {index} was sampled by weight version {found}, version {version} trains with max_staleness "
-                f"{max_staleness}; "
-                "the engine did not adopt the new weights, or the batch is stale"
+                f"turn {index} was sampled by weight version {first}..{last}, version {version} trains with "
+                f"max_staleness {max_staleness}; the engine did not adopt the new weights, or the batch is stale"
             )
 
-    def _compare(self, index: int, what: str, expected: np.ndarray, found: np.ndarray) -> None:
-        different = np.flatnonzero(expected != found)
+    def _compare(self, index: int, what: str, expected: np.ndarray, given: np.ndarray) -> None:
+        different = np.flatnonzero(expected != given)
         if len(different):
             at = int(different[0])
             raise self._error(
-                f"{what} {at} of turn {index} is {found[at]} in the sample, {expected[at]} was recorded at sampling"
+                f"{what} {at} of turn {index} is {given[at]} in the sample, {expected[at]} was recorded at sampling"
             )
 
     def _error(self, text: str) -> LedgerError:

@@ -33,10 +33,10 @@ from typing import Any, Literal
 import numpy as np
 
 from turnwise.core.errors import StoreError
+from turnwise.core.sampled import token_versions
 from turnwise.core.types import Discarded, Draw, DropReason, Trajectory, TrajectoryGroup, Turn
 from turnwise.store.rows import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
 from turnwise.store.run_folder import write_bytes_atomic
-from turnwise.core.sampled import token_versions
 
 Decode = Callable[[Sequence[int]], str]
 Place = Literal["member", "baseline", "discarded"]

@@ -2,7 +2,8 @@
 
 One `SandboxTools` belongs to one episode and holds its live sessions. What the model's code does wrong comes back as
 text for the model to read. `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid.
-Any object that implements the `Sandbox` protocol will do."""
+Any object that implements the `Sandbox` protocol will do.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ _LIMIT_TEXTS: dict[Limit, str] = {
 
 
 async def ask_sandbox(answer: Awaitable[T]) -> T:
-    """Await what a sandbox or a session answers. Raises Turnwise's SandboxError, with the same message, in place of the
-    error of the package `turnwise_sandbox`, which does not know Turnwise's."""
+    """Await what a sandbox or a session answers.
+
+    Raises Turnwise's SandboxError, with the same message, in place of the error of the package `turnwise_sandbox`,
+    which does not know Turnwise's.
+    """
     try:
         return await answer
     except sandbox_errors.SandboxError as cause:
@@ -39,7 +43,8 @@ class SandboxTools:
     """The tools of one episode. Give `functions` to a `ToolEnvironment` in `setup`, and call `close` in `teardown`.
 
     A call takes at most `limits.wall_s` plus its wait for a free place. Make the environment's `tool_timeout_s`
-    larger."""
+    larger.
+    """
 
     def __init__(
         self,
@@ -52,12 +57,12 @@ class SandboxTools:
         files_in: Language = "python",
         max_chars: int = 3000,
     ) -> None:
-        """`seed` seeds every random generator of the episode's code. `files_in` names the live session whose folder
-        `read_file` and `write_file` use; the two sessions share nothing. `max_chars` bounds the output that the model
-        sees of one execution; its beginning and end are kept, because a traceback says at its end what went wrong. Keep
-        it below the environment's `max_observation_chars`.
+        """`seed` seeds every random generator of the episode's code.
 
-        The first call starts a session; the constructor starts nothing. Raises ConfigError for `max_chars` below 1.
+        `files_in` names the live session whose folder `read_file` and `write_file` use; the two sessions share nothing.
+        `max_chars` bounds the output that the model sees of one execution; its beginning and end are kept, because a
+        traceback says at its end what went wrong. Keep it below the environment's `max_observation_chars`. The first
+        call starts a session; the constructor starts nothing. Raises ConfigError for `max_chars` below 1.
         """
         if max_chars < 1:
             raise ConfigError(f"max_chars is {max_chars}; the model must see at least one character")
@@ -180,8 +185,10 @@ class SandboxTools:
         )
 
     def _describe(self, execution: Execution, *, kept: str, lost: str) -> str:
-        """What the model reads. `kept` is added after a timeout that left the session alive, `lost` after any end that
-        did not."""
+        """What the model reads.
+
+        `kept` is added after a timeout that left the session alive, `lost` after any end that did not.
+        """
         shown = [
             execution.stdout.decode("utf-8", "replace"),
             execution.stderr.decode("utf-8", "replace"),
@@ -208,8 +215,7 @@ class SandboxTools:
 
 
 def clip_middle(text: str, max_chars: int) -> str:
-    """`text` if it has at most `max_chars` characters, else its beginning and end, `max_chars` together, around a
-    marker."""
+    """`text` cut to its beginning and end, `max_chars` characters together, around a marker; whole if it fits."""
     cut = len(text) - max_chars
     if cut <= 0:
         return text

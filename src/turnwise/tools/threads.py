@@ -38,7 +38,8 @@ async def run_in_thread(job: Callable[[], T]) -> T:
     """The result of `job`, run in a daemon thread, or what it raised.
 
     Cancelling the wait abandons the thread to its job. What would end a thread or a process (SystemExit,
-    KeyboardInterrupt) is raised as RuntimeError: a job cannot end the run."""
+    KeyboardInterrupt) is raised as RuntimeError: a job cannot end the run.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
 

@@ -1,5 +1,6 @@
-"""A typed Python function becomes a tool: its schema from the signature and docstring, its calls checked, timed and
-clipped. Episodes and messages are the business of `environments.tool_environment`.
+"""Turn a typed Python function into a tool: schema from its signature and docstring; calls checked, timed, cut.
+
+`environments.tool_environment` handles episodes and messages.
 """
 
 from __future__ import annotations
@@ -65,8 +66,7 @@ def _read_spec(function: Callable[..., object]) -> ToolSpec:
 
 
 def _unbound(method: Callable[..., object]) -> Callable[..., object]:
-    """A function that looks like the bound method does to its callers: `self` is gone from signature and
-    annotations."""
+    """A function that looks like the bound method: without `self` in signature and annotations."""
 
     def bare(*_: object) -> None: ...
 

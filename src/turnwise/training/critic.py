@@ -1,7 +1,8 @@
 """The critic: values of states at sampled tokens, and what it learns from. A head on the policy, or a model of its own.
 
 The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation
-tokens have none."""
+tokens have none.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Critic:
     """From tokens to hidden states: the policy's own layers, or a copy of them."""
     head: torch.nn.Linear
     """Hidden state to value; all zeros at the start, so that every first value is 0."""
-    own: torch.nn.ModuleDict
+    module: torch.nn.ModuleDict
     """What the critic's optimizer trains: the head, and the backbone where it is not the policy's."""
     optimizer: torch.optim.Optimizer
     lr: float
@@ -44,7 +45,7 @@ class Critic:
     @property
     def is_shared(self) -> bool:
         """Whether the policy and the critic share their layers."""
-        return "backbone" not in self.own
+        return "backbone" not in self.module
 
 
 def build_critic(
@@ -62,9 +63,11 @@ def build_critic(
     head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=policy.device, dtype=policy.dtype)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
-    own = torch.nn.ModuleDict({"head": head} if kind == "head" else {"head": head, "backbone": backbone})
-    optimizer = build_optimizer(own, lr=lr, betas=betas, weight_decay=weight_decay)
-    return Critic(backbone=backbone, head=head, own=own, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient)
+    module = torch.nn.ModuleDict({"head": head} if kind == "head" else {"head": head, "backbone": backbone})
+    optimizer = build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay)
+    return Critic(
+        backbone=backbone, head=head, module=module, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient
+    )
 
 
 def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
@@ -100,8 +103,7 @@ def score_values(
 
 
 def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
-    """Columns `old_values`, `returns` and `value_weights` of one optimizer step: the mean over all tokens with a
-    return."""
+    """Columns `old_values`, `returns` and `value_weights` of one step: the mean over all tokens with a return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
     count = max(1, sum(int(mask.sum()) for mask in trained))
     return {
@@ -157,6 +159,6 @@ def run_critic_step(
         loss.backward()
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
-    apply_gradients(critic.own, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
+    apply_gradients(critic.module, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
     metrics: dict[str, Metric] = {name: Mean(total) for name, total in totals.items()}
     return metrics | {"train/critic_seconds": Sum(time.perf_counter() - started)}

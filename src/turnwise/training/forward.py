@@ -1,5 +1,4 @@
-"""Forward passes over packed micro-batches: distributions and log-probabilities of trained tokens, with and without
-gradient."""
+"""Forward passes over packed micro-batches: distributions and log-probabilities of trained tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ def compute_distribution(
 
     `temperature` must be the one the tokens were sampled with, or ratios are wrong from the first step. Output rows
     that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
-    they are. In float32, or float64 where the model is."""
+    they are. In float32, or float64 where the model is.
+    """
     output = model(
         input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],
@@ -52,8 +52,7 @@ def select_logprobs(
 def compute_logprobs(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`logprobs [K]` of the targets under the policy at `temperature`, and `entropy [K]`; see
-    `compute_distribution`."""
+    """`logprobs [K]` of the targets at `temperature`, and `entropy [K]`; see `compute_distribution`."""
     distribution, _ = compute_distribution(model, batch, temperature)
     return select_logprobs(distribution, batch, entropy_gradient=entropy_gradient)
 

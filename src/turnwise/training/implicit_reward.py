@@ -1,7 +1,8 @@
 """An implicit process reward model, learned from outcomes alone (PRIME, arXiv 2502.01456).
 
 Its reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by
-cross-entropy."""
+cross-entropy.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from turnwise.training.optimizer import apply_gradients, build_optimizer
 class ImplicitReward:
     """The reward model and its optimizer."""
 
-    own: PreTrainedModel
+    module: PreTrainedModel
     """pi_phi: a copy of the policy RL starts from, so that every reward is 0 at first."""
     optimizer: torch.optim.Optimizer
     lr: float
@@ -39,9 +40,12 @@ def build_implicit_reward(
     policy: PreTrainedModel, *, lr: float, beta: float, betas: tuple[float, float], weight_decay: float
 ) -> ImplicitReward:
     """A reward model that starts as a copy of `policy` as it is now."""
-    own = copy.deepcopy(policy)
+    module = copy.deepcopy(policy)
     return ImplicitReward(
-        own=own, optimizer=build_optimizer(own, lr=lr, betas=betas, weight_decay=weight_decay), lr=lr, beta=beta
+        module=module,
+        optimizer=build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay),
+        lr=lr,
+        beta=beta,
     )
 
 
@@ -56,11 +60,11 @@ def score_implicit_rewards(
 ) -> list[NDArray[np.generic]]:
     """Rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` in the same shape."""
     scores = score_logprobs(
-        model.own, samples, temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        model.module, samples, temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
     )
     return [
-        compute_implicit_rewards(np.asarray(own, np.float64), np.asarray(reference, np.float64), beta=model.beta)
-        for own, reference in zip(scores, reference_logprobs, strict=True)
+        compute_implicit_rewards(np.asarray(scored, np.float64), np.asarray(reference, np.float64), beta=model.beta)
+        for scored, reference in zip(scores, reference_logprobs, strict=True)
     ]
 
 
@@ -78,7 +82,8 @@ def run_implicit_reward_step(
     """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
 
     A branch counts as an attempt of its own. Raises TrainingError, with the weights unchanged, when there is no sample,
-    an outcome lies outside [0, 1], or the loss is not finite."""
+    an outcome lies outside [0, 1], or the loss is not finite.
+    """
     if not samples:
         raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
     if not all(0 <= outcome <= 1 for outcome in outcomes):
@@ -87,12 +92,12 @@ def run_implicit_reward_step(
             "needs outcomes in [0, 1]"
         )
     total, correct = 0.0, 0.0
-    device = model.own.device
+    device = model.module.device
     columns = {"reference": reference_logprobs}
     for indices, batch in iterate_micro_batches(
         samples, device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
     ):
-        logprobs, _ = compute_logprobs(model.own, batch, temperature)
+        logprobs, _ = compute_logprobs(model.module, batch, temperature)
         sums = sum_over_sequence(model.beta * (logprobs - batch.columns["reference"]), batch.sequence)
         # Every token has its attempt's sum; one of each attempt is enough.
         firsts = torch.cat([batch.sequence.new_ones(1, dtype=torch.bool), batch.sequence[1:] != batch.sequence[:-1]])
@@ -107,6 +112,6 @@ def run_implicit_reward_step(
         loss.backward()
         total += float(losses.detach().sum())
         correct += float(((logits.detach() > 0) == (target > 0.5)).sum())
-    apply_gradients(model.own, model.optimizer, lr=model.lr, max_grad_norm=max_grad_norm)
+    apply_gradients(model.module, model.optimizer, lr=model.lr, max_grad_norm=max_grad_norm)
     count = float(len(samples))
     return {"train/implicit_loss": Mean(total, count), "train/implicit_accuracy": Mean(correct, count)}

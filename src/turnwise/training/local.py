@@ -2,7 +2,8 @@
 
 A step changes every model or none. Where a step holds one update, all gradients are computed and checked before any is
 applied. Where it holds several (updates per step, passes, epochs of the critic, an implicit reward model that learned
-in `score`), a copy of weights and moments is put back when anything goes wrong."""
+in `score`), a copy of weights and moments is put back when anything goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ class TrainerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Policy:
-    own: PreTrainedModel
+    module: PreTrainedModel
     optimizer: Any
 
 
@@ -70,7 +71,8 @@ class LocalTrainer:
     """Trains in this process. Implements `core.protocols.Trainer`.
 
     The critic and the implicit reward model are built, and the reference is copied, when RL is first asked for
-    something: by then the warm-up is over."""
+    something: by then the warm-up is over.
+    """
 
     def __init__(
         self,
@@ -84,13 +86,16 @@ class LocalTrainer:
         build_implicit: Callable[[PreTrainedModel], ImplicitReward] | None = None,
         teacher: PreTrainedModel | None = None,
     ) -> None:
-        """`model` is the policy and is trained in place. `loss` is for policy gradient, `pair_loss` for preferences,
-        `teacher` a frozen model with the policy's vocabulary."""
+        """`model` is the policy and is trained in place.
+
+        `loss` is for policy gradient, `pair_loss` for preferences, `teacher` a frozen model with the policy's
+        vocabulary.
+        """
         self.model = model
         self.tokenizer = tokenizer
         self.settings = settings
         self.optimizer_steps = 0
-        self._policy = _Policy(own=model, optimizer=self._build_optimizer(settings.schedule.base))
+        self._policy = _Policy(module=model, optimizer=self._build_optimizer(settings.schedule.base))
         self._loss, self._pair_loss, self._teacher = loss, pair_loss, teacher
         self._build_critic, self._build_implicit = build_critic, build_implicit
         self._critic: Critic | None = None
@@ -110,7 +115,8 @@ class LocalTrainer:
         """See `Trainer.score`. A second call before a step starts from the weights of the first.
 
         Raises TrainingError when a model that is asked for is not part of this trainer, or the implicit reward model
-        cannot learn from the outcomes."""
+        cannot learn from the outcomes.
+        """
         self._begin()
         self._take_back()
         started = time.perf_counter()
@@ -125,7 +131,8 @@ class LocalTrainer:
     def step(self, batch: TrainingBatch) -> StepReport:
         """See `Trainer.step`. Without updates nothing changes but an implicit reward model that learned in `score`.
 
-        Raises TrainingError where a loss or a gradient is not finite, or an update has no token to train."""
+        Raises TrainingError where a loss or a gradient is not finite, or an update has no token to train.
+        """
         warms_up = batch.objective == "warmup"
         if not warms_up:
             self._begin()
@@ -150,8 +157,10 @@ class LocalTrainer:
         return StepReport(metrics=metrics, optimizer_steps=self.optimizer_steps, sums=sums)
 
     def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
-        """See `Trainer.save`; `optimizer_steps` is added to the counters. What `score` learned since the last step is
-        taken back."""
+        """See `Trainer.save`; `optimizer_steps` is added to the counters.
+
+        What `score` learned since the last step is taken back.
+        """
         self._begin()
         self._take_back()
         counters = {**counters, "optimizer_steps": self.optimizer_steps}
@@ -162,7 +171,8 @@ class LocalTrainer:
     def load(self, folder: Path) -> Mapping[str, Any]:
         """See `Trainer.load`. The counters hold `optimizer_steps` besides what `save` was given.
 
-        For a checkpoint with `step` above 0 the reference is read from the folder step_000000 beside it."""
+        For a checkpoint with `step` above 0 the reference is read from the folder step_000000 beside it.
+        """
         self._build_companions()
         counters = load_training_state(folder, self.model, self._policy.optimizer, self._list_companions())
         self._unstepped, self._scoring, self._reference = None, {}, None
@@ -203,8 +213,7 @@ class LocalTrainer:
         return {name: model for name, model in companions.items() if model is not None}
 
     def _copy_if_several(self, batch: TrainingBatch, policy: _Policy) -> Snapshot | None:
-        """A copy of what the step will train, or None where it holds one update: that one is checked before it is
-        applied."""
+        """A copy of what the step trains; None for a step of one update, which is checked before it is applied."""
         num_updates = sum(1 for update in batch.updates if update)
         trained: list[Trained] = [policy]
         if batch.objective == "policy_gradient" and self._critic is not None:
@@ -221,7 +230,7 @@ class LocalTrainer:
 
     def _forget_gradients(self) -> None:
         for trained in (self._policy, *self._list_companions().values()):
-            trained.own.zero_grad(set_to_none=True)
+            trained.module.zero_grad(set_to_none=True)
 
     # ------------------------------------------------------------------------------------------------ scores
 
@@ -365,7 +374,7 @@ class LocalTrainer:
         if self._has_companions:
             raise TrainingError("the supervised warm-up comes before reinforcement learning, which has begun")
         if self._warmup is None:
-            self._warmup = _Policy(own=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
+            self._warmup = _Policy(module=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
         return self._warmup
 
     def _warm_up(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:

@@ -18,7 +18,7 @@ class Trained(Protocol):
     """Parameters and what trains them."""
 
     @property
-    def own(self) -> torch.nn.Module:
+    def module(self) -> torch.nn.Module:
         """The parameters that `optimizer` trains."""
         ...
 
@@ -45,8 +45,7 @@ class Schedule:
 
 
 def compute_lr(step: int, *, base: float, warmup_steps: int, total_steps: int, decay: Decay) -> float:
-    """Learning rate of optimizer step `step` (from 0): linear warm-up to `base`, then `decay` towards 0 at
-    `total_steps`."""
+    """Learning rate of step `step` (from 0): linear warm-up to `base`, then `decay` towards 0 at `total_steps`."""
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
@@ -84,7 +83,8 @@ def apply_together(
     """Clip the gradients of every `(model, optimizer, learning rate)`, each by its own norm, then step and clear all.
 
     Returns the norms before clipping. Raises TrainingError, with all weights as they were and all gradients cleared,
-    when any norm is not finite."""
+    when any norm is not finite.
+    """
     norms = [float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)) for model, _, _ in parts]
     wrong = [norm for norm in norms if not math.isfinite(norm)]
     if wrong:

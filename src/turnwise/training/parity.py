@@ -4,7 +4,8 @@
 that lets the trainer score what an engine sampled. Deciding what happens then belongs to the run.
 
 A difference at identical weights is always a defect or arithmetic, never learning: the importance ratios of the first
-update would be wrong by it. The causes that are told apart are those of `Cause`."""
+update would be wrong by it. The causes that are told apart are those of `Cause`.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +117,10 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Everything a diagnosis reads: K sampled tokens in S sequences over a vocabulary of V, in order of sequence and
-    position."""
+    """Everything a diagnosis reads.
+
+    K sampled tokens in S sequences over a vocabulary of V, in order of sequence and position.
+    """
 
     sampler_logprobs: Floats
     """`[K]` as recorded at sampling."""
@@ -151,11 +154,12 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
-    """The first cause that explains the difference: under it the scores agree, or disagree only where it says they
-    should.
+    """The first cause that explains the difference.
 
-    Exact explanations come first (another temperature, a truncated distribution, other weights reproduce the sampler's
-    numbers), then those that show in where the difference sits, rounding last."""
+    Under it the scores agree, or disagree only where it says they should. Exact explanations come first (another
+    temperature, a truncated distribution, other weights reproduce the sampler's numbers), then those that show in where
+    the difference sits, rounding last.
+    """
     parity = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
     if parity.within(bound):
         return Diagnosis(
@@ -244,10 +248,10 @@ def _find_top_p(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     ordered = np.exp(np.take_along_axis(full, order, axis=-1))
     before = np.cumsum(ordered, axis=-1) - ordered
     rank = np.argmax(order == np.asarray(evidence.token_ids)[:, None], axis=-1)
-    own = _select(full, evidence.token_ids)
+    sampled = _select(full, evidence.token_ids)
     for top_p in TOP_PS:
         kept = before < top_p
-        scores = np.where(kept[np.arange(len(rank)), rank], own - np.log((ordered * kept).sum(-1)), -np.inf)
+        scores = np.where(kept[np.arange(len(rank)), rank], sampled - np.log((ordered * kept).sum(-1)), -np.inf)
         if np.isfinite(scores).all() and _explains(scores, evidence, bound):
             return Diagnosis(
                 cause="top_p",
@@ -260,8 +264,8 @@ def _find_top_p(evidence: Evidence, bound: Bound) -> Diagnosis | None:
 def _find_alternative(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     texts: Mapping[str, str] = {
         "stale_weights": (
-            "the sampler's numbers are those of older weights: it did not adopt the last update, or "
-            "kept a cache of before it"
+            "the sampler's numbers are those of older weights: it did not adopt the last update, or kept a cache of "
+            "before it"
         ),
         "dtype": (
             "the sampler's numbers are those of weights in another dtype; use one dtype on both sides, or "
@@ -349,7 +353,8 @@ def collect_evidence(
     `shared_prefix` lays the samples out as a training step with it does. `attention` makes the plan from the runs:
     `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU, one
     thread) agrees in every bit, prefixes shared or not. Memory: K x V float32, so give few samples. Raises ValueError
-    when there is none."""
+    when there is none.
+    """
     batch = collate(samples, model.device, shared_prefix=shared_prefix)
     output = model(
         input_ids=batch.token_ids[None],

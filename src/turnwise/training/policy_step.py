@@ -1,7 +1,8 @@
 """One optimizer step of policy gradient over a global batch, in micro-batches that only sum.
 
 Everything that needs the whole batch (weights, importance corrections, tokens that a loss ranks against each other) is
-computed before the first micro-batch and comes with the tokens as columns, so that the split cannot matter."""
+computed before the first micro-batch and comes with the tokens as columns, so that the split cannot matter.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +76,9 @@ def run_policy_step(
     teacher: PreTrainedModel | None = None,
     critic: Critic | None = None,
 ) -> dict[str, Metric]:
-    """Take one optimizer step on `samples` and return its metrics. Any split into micro-batches gives the same
-    gradient.
+    """Take one optimizer step on `samples` and return its metrics.
+
+    Any split into micro-batches gives the same gradient.
 
     Args:
         shared_prefix: compute what several samples begin with once; the gradient is the same up to rounding.
@@ -87,7 +89,8 @@ def run_policy_step(
         critic: one that shares the policy's layers is trained in the same step; None trains none.
 
     Raises TrainingError, with the weights of policy and critic unchanged, when the loss or a gradient is not finite or
-    there is nothing to train on."""
+    there is nothing to train on.
+    """
     started = time.perf_counter()
     num_trained = float(sum(int(s.loss_mask.sum()) for s in samples))
     if num_trained == 0:
@@ -113,7 +116,7 @@ def run_policy_step(
         num_computed += len(batch.token_ids)
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
-    parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.own, critic.optimizer, critic.lr)])
+    parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.module, critic.optimizer, critic.lr)])
     norm = apply_together(parts, max_grad_norm=max_grad_norm)[0]
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)
@@ -156,8 +159,7 @@ def _prepare(
     micro_batch_tokens: int,
     shared_prefix: bool,
 ) -> tuple[dict[str, TokenColumn], dict[str, Metric]]:
-    """The given columns and those that need the whole step: `weights`, and where the loss asks for them `correction`
-    and `selected`."""
+    """The given columns and those of the whole step: `weights`, and for some losses `correction` and `selected`."""
     columns = dict(columns)
     metrics: dict[str, Metric] = {}
     behavior = torch.from_numpy(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
@@ -202,8 +204,7 @@ def _compute_loss(
     teacher: PreTrainedModel | None,
     critic: Critic | None,
 ) -> tuple[torch.Tensor, dict[str, float], float]:
-    """The micro-batch's share of the loss, sums over its tokens for the metrics, and the largest sampler-trainer
-    gap."""
+    """The micro-batch's share of the loss, token sums for the metrics, and the largest sampler-trainer gap."""
     distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
     policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
     # An unmasked observation token was not sampled: it is on policy by definition.

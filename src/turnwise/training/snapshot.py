@@ -15,7 +15,7 @@ class Snapshot:
     @torch.no_grad()
     def __init__(self, models: Iterable[Trained]) -> None:
         self._models = list(models)
-        self._weights = [[p.detach().clone() for p in model.own.parameters()] for model in self._models]
+        self._weights = [[p.detach().clone() for p in model.module.parameters()] for model in self._models]
         self._moments = [
             {
                 p: {key: value.clone() if torch.is_tensor(value) else value for key, value in state.items()}
@@ -28,7 +28,7 @@ class Snapshot:
     def restore(self) -> None:
         """Put weights and moments back in place and drop all gradients. Use it once: the moments are handed over."""
         for model, weights, moments in zip(self._models, self._weights, self._moments, strict=True):
-            for parameter, weight in zip(model.own.parameters(), weights, strict=True):
+            for parameter, weight in zip(model.module.parameters(), weights, strict=True):
                 parameter.copy_(weight)
             model.optimizer.state.clear()
             model.optimizer.state.update(moments)

@@ -1,5 +1,4 @@
-"""How concentrated the policy's distribution is at sampled tokens: what the optimal token baseline reads. No
-gradient."""
+"""How concentrated the policy is at sampled tokens, for the optimal token baseline; without gradient."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def score_squared_mass(
     micro_batch_tokens: int,
     shared_prefix: bool = False,
 ) -> list[NDArray[np.generic]]:
-    """Sum of squared probabilities over the vocabulary at every trained token, one float32 array `[K_i]` per sample,
-    each in (0, 1]."""
+    """Sum of squared probabilities at every trained token, in (0, 1]: a float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
         samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix

@@ -2,7 +2,8 @@
 
 `state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters as JSON. A model trained
 beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with
-its weights under "weight/" and moments under "moment/"."""
+its weights under "weight/" and moments under "moment/".
+"""
 
 from __future__ import annotations
 
@@ -32,13 +33,16 @@ def save_training_state(
 ) -> None:
     """Write model, tokenizer, moments and `counters` (JSON values) into an existing folder.
 
-    `companions` are models trained beside the policy, by the name of their file."""
+    `companions` are models trained beside the policy, by the name of their file.
+    """
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
     for file, companion in (companions or {}).items():
-        tensors = {f"weight/{name}": p.detach().contiguous() for name, p in companion.own.named_parameters()}
-        tensors |= {f"moment/{name}": moment for name, moment in _moments(companion.own, companion.optimizer).items()}
+        tensors = {f"weight/{name}": p.detach().contiguous() for name, p in companion.module.named_parameters()}
+        tensors |= {
+            f"moment/{name}": moment for name, moment in _moments(companion.module, companion.optimizer).items()
+        }
         save_file(tensors, folder / f"{file}.safetensors")
 
 
@@ -65,7 +69,7 @@ def load_training_state(
     _restore(folder, model, optimizer, weights, moments)
     for name, companion in (companions or {}).items():
         tensors = of_companions[name]
-        _restore(folder, companion.own, companion.optimizer, _below("weight/", tensors), _below("moment/", tensors))
+        _restore(folder, companion.module, companion.optimizer, _below("weight/", tensors), _below("moment/", tensors))
     return counters
 
 

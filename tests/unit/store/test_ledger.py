@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError
+from turnwise.core.sampled import digest_advantages, digest_tokens
 from turnwise.core.types import (
     Completion,
     Discarded,
@@ -43,7 +44,6 @@ from turnwise.store.ledger import (
     load_accounts,
 )
 from turnwise.store.run_folder import LEDGER, RunFolder
-from turnwise.core.sampled import digest_advantages, digest_tokens
 from turnwise.store.token_account import LedgerError
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})

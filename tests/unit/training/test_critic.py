@@ -121,11 +121,11 @@ def test_any_split_gives_the_critic_the_same_step(kind: Kind) -> None:
         model = build()
         critic = critic_of(model, kind)
         torch.nn.init.ones_(critic.head.weight)
-        own = torch.optim.SGD(critic.own.parameters(), lr=1.0)
+        own = torch.optim.SGD(critic.module.parameters(), lr=1.0)
         object.__setattr__(critic, "optimizer", own)
         if kind == "separate":
             run_critic_step(critic, SAMPLES, columns, max_grad_norm=1e9, micro_batch_tokens=tokens)
-            return [p.detach() for p in critic.own.parameters()]
+            return [p.detach() for p in critic.module.parameters()]
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         loss = PolicyLoss(function=build_loss("gpg"), temperature=1.0)
         run_policy_step(
@@ -139,7 +139,7 @@ def test_any_split_gives_the_critic_the_same_step(kind: Kind) -> None:
             columns=columns,
             critic=critic,
         )
-        return [p.detach() for p in (*critic.own.parameters(), *model.parameters())]
+        return [p.detach() for p in (*critic.module.parameters(), *model.parameters())]
 
     for left, right in zip(step(100), step(1), strict=True):
         assert torch.allclose(left, right, atol=1e-5)
@@ -178,7 +178,7 @@ def test_a_critic_survives_its_checkpoint_bit_for_bit(tmp_path: Path, kind: Kind
     assert load_training_state(tmp_path, other[0], other[1], {"critic": other[2]}) == counters
     step(*one)
     step(*other)
-    for left, right in zip(one[2].own.parameters(), other[2].own.parameters(), strict=True):
+    for left, right in zip(one[2].module.parameters(), other[2].module.parameters(), strict=True):
         assert torch.equal(left, right)
     (tmp_path / "critic.safetensors").unlink()
     with pytest.raises(CheckpointError, match="cannot be read"):

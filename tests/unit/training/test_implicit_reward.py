@@ -78,9 +78,9 @@ def test_any_split_gives_the_same_step() -> None:
     stepped = []
     for tokens in (100, 1):
         model, reference = build()
-        object.__setattr__(model, "optimizer", torch.optim.SGD(model.own.parameters(), lr=1.0))
+        object.__setattr__(model, "optimizer", torch.optim.SGD(model.module.parameters(), lr=1.0))
         learn(model, reference, tokens)
-        stepped.append([p.detach() for p in model.own.parameters()])
+        stepped.append([p.detach() for p in model.module.parameters()])
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*stepped, strict=True))
 
 

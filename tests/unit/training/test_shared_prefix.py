@@ -113,7 +113,7 @@ def compute_step(
         critic = _make_critic(model, "head")
         old, _ = score_values(critic, samples, **packing)
         known |= compute_value_columns(old, _make_returns(samples))
-    modules = [model] if critic is None else [model, critic.own]
+    modules = [model] if critic is None else [model, critic.module]
     before = parameters_of(*modules)
     run_policy_step(
         model,
@@ -136,7 +136,7 @@ def _make_critic(model: PreTrainedModel, kind: str) -> Critic:
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(1)
         critic.head.weight.normal_()
-    return replace(critic, optimizer=torch.optim.SGD(critic.own.parameters(), lr=1.0))
+    return replace(critic, optimizer=torch.optim.SGD(critic.module.parameters(), lr=1.0))
 
 
 def _make_returns(samples: list[Sample]) -> list[np.ndarray]:
@@ -261,10 +261,10 @@ def test_the_other_steps_have_the_same_gradient() -> None:
 
     def critic_step(packing: Packing) -> torch.Tensor:
         critic = _make_critic(build(), "separate")
-        before = parameters_of(critic.own)
+        before = parameters_of(critic.module)
         columns = compute_value_columns(score_values(critic, samples, **packing)[0], returns)
         run_critic_step(critic, samples, columns, max_grad_norm=1e9, **packing)
-        return before - parameters_of(critic.own)
+        return before - parameters_of(critic.module)
 
     def sft_step(packing: Packing) -> torch.Tensor:
         model = build()
@@ -306,11 +306,11 @@ def test_the_other_steps_have_the_same_gradient() -> None:
 
     def implicit_step(packing: Packing) -> torch.Tensor:
         built = build_implicit_reward(build(), lr=1.0, beta=0.1, betas=(0.9, 0.95), weight_decay=0.0)
-        built = replace(built, optimizer=torch.optim.SGD(built.own.parameters(), lr=1.0))
+        built = replace(built, optimizer=torch.optim.SGD(built.module.parameters(), lr=1.0))
         reference = score_logprobs(build(seed=3), samples, 1.0, **ALONE)
         outcomes = [float(s.origin.trajectory.member % 2) for s in samples]
         run_implicit_reward_step(built, samples, outcomes, reference, temperature=1.0, max_grad_norm=1e9, **packing)
-        return parameters_of(build()) - parameters_of(built.own)
+        return parameters_of(build()) - parameters_of(built.module)
 
     for step in (critic_step, sft_step, pair_step, implicit_step):
         expected = step(ALONE)

@@ -65,7 +65,8 @@ def select_final_value(trajectory: CreditTrajectory, bootstrap: Bootstrap) -> fl
     """The value after the last turn.
 
     0 for a trajectory that ended, and for a truncated one with "zero" (a limit counts as an end, worth nothing more).
-    With "value" a truncated one gives the critic's `final_value`; raises ValueError where that is None."""
+    With "value" a truncated one gives the critic's `final_value`; raises ValueError where that is None.
+    """
     if bootstrap == "zero" or not trajectory.truncated:
         return 0.0
     if trajectory.final_value is None:
@@ -120,7 +121,8 @@ def build_gae(
     """PPO's advantages: token GAE across turns, then `compute_whitened` over all sampled tokens of the batch.
 
     Needs `values`; with a KL coefficient also `logprobs` and `reference_logprobs`. Trajectories without a reward or a
-    sampled token take no part in the whitening; groups play no part."""
+    sampled token take no part in the whitening; groups play no part.
+    """
     check_choice("bootstrap", bootstrap, get_args(Bootstrap))
     check_choice("whitening", whitening, get_args(Whitening))
     check_range("gamma", gamma, 0, 1)

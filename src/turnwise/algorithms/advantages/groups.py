@@ -21,11 +21,11 @@ def select_scored(rewards: Sequence[float | None]) -> list[float]:
 
 
 def has_signal(rewards: Sequence[float | None]) -> bool:
-    """Whether the scored rewards of a group differ by more than 1e-6 of their scale, so that a baseline leaves
-    a non-zero advantage.
+    """Whether scored rewards differ by more than 1e-6 of their scale, so that a baseline leaves an advantage.
 
     False for a group of none or one. Compares the largest with the smallest, never a standard deviation: that of [0.1]
-    * 3 is not 0 in floating point."""
+    * 3 is not 0 in floating point.
+    """
     scored = [r for r in rewards if r is not None]
     if len(scored) < 2:
         return False

@@ -1,5 +1,4 @@
-"""Group-relative advantages (GRPO: Shao et al. 2024, arXiv 2402.03300, section 4.1.2; without deviation: Dr.GRPO,
-2503.20783)."""
+"""Group-relative advantages: GRPO (arXiv 2402.03300, section 4.1.2); without deviation Dr.GRPO (2503.20783)."""
 
 from __future__ import annotations
 

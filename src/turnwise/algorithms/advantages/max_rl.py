@@ -10,8 +10,7 @@ from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outco
 
 
 def compute_max_rl_advantages(rewards: Sequence[float | None]) -> list[float | None]:
-    """`A_i = (r_i - mean) / mean` over the scored members: the gradient of the log of the success rate instead of the
-    rate.
+    """`A_i = (r_i - mean) / mean` over the scored members: the gradient of the log of the success rate.
 
     None is left out. A group of one, a constant group (range within 1e-6 of its scale) and an all-zero group give
     exactly 0.0. No deviation, no epsilon. Invariant to the scale of the reward, not to a shift.

@@ -10,8 +10,9 @@ from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTraje
 
 
 def compute_opo_advantages(rewards: Sequence[float | None], lengths: Sequence[int]) -> list[float | None]:
-    """`A_i = r_i - sum_j(L_j r_j) / sum_j(L_j)`, the baseline of least variance if a gradient's squared norm grows as
-    its length.
+    """`A_i = r_i - sum_j(L_j r_j) / sum_j(L_j)`.
+
+    The baseline has the least variance if a gradient's squared norm grows as its length.
 
     Args:
         rewards: one total per member; None is left out.

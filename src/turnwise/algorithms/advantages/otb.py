@@ -1,5 +1,4 @@
-"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by the gradient that each path
-has gathered."""
+"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by gathered gradient."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from turnwise.algorithms.credit import (
 
 
 def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> FloatArray:
-    """`W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)`, `[L]`: squared norms of the logits' gradients, summed along the
-    path.
+    """`W_t = sum_{j<=t} (1 - 2 p_j + sum_v p_jv^2)`, `[L]`: squared gradient norms of the logits, summed.
 
     One term is the squared distance between the sampled token's one-hot vector and the distribution it was drawn from,
     at least 0.
@@ -85,8 +83,10 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
 
 
 def build_otb() -> CreditFunction:
-    """`compute_otb_advantages` on each group, with `logprobs`, `squared_mass` and the rewards-to-go of sampled tokens
-    (gamma 1)."""
+    """`compute_otb_advantages` on each group, on the undiscounted rewards-to-go of sampled tokens.
+
+    Reads `logprobs` and `squared_mass`.
+    """
 
     def compute(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
         credited: list[TokenAdvantages | None] = [None] * len(trajectories)

@@ -14,12 +14,13 @@ from turnwise.algorithms.options import check_choice, check_range
 def compute_pass_at_k_advantages(
     rewards: Sequence[float | None], *, deviation: Deviation = "sample", epsilon: float = 1e-6
 ) -> list[float | None]:
-    """`A_i = (max of all - max of the others) / (std + epsilon)`: non-zero for a strict best only,
-    `(r_(1) - r_(2)) / (std + epsilon)`.
+    """`A_i = (max of all - max of the others) / (std + epsilon)`.
 
-    `std` is that of the group's scored rewards ("sample": n-1, "population": n, "none": no division). None is left out.
-    A tie for the best, a group of one and a constant group (range within 1e-6 of its scale) give exactly 0.0 for all;
-    verl raises for a group of one. Raises ValueError when a reward is not finite or epsilon is negative."""
+    Only a strict best has one that is not 0: `(r_(1) - r_(2)) / (std + epsilon)`. `std` is that of the group's scored
+    rewards ("sample": n-1, "population": n, "none": no division). None is left out. A tie for the best, a group of one
+    and a constant group (range within 1e-6 of its scale) give exactly 0.0 for all; verl raises for a group of one.
+    Raises ValueError when a reward is not finite or epsilon is negative.
+    """
     check_range("epsilon", epsilon, 0)
     scored = sorted(select_scored(rewards))
     if not has_signal(rewards) or not has_signal(scored[-2:]):

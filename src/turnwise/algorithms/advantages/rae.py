@@ -20,8 +20,7 @@ from turnwise.algorithms.options import check_range
 def compute_rae_advantages(
     rewards: Sequence[float | None], roles: Sequence[str], baselines: Mapping[str, float], *, decay: float = 0.95
 ) -> tuple[list[float | None], dict[str, float]]:
-    """`A_i = r_i - b_role`; afterwards `b_role <- decay * b_role + (1 - decay) * (mean reward of that role in this
-    batch)`.
+    """`A_i = r_i - b_role`; then `b_role` becomes `decay * b_role + (1 - decay) * (mean reward of the role)`.
 
     Args:
         rewards: totals; None is left out of the advantages and of the baselines.

@@ -60,7 +60,8 @@ def build_reinforce_plus_plus(
 
     `G_t = sum_{k>=t} gamma^(k-t) (r_k - kl_coefficient * (logprob_k - reference_logprob_k))`, then `compute_whitened`.
     Groups play no part: a group of one is like any other trajectory, and a constant group gets 0 only if the whole
-    batch is constant."""
+    batch is constant.
+    """
     check_choice("whitening", whitening, get_args(Whitening))
     check_range("gamma", gamma, 0, 1)
     check_range("kl_coefficient", kl_coefficient, 0)
@@ -81,12 +82,12 @@ def build_reinforce_plus_plus(
 
 
 def build_reinforce_plus_plus_baseline(*, whitening: Whitening = "full", epsilon: float = 1e-8) -> CreditFunction:
-    """REINFORCE++ with a group baseline: `r_i - group mean` to every sampled token, whitened over all sampled tokens of
-    the batch.
+    """REINFORCE++ with a group baseline: `r_i - group mean`, whitened over all sampled tokens of the batch.
 
     Groups of one and constant groups are exactly 0 before whitening ("full" then moves them by the batch mean, which is
     0 when all trajectories are equally long; "scale", as in rLLM, keeps them 0). verl gives a group of one its raw
-    reward instead."""
+    reward instead.
+    """
     check_choice("whitening", whitening, get_args(Whitening))
     check_range("epsilon", epsilon, 0)
     center = build_dr_grpo()

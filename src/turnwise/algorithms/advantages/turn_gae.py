@@ -1,7 +1,8 @@
 """GAE with turns as steps: turn-PPO (arXiv 2512.17008) and RAGEN's bi-level form (arXiv 2504.20073).
 
 A turn ends where its sampled tokens end, whatever its reward: a turn worth 0 is a step like any other. Turns without
-sampled tokens are no steps; their reward goes where `compute_turn_rewards` puts it."""
+sampled tokens are no steps; their reward goes where `compute_turn_rewards` puts it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def compute_turn_gae(
         critic is trained at the turn's first token only, towards the return.
 
     Deviation: the paper has no public code; that the value is read at the first sampled token, and that a discount
-    counts turns with sampled tokens only, are our readings."""
+    counts turns with sampled tokens only, are our readings.
+    """
     rewards, starts, _ = _turn_steps(trajectory)
     values = join_turns(trajectory, "values")[starts]
     return compute_gae(
@@ -63,7 +65,8 @@ def compute_bilevel_gae(
         Advantages and returns, `[L]` each over all sampled tokens joined, not whitened.
 
     Deviation: RAGEN finds turn ends where the reward is not zero, and so loses turns worth 0; here they are explicit.
-    With all gammas and lambda 1 this is token GAE; with one turn it is token GAE with `token_gamma`."""
+    With all gammas and lambda 1 this is token GAE; with one turn it is token GAE with `token_gamma`.
+    """
     rewards, starts, ends = _turn_steps(trajectory)
     values = join_turns(trajectory, "values")
     _, turn_returns = compute_gae(
@@ -86,8 +89,10 @@ def compute_bilevel_gae(
 def compute_turn_gae_returns(
     trajectory: CreditTrajectory, *, gamma: float, gae_lambda: float, bootstrap: Bootstrap
 ) -> list[FloatArray]:
-    """The critic's targets, one array per turn, `[turn.num_tokens]`: the return of `compute_turn_gae` at the first
-    token of each turn, NaN at the others."""
+    """The critic's targets, one array `[turn.num_tokens]` per turn.
+
+    The return of `compute_turn_gae` at the first token of each turn, NaN at the others.
+    """
     _, returns = compute_turn_gae(trajectory, gamma=gamma, gae_lambda=gae_lambda, bootstrap=bootstrap)
     remaining = iter(returns.tolist())
     lengths = [turn.num_tokens for turn in trajectory.turns]
@@ -112,8 +117,7 @@ def build_turn_gae(
     whitening: Whitening = "full",
     epsilon: float = 1e-8,
 ) -> CreditFunction:
-    """Turn-PPO's advantages, whitened over the turns with sampled tokens of the batch (each counting once), then given
-    to their tokens.
+    """Turn-PPO's advantages, whitened over the batch's turns with sampled tokens, then given to their tokens.
 
     Whitening over turns is our reading; the paper does not say. Needs `values`.
     """

@@ -8,13 +8,13 @@ from turnwise.algorithms.ratios import compute_ratio
 
 
 def compute_cispo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
-    """`-sg(clip(ratio, 1 - clip_low, 1 + clip_high)) A log policy`, `ratio = policy / old` (arXiv 2506.13585, equations
-    4 and 5).
+    """`-sg(clip(ratio, 1 - clip_low, 1 + clip_high)) A log policy` with `ratio = policy / old`.
 
-    The weight is detached: no token's gradient is ever 0 (unless A is), it is only capped. `clipped` is where the cap
-    changed the weight. `clip_low = 1` switches the lower bound off, as in the paper. `clip_high` is a distance: 4 means
-    a weight of at most 5 (TRL's option is that absolute cap, verl's this distance). The value is not that of PPO; only
-    the gradient is meaningful."""
+    arXiv 2506.13585, equations 4 and 5. The weight is detached: no token's gradient is ever 0 (unless A is), it is only
+    capped. `clipped` is where the cap changed the weight. `clip_low = 1` switches the lower bound off, as in the paper.
+    `clip_high` is a distance: 4 means a weight of at most 5 (TRL's option is that absolute cap, verl's this distance).
+    The value is not that of PPO; only the gradient is meaningful.
+    """
     check_clip(clip_low, clip_high)
     ratio = compute_ratio(inputs.policy_logprobs.detach() - inputs.old_logprobs)
     weights = ratio.clamp(1 - clip_low, 1 + clip_high)

@@ -2,7 +2,8 @@
 
 The covariance of a token is `(A - mean A)(log policy - mean log policy)`. Both means and the ranking are over a set of
 tokens: `select_*` over the whole step's batch (put the result in `LossInputs.selected`) makes the loss independent of
-the split into micro-batches; left to the loss, the set is the micro-batch, as in the paper's own code."""
+the split into micro-batches; left to the loss, the set is the micro-batch, as in the paper's own code.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +16,19 @@ from turnwise.algorithms.ratios import compute_ratio
 
 
 def compute_covariance(logprobs: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
-    """`(A - mean A)(logprobs - mean logprobs)`, `[K]`, detached; its mean is the (population) covariance. Constant A
-    gives ~0."""
+    """`(A - mean A)(logprobs - mean logprobs)`, `[K]`, detached; its mean is the (population) covariance.
+
+    Constant A gives ~0.
+    """
     logprobs = logprobs.detach()
     return (advantages - advantages.mean()) * (logprobs - logprobs.mean())
 
 
 def select_top_covariance(logprobs: torch.Tensor, advantages: torch.Tensor, *, share: float) -> torch.Tensor:
-    """KL-cov's tokens, `[K]` bool: the `max(1, floor(share K))` largest covariances. Raises ValueError unless 0 < share
-    <= 1."""
+    """KL-cov's tokens, `[K]` bool: the `max(1, floor(share K))` largest covariances.
+
+    Raises ValueError unless 0 < share <= 1.
+    """
     count = _count(share, len(logprobs))
     selected = torch.zeros_like(logprobs, dtype=torch.bool)
     selected[compute_covariance(logprobs, advantages).topk(count).indices] = True
@@ -40,11 +45,11 @@ def select_random_covariance(
     seed: int,
     eligible: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Clip-cov's tokens, `[K]` bool: at most `max(1, floor(share K))`, drawn without replacement from those with
-    covariance in (low, high).
+    """Clip-cov's tokens, `[K]` bool: at most `max(1, floor(share K))` with covariance in (low, high).
 
-    `eligible [K]` (bool) restricts the draw; None is all. `seed` fixes the draw. None selected when no covariance lies
-    inside."""
+    They are drawn without replacement. `eligible [K]` (bool) restricts the draw; None is all. `seed` fixes the draw.
+    None selected when no covariance lies inside.
+    """
     count = _count(share, len(logprobs))
     covariance = compute_covariance(logprobs, advantages)
     inside = (covariance > low) & (covariance < high)
@@ -61,7 +66,8 @@ def compute_clip_cov_loss(
     """PPO's loss, exactly 0 (value and gradient) on a few random tokens of high covariance (arXiv 2505.22617).
 
     The draw skips tokens that PPO's own clip already cut. `clipped` is both. Deviation: the draw is a function of
-    `seed`."""
+    `seed`.
+    """
     ppo = compute_ppo_loss(inputs, clip_low=clip_low, clip_high=clip_high)
     selected = inputs.selected
     if selected is None:
@@ -76,7 +82,8 @@ def compute_kl_cov_loss(inputs: LossInputs, *, share: float, coefficient: float)
 
     `ratio = policy / old`, unclipped; `clipped` is the penalised tokens. On policy the penalty and its gradient are
     exactly 0. The penalty does not scale with A: normalise the loss by aggregation weights, never by folding a
-    denominator into A."""
+    denominator into A.
+    """
     if not coefficient >= 0:
         raise ValueError(f"coefficient is {coefficient}; KL-cov's penalty must be at least 0")
     log_ratio = inputs.policy_logprobs - inputs.old_logprobs

@@ -1,5 +1,4 @@
-"""Three policies: behavior sampled, proximal anchors the clip, current is trained (decoupled PPO: arXiv 2110.00641,
-2505.24298)."""
+"""Decoupled PPO (arXiv 2110.00641, 2505.24298): behavior sampled, proximal anchors the clip, current trains."""
 
 from __future__ import annotations
 
@@ -21,8 +20,9 @@ def compute_decoupled_ppo_loss(
     max_weight: float,
     weight_mode: Literal["mask", "truncate"],
 ) -> LossOutput:
-    """`w max(-u A, -clip(u) A)` with `u = policy / old` and the detached `w = old / behavior` (AReaL: arXiv 2505.24298,
-    equation 5).
+    """`w max(-u A, -clip(u) A)` with `u = policy / old` and the detached `w = old / behavior`.
+
+    AReaL: arXiv 2505.24298, equation 5.
 
     Args:
         inputs: `old_logprobs` is the proximal policy. Where it equals the behavior policy this is PPO exactly.
@@ -32,7 +32,8 @@ def compute_decoupled_ppo_loss(
         weight_mode: above `max_weight`, "mask" drops the token, "truncate" uses `max_weight`.
 
     `clipped` is PPO's cut of `u` plus the dropped tokens. Unclipped, `w u = policy / behavior`: the proximal policy has
-    no influence on the gradient."""
+    no influence on the gradient.
+    """
     ppo = compute_ppo_loss(inputs, clip_low=clip_low, clip_high=clip_high)
     correction = compute_correction(
         inputs.old_logprobs, inputs.behavior_logprobs, inputs.sequence, mode=weight_mode, level="token", high=max_weight
@@ -48,7 +49,8 @@ def compute_loglinear_proximal(
     `alpha = (version - 1 - v) / (version - v)` with `version` the policy's and `v [K]` the version that sampled the
     token: a token one version old has alpha 0 (the behavior policy), a very stale one approaches the current policy. A
     token that the current version itself sampled (`v = version`) has alpha 0. Raises ValueError when a token is newer
-    than the policy."""
+    than the policy.
+    """
     age = version - behavior_versions
     if bool((age < 0).any()):
         raise ValueError(

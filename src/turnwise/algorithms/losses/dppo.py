@@ -13,15 +13,16 @@ FLOOR = 1e-8
 
 
 def compute_dppo_tv_loss(inputs: LossInputs, *, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
-    """`-A sg(min(ratio, max_ratio)) log policy` inside the trust region, 0 outside; probabilities against the
-    *behavior* policy mu.
+    """`-A sg(min(ratio, max_ratio)) log policy` inside the trust region, 0 outside.
 
-    Outside: A > 0 with `policy - mu > delta_high`, or A <= 0 with `policy - mu < -delta_low` (probabilities, not logs),
-    so rare tokens may grow by large ratios and frequent ones may not move far. `clipped` is outside. Raises ValueError
-    unless the deltas are at least 0 and `max_ratio` is positive.
+    Its probabilities are against the *behavior* policy mu. Outside: A > 0 with `policy - mu > delta_high`, or A <= 0
+    with `policy - mu < -delta_low` (probabilities, not logs), so rare tokens may grow by large ratios and frequent ones
+    may not move far. `clipped` is outside. Raises ValueError unless the deltas are at least 0 and `max_ratio` is
+    positive.
 
     Deviation: verl compares with its old log-probabilities; ours are the sampler's (equal where nothing was
-    recomputed)."""
+    recomputed).
+    """
     policy, behavior = inputs.policy_logprobs.detach().exp(), inputs.behavior_logprobs.exp()
     moved = policy - behavior
     outside = torch.where(inputs.advantages > 0, moved > delta_high, moved < -delta_low)
@@ -29,11 +30,11 @@ def compute_dppo_tv_loss(inputs: LossInputs, *, delta_low: float, delta_high: fl
 
 
 def compute_dppo_kl_loss(inputs: LossInputs, *, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
-    """As `compute_dppo_tv_loss`, with the region in binary KL:
-    `mu log(mu / policy) + (1 - mu) log((1 - mu) / (1 - policy))`.
+    """As `compute_dppo_tv_loss`, with the region in binary KL.
 
-    Outside: the divergence exceeds the delta *and* the token moved the way its advantage pushes it. `1 - p` is at least
-    1e-8."""
+    `mu log(mu / policy) + (1 - mu) log((1 - mu) / (1 - policy))`. Outside: the divergence exceeds the delta *and* the
+    token moved the way its advantage pushes it. `1 - p` is at least 1e-8.
+    """
     log_policy, log_behavior = inputs.policy_logprobs.detach(), inputs.behavior_logprobs
     policy, behavior = log_policy.exp(), log_behavior.exp()
     others = ((1 - behavior).clamp(min=FLOOR) / (1 - policy).clamp(min=FLOOR)).log()

@@ -16,7 +16,8 @@ def compute_gmpo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
     old)`: token-level clipping in log space, always pessimistic. `clipped` is where `c` lost its gradient: A > 0 with d
     above clip_high, or A < 0 with d below -clip_low. Without clipping this is GSPO without clipping. Meant for one
     advantage per sequence; where advantages differ inside a sequence, their mean multiplies and each token's own sign
-    clips (a token with A = 0 contributes c = 0)."""
+    clips (a token with A = 0 contributes c = 0).
+    """
     check_clip(clip_low, clip_high, max_low=float("inf"))
     advantages, sign = inputs.advantages, inputs.advantages.sign()
     log_ratio = inputs.policy_logprobs - inputs.old_logprobs

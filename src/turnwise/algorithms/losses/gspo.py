@@ -15,7 +15,8 @@ def compute_gspo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
     all its tokens, and its gradient reaches every token of the sequence. With `sequence_mean` aggregation and one
     advantage per sequence this is the paper's objective. The clip distances are those of a mean log-ratio and therefore
     tiny (3e-4, 4e-4). Deviation: with advantages that differ inside a sequence, each token's own advantage multiplies
-    `s`."""
+    `s`.
+    """
     check_clip(clip_low, clip_high)
     s = compute_ratio(mean_over_sequence(inputs.policy_logprobs - inputs.old_logprobs, inputs.sequence))
     losses, clipped = clip_surrogate(s, inputs.advantages, clip_low, clip_high)
@@ -23,11 +24,11 @@ def compute_gspo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
 
 
 def compute_gspo_token_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
-    """GSPO-token (arXiv 2507.18071, equation 13): the value of GSPO's ratio, the gradient of the token's own
-    log-probability.
+    """GSPO-token (arXiv 2507.18071, equation 13): GSPO's value, the gradient of the token's log-probability.
 
     `s_t = sg(s) policy_t / sg(policy_t)`. Equals GSPO in value always, and in gradient when the advantage and the
-    aggregation weight are constant over a sequence; made for advantages that differ from turn to turn."""
+    aggregation weight are constant over a sequence; made for advantages that differ from turn to turn.
+    """
     check_clip(clip_low, clip_high)
     gradient_only = (inputs.policy_logprobs - inputs.policy_logprobs.detach()).exp()  # 1, with the token's gradient
     s = compute_ratio(mean_over_sequence((inputs.policy_logprobs - inputs.old_logprobs).detach(), inputs.sequence))

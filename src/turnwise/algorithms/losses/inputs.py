@@ -1,7 +1,8 @@
 """What every policy loss takes and gives: packed trained tokens in, one value per token out.
 
 A loss sees no batches, masks or denominators: `aggregate.compute_weights` weighs its values, and `corrections` corrects
-for a sampler that is not the trainer. A micro-batch must hold whole sequences; its composition changes nothing else."""
+for a sampler that is not the trainer. A micro-batch must hold whole sequences; its composition changes nothing else.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -
     """`compute_ppo_clip_loss` of packed tokens with the ratio policy / old. PPO, GRPO, Dr.GRPO and DAPO share it.
 
     They differ in the advantage, the KL term and the aggregation. Raises ValueError when a clip distance is out of
-    range."""
+    range.
+    """
     check_clip(clip_low, clip_high)
     ratio = compute_ratio(inputs.policy_logprobs - inputs.old_logprobs)
     losses, clipped = clip_surrogate(ratio, inputs.advantages, clip_low, clip_high)

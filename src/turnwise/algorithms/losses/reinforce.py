@@ -9,10 +9,10 @@ from turnwise.algorithms.losses.method import LossMethod
 
 
 def compute_reinforce_loss(inputs: LossInputs) -> LossOutput:
-    """`-A log policy`. Nothing is clipped and no old policy is read: correct only for tokens that the policy itself has
-    just sampled.
+    """`-A log policy`.
 
-    GPG is this with a token mean and its own advantage (no deviation; scaled by the share of groups with signal).
+    Nothing is clipped and no old policy is read: correct only for tokens that the policy itself has just sampled. GPG
+    is this with a token mean and its own advantage (no deviation; scaled by the share of groups with signal).
     """
     return LossOutput(
         losses=-inputs.advantages * inputs.policy_logprobs,

@@ -1,6 +1,7 @@
 """The table of policy losses, and how a name and its options become a checked function.
 
-A loss's row stands in the loss's own file; it enters the table here."""
+A loss's row stands in the loss's own file; it enters the table here.
+"""
 
 from __future__ import annotations
 

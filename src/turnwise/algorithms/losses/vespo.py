@@ -12,12 +12,12 @@ from turnwise.algorithms.ratios import MAX_LOG_RATIO, sum_over_sequence
 def compute_vespo_loss(
     inputs: LossInputs, *, power_positive: float, decay_positive: float, power_negative: float, decay_negative: float
 ) -> LossOutput:
-    """`-sg(phi(W)) A log policy` with `phi(W) = exp(decay (1 - W)) W^power`, `W` the product of policy / behavior over
-    the sequence.
+    """`-sg(phi(W)) A log policy` with `phi(W) = exp(decay (1 - W)) W^power`.
 
-    phi(1) = 1, its maximum is at `W = power / decay`; powers and decays by the sign of A (A >= 0 takes the positive
-    ones). `log W` is clamped to +-20. `clipped` is never True: the weight is soft. Raises ValueError when a power or a
-    decay is not positive."""
+    `W` is the product of policy / behavior over the sequence. phi(1) = 1, its maximum is at `W = power / decay`; powers
+    and decays by the sign of A (A >= 0 takes the positive ones). `log W` is clamped to +-20. `clipped` is never True:
+    the weight is soft. Raises ValueError when a power or a decay is not positive.
+    """
     options = (power_positive, decay_positive, power_negative, decay_negative)
     if not all(value > 0 for value in options):
         raise ValueError(f"VESPO's powers and decays are {options}; all must be positive")

@@ -1,5 +1,4 @@
-"""On-policy distillation: a teacher scores the tokens the student sampled (MiniLLM: arXiv 2306.08543, GKD: arXiv
-2306.13649)."""
+"""On-policy distillation (MiniLLM: arXiv 2306.08543, GKD: 2306.13649): a teacher scores the student's tokens."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ if TYPE_CHECKING:
 def compute_distillation_advantages(
     behavior_logprobs: NDArray[np.floating], teacher_logprobs: NDArray[np.floating], *, coefficient: float = 1.0
 ) -> NDArray[np.float64]:
-    """`coefficient (teacher - behavior)` per sampled token, `[K]` float64: minus the k1 estimate of KL(student ||
-    teacher).
+    """`coefficient (teacher - behavior)` per sampled token, `[K]` float64.
 
-    To be used as (or added to) advantages of any policy loss; its expected gradient is that of the per-token reverse KL
-    with the future discounted away. Needs only the teacher's log-probability of the sampled token.
+    Minus the k1 estimate of KL(student || teacher). To be used as (or added to) advantages of any policy loss; its
+    expected gradient is that of the per-token reverse KL with the future discounted away. Needs only the teacher's
+    log-probability of the sampled token.
 
     Raises:
         ValueError: lengths differ or a log-probability is not finite.
@@ -37,10 +36,10 @@ def compute_distillation_advantages(
 
 
 def compute_reverse_kl_loss(policy_logits: torch.Tensor, teacher_logits: torch.Tensor) -> torch.Tensor:
-    """Exact `KL(policy || teacher)` per token, `[K]`, from logits `[K, V]` of one vocabulary; the gradient is the
-    policy's alone.
+    """Exact `KL(policy || teacher)` per token, `[K]`, from logits `[K, V]` of one vocabulary.
 
-    The policy's logits must already be divided by the sampling temperature. Raises ValueError when the shapes differ.
+    Only the policy gets a gradient. The policy's logits must already be divided by the sampling temperature. Raises
+    ValueError when the shapes differ.
     """
     if policy_logits.shape != teacher_logits.shape:
         raise ValueError(

@@ -49,8 +49,7 @@ def compute_dpo_loss(
     kind: PairLoss = "sigmoid",
     label_smoothing: float = 0.0,
 ) -> PairOutput:
-    """`-log sigmoid(beta h)` per pair, with `h = (policy - reference)[chosen] - (policy - reference)[rejected]` summed
-    over tokens.
+    """`-log sigmoid(beta h)` per pair, `h = (policy - reference)[chosen] - (policy - reference)[rejected]`.
 
     Args:
         policy_logprobs: `[K]` with gradient: the trained tokens of all pairs, observations left out.

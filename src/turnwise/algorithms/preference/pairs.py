@@ -39,7 +39,8 @@ def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, ma
 
     None rewards are left out; ties go to the lower index. A group of one, and one whose rewards differ by less than
     `min_margin`, gives no pair. Raises ValueError when a reward is not finite, `min_margin` is not positive or
-    `max_pairs` is less than 1."""
+    `max_pairs` is less than 1.
+    """
     if not min_margin > 0 or max_pairs < 1:
         raise ValueError(
             f"min_margin is {min_margin} and max_pairs {max_pairs}; a pair needs a positive margin and at least one is "
@@ -65,7 +66,8 @@ def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPa
     Two turns share a prefix when every token before their replies is the same; they are the same step when the replies
     are. The mean is over the scored trajectories through the step; the pair names the best of them for the chosen and
     the worst for the rejected step. Turns of unscored trajectories are left out. Order: prefixes by first appearance.
-    Raises ValueError when `min_margin` is not positive."""
+    Raises ValueError when `min_margin` is not positive.
+    """
     if not min_margin > 0:
         raise ValueError(f"min_margin is {min_margin}; a pair needs a positive margin")
     prefixes: dict[tuple[bytes, ...], dict[bytes, dict[int, tuple[float, int]]]] = {}

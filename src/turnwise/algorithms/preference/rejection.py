@@ -1,5 +1,4 @@
-"""Which sampled trajectories to fine-tune on: best of n, everything above a bar, and bars that rise (ReST: arXiv
-2308.08998)."""
+"""Which trajectories to fine-tune on: best of n, all above a bar, and bars that rise (ReST: arXiv 2308.08998)."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[i
 
 
 def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> list[float]:
-    """ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`; each improve step filters the
-    same samples anew.
+    """ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`.
 
-    One step gives `[last]`. Raises ValueError when the bar would fall or `num_steps` is less than 1.
+    Each improve step filters the same samples anew. One step gives `[last]`. Raises ValueError when the bar would fall
+    or `num_steps` is less than 1.
     """
     if num_steps < 1 or not first <= last:
         raise ValueError(

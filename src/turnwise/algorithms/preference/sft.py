@@ -6,10 +6,9 @@ import torch
 
 
 def compute_nll_loss(policy_logprobs: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
-    """`-weight * log policy` per trained token, `[K]`; None weighs every token 1. Aggregate with
-    `aggregate.compute_weights`.
+    """`-weight * log policy` per trained token, `[K]`; None weighs every token 1.
 
-    Weights are detached. Raises ValueError when the shapes differ.
+    Aggregate with `aggregate.compute_weights`. Weights are detached. Raises ValueError when the shapes differ.
     """
     if weights is None:
         return -policy_logprobs

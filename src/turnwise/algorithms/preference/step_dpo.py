@@ -16,11 +16,10 @@ def compute_step_dpo_loss(
     num_pairs: int,
     beta: float,
 ) -> PairOutput:
-    """`compute_dpo_loss` over the tokens of the differing step only (`in_step [K]`, bool); all others get a gradient of
-    exactly 0.
+    """`compute_dpo_loss` over the tokens of the differing step only (`in_step [K]`, bool).
 
-    The shared prefix cancels in DPO anyway; this leaves out the turns *after* the step, whose quality is not the
-    step's.
+    All others get a gradient of exactly 0. The shared prefix cancels in DPO anyway; this leaves out the turns *after*
+    the step, whose quality is not the step's.
 
     Raises:
         ValueError: a pair has a side without a step token, or `beta` is not positive.

@@ -1,5 +1,7 @@
-"""Branching where the policy becomes uncertain after a tool result (ARPO, arXiv 2507.19849): the decision and its
-advantage. `rollout/branching.py` samples the branches."""
+"""Branching where the policy is uncertain after a tool result (ARPO, arXiv 2507.19849): decision and advantage.
+
+`rollout/branching.py` samples the branches.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from turnwise.algorithms.turns.tree import Sharing, build_tree
 
 
 def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_size: int, max_tokens: int = 20) -> float:
-    """`H = sum_t -sum_v p_tv log p_tv / log(vocab_size)` over the first `max_tokens` positions, as in the released
-    code.
+    """`H = sum_t -sum_v p_tv log p_tv / log(vocab_size)` over the first `max_tokens` positions.
+
+    As in the released code.
 
     Args:
         top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their
@@ -45,11 +48,12 @@ def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_siz
 def compute_sampled_entropy(
     logprobs: Sequence[float] | NDArray[np.floating], *, vocab_size: int, max_tokens: int = 20
 ) -> float:
-    """`compute_branch_entropy` estimated from the sampled tokens alone: `H = sum_t -log p_t / log(vocab_size)`, first
-    `max_tokens`.
+    """`compute_branch_entropy` estimated from the sampled tokens alone.
 
-    At each position -log p of the token that was drawn has the entropy as its expected value: unbiased, and noisier
-    than the entropy of known probabilities. No tokens give 0. Raises ValueError as `compute_branch_entropy` does."""
+    `H = sum_t -log p_t / log(vocab_size)` over the first `max_tokens`. At each position -log p of the token that was
+    drawn has the entropy as its expected value: unbiased, and noisier than the entropy of known probabilities. No
+    tokens give 0. Raises ValueError as `compute_branch_entropy` does.
+    """
     if vocab_size < 2:
         raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
     total = 0.0
@@ -87,7 +91,8 @@ def build_arpo(*, sharing: Sharing = "each", deviation: Deviation = "sample", ep
     """GRPO over all leaves of a group; `sharing` says what turns above a fork get.
 
     "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged
-    number), "once" is ours."""
+    number), "once" is ours.
+    """
     return build_tree(intra=0.0, inter=1.0, sharing=sharing, deviation=deviation, epsilon=epsilon)
 
 

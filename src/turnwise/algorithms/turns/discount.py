@@ -18,12 +18,11 @@ def compute_discounted_advantages(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> TurnAdvantages:
-    """`A_ik = gamma^(T_i-1-k) norm(R)_i + sum_{j >= k} gamma^(j-k) norm(r)_ij`: compared first, discounted per turn
-    afterwards.
+    """`A_ik = gamma^(T_i-1-k) norm(R)_i + sum_{j >= k} gamma^(j-k) norm(r)_ij`.
 
-    Comparing first is ours: discounting before comparing would give a group of equal outcomes and unequal lengths a
-    signal. gamma counts turns whatever their token counts. With gamma 1 and no turn rewards this is GRPO at any
-    lengths. A group of one and a constant group give exactly 0.
+    Rewards are compared first and discounted per turn afterwards. Comparing first is ours: discounting before comparing
+    would give a group of equal outcomes and unequal lengths a signal. gamma counts turns whatever their token counts.
+    With gamma 1 and no turn rewards this is GRPO at any lengths. A group of one and a constant group give exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].

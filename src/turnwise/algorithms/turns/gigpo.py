@@ -1,7 +1,8 @@
 """Group-in-group credit (GiGPO, arXiv 2505.10978): turns taken from the same state are compared with each other.
 
 Equal keys are taken for equal states. An observation that hides something (an inventory) merges states that differ; use
-a hash of the environment's state where there is one."""
+a hash of the environment's state where there is one.
+"""
 
 from __future__ import annotations
 

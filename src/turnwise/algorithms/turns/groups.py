@@ -93,16 +93,17 @@ def check_finite(values: Iterable[float], name: str) -> None:
 
 
 def check_comparison(*, deviation: Deviation, epsilon: float, gamma: float = 1.0) -> None:
-    """Raise ValueError for an unknown deviation, a negative epsilon or a gamma outside [0, 1]: at building, before any
-    batch."""
+    """Raise ValueError, before any batch, for an unknown deviation, a negative epsilon or a gamma outside [0, 1]."""
     check_choice("deviation", deviation, get_args(Deviation))
     check_range("epsilon", epsilon, 0)
     check_range("gamma", gamma, 0, 1)
 
 
 def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """`G_k = sum_{l >= k} gamma^(l-k) r_l` over turns; gamma counts turns, not tokens. Raises ValueError: gamma outside
-    [0, 1]."""
+    """`G_k = sum_{l >= k} gamma^(l-k) r_l` over turns; gamma counts turns, not tokens.
+
+    Raises ValueError: gamma outside [0, 1].
+    """
     check_range("gamma", gamma, 0, 1)
     returns: list[float] = []
     following = 0.0
@@ -115,8 +116,10 @@ def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]
 def normalize_by_turn_index(
     values: Sequence[Sequence[float]], *, deviation: Deviation, epsilon: float
 ) -> TurnAdvantages:
-    """Turn k of every member against turn k of the members that reached it; alone at an index, or constant there, gives
-    exactly 0."""
+    """Turn k of every member against turn k of the members that reached it.
+
+    Alone at an index, or constant there, gives exactly 0.
+    """
     normalised: TurnAdvantages = [[] for _ in values]
     for k in range(max((len(row) for row in values), default=0)):
         column = compute_grpo_advantages(
@@ -132,7 +135,8 @@ def normalize_pooled(values: Sequence[Sequence[float]], *, deviation: Deviation,
     """Every turn of every member against all turns of all members, each turn counting once.
 
     Fewer than two members with turns have nothing to be compared with and give exactly 0, as does a pool of equal
-    values."""
+    values.
+    """
     if sum(1 for row in values if row) < 2:
         return [[0.0] * len(row) for row in values]
     pool = iter(

@@ -1,5 +1,4 @@
-"""Information gain per turn (IGPO, arXiv 2510.14967): how much a turn raised the policy's probability of the right
-answer."""
+"""Information gain per turn (IGPO, arXiv 2510.14967): what a turn adds to the right answer's probability."""
 
 from __future__ import annotations
 
@@ -62,7 +61,8 @@ def compute_igpo_advantages(
 def build_igpo(*, gamma: float = 1.0, deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
     """Information gains from `CreditTurn.answer_probability`, the prior from `CreditTrajectory.answer_prior`.
 
-    Turn rewards are not read."""
+    Turn rewards are not read.
+    """
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:

@@ -35,13 +35,13 @@ def compute_shaping(potentials: Sequence[float], *, gamma: float = 1.0) -> list[
 def build_potential(
     *, gamma: float = 1.0, coefficient: float = 1.0, deviation: Deviation = "none", epsilon: float = 1e-6
 ) -> CreditFunction:
-    """Turn rewards plus `compute_shaping`, then `compute_multi_turn_advantages` with the same gamma for outcome and
-    turn rewards.
+    """Turn rewards plus `compute_shaping`, then `compute_multi_turn_advantages`.
 
-    `coefficient` weighs turn rewards and shaping together. The default deviation is "none": dividing each turn index by
-    its own deviation would rescale the shaping terms against each other, and they would no longer cancel along a
-    trajectory. The comparison within the turn index is ours; it subtracts what members have in common and so changes no
-    best policy."""
+    The same gamma discounts outcome and turn rewards. `coefficient` weighs turn rewards and shaping together. The
+    default deviation is "none": dividing each turn index by its own deviation would rescale the shaping terms against
+    each other, and they would no longer cancel along a trajectory. The comparison within the turn index is ours; it
+    subtracts what members have in common and so changes no best policy.
+    """
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:

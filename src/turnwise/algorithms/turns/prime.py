@@ -1,5 +1,7 @@
-"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456). `training/implicit_reward.py` trains
-the reward model."""
+"""Implicit process rewards with leave-one-out baselines (PRIME, arXiv 2502.01456).
+
+`training/implicit_reward.py` trains the reward model.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ from turnwise.algorithms.turns.groups import check_finite
 def compute_implicit_rewards(
     model_logprobs: FloatArray, reference_logprobs: FloatArray, *, beta: float = 0.05
 ) -> FloatArray:
-    """`r_t = beta (log pi_phi - log pi_ref)` per sampled token, `[N]`; they sum to beta times the log-ratio of the
-    whole reply.
+    """`r_t = beta (log pi_phi - log pi_ref)` per sampled token, `[N]`.
+
+    They sum to beta times the log-ratio of the whole reply.
 
     Raises ValueError when the lengths differ.
     """
@@ -95,11 +98,12 @@ def build_prime(
     whitening: Whitening = "full",
     epsilon: float = 1e-8,
 ) -> CreditFunction:
-    """`compute_prime_returns` on each group from `CreditTurn.implicit_rewards`, then whitened over all sampled tokens
-    of the batch.
+    """`compute_prime_returns` on each group, then whitened over all sampled tokens of the batch.
 
-    Turn rewards are not read. With whitening only the ratio of the two coefficients matters. Raises ValueError when a
-    turn has not one implicit reward per token (None is fine where it sampled nothing)."""
+    The rewards are `CreditTurn.implicit_rewards`. Turn rewards are not read. With whitening only the ratio of the two
+    coefficients matters. Raises ValueError when a turn has not one implicit reward per token (None is fine where it
+    sampled nothing).
+    """
     check_range("gamma", gamma, 0, 1)
     check_range("epsilon", epsilon, 0)
     check_choice("whitening", whitening, get_args(Whitening))

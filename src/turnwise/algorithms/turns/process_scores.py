@@ -26,13 +26,12 @@ def compute_process_advantages(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> TurnAdvantages:
-    """`A_ik = sum_{l >= k} gamma^(l-k) norm(s)_il + outcome_coefficient * norm(R)_i`, where norm(s) pools all turns of
-    all members.
+    """`A_ik = sum_{l >= k} gamma^(l-k) norm(s)_il + outcome_coefficient * norm(R)_i`.
 
-    The paper's form is gamma 1 and outcome_coefficient 0; it does not name its deviation. A group of one gives exactly
-    0. A group whose scores are all equal gives exactly 0 in the process part; equal outcomes give exactly 0 in the
-    outcome part. Summing normalised scores favours long trajectories when their scores lie above the pool's mean: the
-    formula's own property, kept.
+    norm(s) pools all turns of all members. The paper's form is gamma 1 and outcome_coefficient 0; it does not name its
+    deviation. A group of one gives exactly 0. A group whose scores are all equal gives exactly 0 in the process part;
+    equal outcomes give exactly 0 in the outcome part. Summing normalised scores favours long trajectories when their
+    scores lie above the pool's mean: the formula's own property, kept.
 
     Raises:
         ValueError: a number is not finite, or gamma lies outside [0, 1].

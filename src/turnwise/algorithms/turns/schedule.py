@@ -2,7 +2,8 @@
 
 Early: 0.7 mean step score + 0.3 outcome. Middle: 0.3 mean milestone score + 0.7 outcome. Late: outcome only. This is an
 illustration found beside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is
-`rewards/staged.py`."""
+`rewards/staged.py`.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +43,9 @@ def compute_mixed_reward(outcome: float, steps: Sequence[float], milestones: Seq
 
 
 def find_stage(measure: float, boundaries: Sequence[float]) -> Stage:
-    """ "early" below the first boundary, "middle" below the second, else "late"; `measure` is a step or a success
-    share.
+    """Return "early" below the first boundary, "middle" below the second, else "late".
 
+    `measure` is a step or a share of successes.
     Raises ValueError unless there are two boundaries in ascending order.
     """
     if len(boundaries) != 2 or not boundaries[0] <= boundaries[1]:
@@ -62,7 +63,8 @@ class ScheduledMix:
     `process_score` (our reading: the source does not say what makes a step a milestone). With "success", the stage of a
     call follows from the calls before it, by the exponential mean (from 0, factor `memory`) of the share of scored
     trajectories whose outcome reaches `success_outcome`; a stage never goes back to an earlier one, so that a noisy
-    batch does not move the target. `state_dict` holds the whole memory."""
+    batch does not move the target. `state_dict` holds the whole memory.
+    """
 
     def __init__(
         self,

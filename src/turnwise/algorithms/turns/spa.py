@@ -1,5 +1,4 @@
-"""Stepwise progress attribution (SPA-RL, arXiv 2505.20732): a learned split of the outcome over the turns replaces the
-outcome."""
+"""Stepwise progress attribution (SPA-RL, arXiv 2505.20732): a learned split of the outcome over the turns."""
 
 from __future__ import annotations
 
@@ -55,11 +54,12 @@ def build_spa(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> CreditFunction:
-    """Progress rewards (`CreditTurn.progress`, grounding in `CreditTurn.reward`), compared within the turn index,
-    summed from each turn on.
+    """Progress rewards, compared within the turn index, summed from each turn on.
 
-    The paper feeds these rewards to PPO with a critic; comparing within the group instead is ours. The outcome enters
-    through the predictor only (and through `conserve`)."""
+    They are `CreditTurn.progress`, with the grounding in `CreditTurn.reward`. The paper feeds these rewards to PPO with
+    a critic; comparing within the group instead is ours. The outcome enters through the predictor only (and through
+    `conserve`).
+    """
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:

@@ -1,9 +1,9 @@
-"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240), and what shared
-turns get.
+"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240).
 
 Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in
 several of them. `share_advantages` says what its copies get. A trainer that trains one copy only gives it the sum over
-all of them."""
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
     Turns are the same where `CreditTurn.node` says so. Where it is None, turn k of two leaves is the same when turns 0
     to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling
     have the same ones, two samplings only when they drew the same tokens. A turn without `logprobs` is then never
-    shared."""
+    shared.
+    """
     numbers: dict[Hashable, int] = {}
     rows = []
     for i, leaf in enumerate(leaves):
@@ -89,7 +90,8 @@ def share_advantages(
     """Leaf advantages to turns, with the copies of a shared turn treated as `sharing` says.
 
     Dividing by the number of copies (rather than training one copy only) keeps the result independent of the order of
-    the leaves. What a loss divides by (tokens, sequences) still counts every copy."""
+    the leaves. What a loss divides by (tokens, sequences) still counts every copy.
+    """
     if sharing == "each":
         return [[value] * len(row) for value, row in zip(advantages, shared, strict=True)]
     below: dict[int, list[float]] = {}

@@ -37,8 +37,10 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
 
 
 def build_vine() -> CreditFunction:
-    """`compute_vine_advantages` on each trajectory, with `CreditTurn.state_value`, turn rewards and the outcome at the
-    last turn."""
+    """`compute_vine_advantages` on each trajectory.
+
+    It reads `CreditTurn.state_value` and turn rewards; the outcome counts at the last turn.
+    """
 
     def compute(members: list[CreditTrajectory], outcomes: list[float]) -> TurnAdvantages:
         return [

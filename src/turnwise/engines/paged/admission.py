@@ -46,9 +46,8 @@ def check_request(
     ):
         raise EngineError(
             f"{who} cannot be sampled with temperature={params.temperature}, top_p={params.top_p}, "
-            f"min_p={params.min_p}, "
-            f"top_k={params.top_k}; give a temperature of at least 0, 0 < top_p <= 1, 0 <= min_p <= 1 and top_k of "
-            "at least 0"
+            f"min_p={params.min_p}, top_k={params.top_k}; give a temperature of at least 0, 0 < top_p <= 1, 0 <= min_p "
+            "<= 1 and top_k of at least 0"
         )
     if params.stop and not knows_text:
         raise EngineError(f"{who} has stop strings {params.stop} but the engine was built without `decode`")

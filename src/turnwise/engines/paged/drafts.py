@@ -48,24 +48,24 @@ class SuffixAutomaton:
         return state
 
     def _extend(self, last: int, token: int) -> int:
-        known = self.next[last].get(token)
-        if known is not None:
-            return known if self.length[known] == self.length[last] + 1 else self._split(last, token, known)
+        longer = self.next[last].get(token)
+        if longer is not None:
+            return longer if self.length[longer] == self.length[last] + 1 else self._split(last, token, longer)
         state = self._add(self.length[last] + 1, {}, ROOT, 0)
         at = last
         while at != -1 and token not in self.next[at]:
             self.next[at][token] = state
             at = self.link[at]
         if at != -1:
-            known = self.next[at][token]
-            self.link[state] = known if self.length[known] == self.length[at] + 1 else self._split(at, token, known)
+            longer = self.next[at][token]
+            self.link[state] = longer if self.length[longer] == self.length[at] + 1 else self._split(at, token, longer)
         return state
 
-    def _split(self, at: int, token: int, known: int) -> int:
-        """A state for the shorter texts of `known`, which occur in a place where its longest one does not."""
-        copy = self._add(self.length[at] + 1, dict(self.next[known]), self.link[known], self.count[known])
-        self.link[known] = copy
-        while at != -1 and self.next[at].get(token) == known:
+    def _split(self, at: int, token: int, longer: int) -> int:
+        """A state for the shorter texts of `longer`, which occur in a place where its longest one does not."""
+        copy = self._add(self.length[at] + 1, dict(self.next[longer]), self.link[longer], self.count[longer])
+        self.link[longer] = copy
+        while at != -1 and self.next[at].get(token) == longer:
             self.next[at][token] = copy
             at = self.link[at]
         return copy

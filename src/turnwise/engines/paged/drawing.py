@@ -52,8 +52,8 @@ def draw_tokens(items: Sequence[Item], logits: torch.Tensor) -> list[list[Drawn]
         temperature = rows[row][0].params.temperature or 1.0
         full[row] = float((whole[row].float() / temperature).log_softmax(-1)[token_ids[row]])
     drawn = [Drawn(*each) for each in zip(token_ids.tolist(), logprobs.tolist(), full, errors, strict=True)]
-    found = iter(drawn)
-    return [[next(found) for _ in range(1 + len(item.draft))] for item in items]
+    remaining = iter(drawn)
+    return [[next(remaining) for _ in range(1 + len(item.draft))] for item in items]
 
 
 def _find_allowed(

@@ -166,13 +166,13 @@ class PrefixCache:
     def discard(self, lease: Lease) -> list[int]:
         """End the lease of a request that failed. Returns the pages only it wrote: free now, and of doubtful
         content."""
-        own = lease.pages[lease.num_registered :]
-        for page in own:
-            known = self._nodes.get(page)
-            if known is not None:
-                self._detach(known)
+        private = lease.pages[lease.num_registered :]
+        for page in private:
+            earlier = self._nodes.get(page)
+            if earlier is not None:
+                self._detach(earlier)
         self.release(lease)
-        return own
+        return private
 
     def retire(self, node: Node) -> None:
         """The conversation is over: what it does not share is evicted before anything else."""
@@ -226,9 +226,9 @@ class PrefixCache:
 
     def _attach(self, parent: Node, tokens: tuple[int, ...], page: int, version: int) -> Node:
         """A new node for `page`, replacing what the tree knew of the page's first tokens."""
-        known = self._nodes.get(page)
-        if known is not None:
-            self._detach(known)
+        earlier = self._nodes.get(page)
+        if earlier is not None:
+            self._detach(earlier)
         node = Node(tokens, page, parent, version, self._clock)
         parent.children.setdefault(tokens[0], {})[tokens] = node
         self._nodes[page] = node

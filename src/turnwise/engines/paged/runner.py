@@ -56,8 +56,8 @@ class ModelRunner:
         if model.config._attn_implementation != ATTENTION_NAME:
             raise EngineError(
                 f"the model of type {model.config.model_type!r} runs with attention "
-                f"{model.config._attn_implementation!r}; build it "
-                f"with attn_implementation={ATTENTION_NAME!r} (models.build does)"
+                f"{model.config._attn_implementation!r}; build it with attn_implementation={ATTENTION_NAME!r} "
+                "(models.build does)"
             )
         reason = why_not(model)
         if fused and reason:

@@ -42,7 +42,8 @@ def load_problems(path: Path) -> tuple[MathRow, ...]:
     """The problems of a `.jsonl` or `.parquet` file, in order.
 
     Raises DataError: no such file, another ending, not UTF-8, no rows, or a malformed row. ConfigError for Parquet
-    without pyarrow."""
+    without pyarrow.
+    """
     readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise DataError(f"{path}: ends with {path.suffix!r}; give a .jsonl or .parquet file")

@@ -1,7 +1,8 @@
 r"""One episode of a problem: the prompt, the interpreter, the boxed answer, the score.
 
 A reply thinks and either runs a program, whose output or traceback comes back, or gives the final `\boxed{}`. The
-environment does not know how code is isolated or how answers are compared."""
+environment does not know how code is isolated or how answers are compared.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ NO_INTERPRETER = "there is no interpreter\n"
 NO_CALLS_LEFT = "no more code can be run; the answer is due\n"
 NO_OUTPUT = "no output; print the result\n"
 INVALID_REPLY = (
-    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I "
-    "write \\boxed{answer}. I try again.\n"
+    "My last reply was not valid. To run a program, I put it between <code> and </code>; to answer, I write "
+    "\\boxed{answer}. I try again.\n"
 )
 
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
@@ -49,7 +50,7 @@ class CodeRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an episode allows and how it is paid."""
+    """What an episode allows and how it is rewarded."""
 
     code: bool
     """Whether there is an interpreter. False is a control that must fail: every program is answered with
@@ -73,8 +74,7 @@ class MathEnvironment(ToolEnvironment):
     """The score follows from task and replies, so an audit may recompute it from what is stored."""
 
     def __init__(self, *, runner: CodeRunner, judge: Callable[[str], bool], rules: Rules) -> None:
-        """`judge` says whether an answer to the task is right; it may block, and raises RewardError when it cannot
-        say."""
+        """`judge` says whether an answer to the task is right; it may block. Raises RewardError when it cannot say."""
         super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
         self._runner = runner
         self._judge = judge
@@ -116,8 +116,10 @@ class MathEnvironment(ToolEnvironment):
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`. Invalid when
-        judging fails."""
+        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`.
+
+        Invalid when judging fails.
+        """
         answer = final_boxed(replies)
         correct: Reward = Scored(total=0.0)
         if answer is not None:
@@ -130,8 +132,7 @@ class MathEnvironment(ToolEnvironment):
         return Scored(total=total, parts=(RewardPart(name="success", value=correct.total),))
 
     async def fork(self) -> MathEnvironment:
-        """See `ForkableEnvironment.fork`: programs start from nothing each time, so the calls so far are the whole
-        state."""
+        """See `ForkableEnvironment.fork`: every program starts from nothing, so the calls so far are the state."""
         return self.copy_episode()
 
 
@@ -142,8 +143,7 @@ def strip_fence(code: str) -> str:
 
 
 def describe_execution(execution: Execution, rules: Rules) -> str:
-    """What the model sees of an execution: the output, then why it stopped: a limit, or the last lines of the
-    traceback."""
+    """The output of an execution and why it stopped (a limit, or the end of the traceback), for the model."""
     output = execution.stdout.decode("utf-8", "replace")
     if execution.stdout_dropped:
         output += f"\n[{execution.stdout_dropped} bytes of output dropped]\n"

@@ -30,11 +30,10 @@ PROMPTS: dict[Prompt, str] = {
     ),
     "retool": (
         "Work out the problem below step by step. You may write Python whenever computing helps: put one complete "
-        "program between <code> "
-        "and </code>, and what it prints, or its error, comes back between <interpreter> and </interpreter>. Every "
-        "program starts from "
-        "nothing, so print whatever you want to see. Check what came back, and correct the program when it failed. "
-        "End with <answer> \\boxed{{the final answer}} </answer>.\n\nProblem: {question}\n"
+        "program between <code> and </code>, and what it prints, or its error, comes back between <interpreter> and "
+        "</interpreter>. Every program starts from nothing, so print whatever you want to see. Check what came back, "
+        "and correct the program when it failed. End with <answer> \\boxed{{the final answer}} </answer>.\n\nProblem: "
+        "{question}\n"
     ),
 }
 """The first message. "retool" explains the tags, "boxed" is for chat models, which are told of the tool by their
@@ -42,8 +41,10 @@ template."""
 
 
 class MathCode:
-    """Problems that an interpreter helps with. Implements `EnvironmentFamily`; tasks are pure functions of its
-    arguments."""
+    """Problems that an interpreter helps with.
+
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `MathArguments`.
@@ -113,8 +114,7 @@ class MathCode:
     # ------------------------------------------------------------------------------------------- episodes
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened when the first program
-        runs."""
+        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened for the first program."""
         return MathEnvironment(runner=self._sandbox, judge=partial(self._judge, task), rules=self._rules)
 
     def _judge(self, task: Task, answer: str) -> bool:
@@ -147,7 +147,9 @@ class MathCode:
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: prompts, programs, outputs, errors and answers.
-        Nothing is run."""
+
+        Nothing is run.
+        """
         texts: list[str] = []
         index = 0
         while len(texts) < count:

@@ -1,7 +1,8 @@
-"""One sandbox for all episodes of a family, whatever event loop they run in.
+"""One sandbox for all episodes of a family, on any event loop.
 
-A run uses several event loops one after another (demonstrations, each rollout, each evaluation), and a sandbox belongs
-to the loop that started it. So it lives on a thread with a loop of its own for as long as its owner does."""
+A sandbox belongs to the event loop that opened it, and episodes may run on any. So it lives on a thread with a loop of
+its own, as long as its owner does.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +49,10 @@ def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbo
 
 
 class SharedSandbox:
-    """Runs programs in one sandbox from any thread and event loop. Opened on first use, closed with this object or the
-    process."""
+    """Runs programs in one sandbox from any thread and event loop.
+
+    Opened on first use, closed with this object or the process.
+    """
 
     def __init__(self, open_sandbox: Callable[[], Sandbox]) -> None:
         """`open_sandbox` is called at most once, on the sandbox's own event loop."""
@@ -58,8 +61,10 @@ class SharedSandbox:
         self._home: _Home | None = None
 
     async def run(self, program: Program, limits: Limits) -> Execution:
-        """See `Sandbox.run`. Cancelling the task that waits ends the program. Raises ConfigError when the sandbox
-        cannot be opened."""
+        """See `Sandbox.run`. Cancelling the task that waits ends the program.
+
+        Raises ConfigError when the sandbox cannot be opened.
+        """
         with self._lock:
             if self._home is None:
                 home = _Home(self._open_sandbox)
@@ -89,8 +94,10 @@ class _Home:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
-        """End everything in the sandbox, then the loop. Does not wait when called on the sandbox's own thread (by the
-        collector)."""
+        """End everything in the sandbox, then the loop.
+
+        Does not wait when called on the sandbox's own thread (by the collector).
+        """
         closing = self._submit(ask_sandbox(self._sandbox.close()))
         closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         if threading.current_thread() is not self._thread:

@@ -1,7 +1,8 @@
 """Policies written by hand for problems with code: an oracle, a random baseline and the naive demonstrator.
 
 Oracle and demonstrator take the program from the problem and the answer from what the interpreter printed. Only where a
-task has no program (reasoning-gym, files) does the oracle read the gold answer; such tasks have no demonstrator."""
+task has no program (reasoning-gym, files) does the oracle read the gold answer; such tasks have no demonstrator.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class NaivePolicy:
 
     Its first program is the one that comes to mind, with the kind's slip in it with probability `bug_rate`. When the
     interpreter prints a number, it answers with that. After an error it writes the right program with probability
-    `fix_rate`; else it gives up and guesses."""
+    `fix_rate`; else it gives up and guesses.
+    """
 
     def __init__(self, bug_rate: float, fix_rate: float) -> None:
         """Both are probabilities."""
@@ -76,8 +78,10 @@ class NaivePolicy:
         self._fix_rate = fix_rate
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first program, the answer, a second program, or a guess. Raises ConfigError for a task that was not
-        generated."""
+        """The first program, the answer, a second program, or a guess.
+
+        Raises ConfigError for a task that was not generated.
+        """
         problem, outputs = problem_of(task), _outputs(messages)
         if problem is None:
             raise ConfigError(

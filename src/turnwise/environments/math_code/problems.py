@@ -1,8 +1,8 @@
-"""Generated problems that need computing: the numbers, the question, the answer, and programs that find it or fail on
-the way.
+"""Generated problems that need computing: numbers, question, answer, and programs that find it or fail.
 
 Pure. All operands have two digits and all answers are below 100, so that a model from scratch can copy each as one
-token; what it cannot do is compute them. Programs are text here and are never run."""
+token; what it cannot do is compute them. Programs are text here and are never run.
+"""
 
 from __future__ import annotations
 
@@ -163,14 +163,15 @@ everywhere."""
 
 
 def split_of(question: str) -> Split:
-    """The split a question belongs to: a quarter of all questions are held out, by their hash, so that no text is in
-    both."""
+    """The split of a question, by its hash: a quarter of all questions are held out, and no text is in both."""
     return "heldout" if hashlib.sha256(question.encode()).digest()[0] < 64 else "train"
 
 
 def build_problem(kind: str, split: Split, random: Random) -> Problem:
-    """A problem of a kind and split, its numbers drawn from `random`. Raises ConfigError when `MAX_DRAWS` draws
-    give none."""
+    """A problem of a kind and split, its numbers drawn from `random`.
+
+    Raises ConfigError when `MAX_DRAWS` draws give none.
+    """
     for _ in range(MAX_DRAWS):
         problem = Problem(kind=kind, parts=KINDS[kind].draw(random))
         if split_of(problem.question) == split:

@@ -1,7 +1,8 @@
 """Problems of the reasoning-gym package (an optional dependency) that need computing and have one short answer.
 
 The package's data sets are generators: an entry is a function of its index alone. Their own scorers judge, out of
-process (`rewards.math_verifier`), because they were not written for hostile answers."""
+process (`rewards.math_verifier`), because they were not written for hostile answers.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +46,7 @@ def check_installed() -> None:
 
 
 def draw_entry(dataset: str, split: Split, random: Random) -> dict[str, Any]:
-    """An entry (`question`, `answer`, `metadata`) of a data set, its index drawn from `random`; no question is in both
-    splits.
+    """An entry (`question`, `answer`, `metadata`) of a data set, drawn from `random`; splits share no question.
 
     Raises ConfigError when the package lacks the data set or refuses it, DataError when its entries are no plain JSON.
     """

@@ -123,8 +123,10 @@ _PATTERNS = _patterns()
 
 
 def read_fact(sentence: str) -> tuple[str, str, str] | None:
-    """(relation, subject, object) that a sentence states, None when it states none. The inverse of how facts are
-    written."""
+    """(relation, subject, object) that a sentence states, None when it states none.
+
+    The inverse of how facts are written.
+    """
     for relation, pattern in _PATTERNS:
         match = pattern.fullmatch(sentence)
         if match:

@@ -98,8 +98,10 @@ class SearchEnvironment(ToolEnvironment):
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """The reward, with parts `success` and `exact_match` (1 or 0), `f1` and `format`. Invalid when the reward
-        fails."""
+        """The reward, with parts `success` and `exact_match` (1 or 0), `f1` and `format`.
+
+        Invalid when the reward fails.
+        """
         case = AnswerCase(
             replies=tuple(replies),
             golds=self._golds,
@@ -126,8 +128,10 @@ class SearchEnvironment(ToolEnvironment):
         return self.copy_episode()
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task and every tool call with its answer. Equal states have
-        equal hashes."""
+        """16 hexadecimal digits of the episode's state: the task and every tool call with its answer.
+
+        Equal states have equal hashes.
+        """
         digest = hashlib.sha256(self._task_id.encode())
         for record in self.tool_records:
             for text in (record.call.name, record.call.arguments, record.observation):

@@ -36,14 +36,10 @@ PROMPTS: dict[Prompt, str] = {
     "short": "Question: {question}\n",
     "search_r1": (
         "Answer the question below. Whenever you learn something new, first reason about it inside <think> and "
-        "</think>. "
-        "If you then still miss a piece of knowledge, search for it with <search> query </search>; the best results "
-        "come back "
-        "between <information> and </information>. You may search as often as you need. Once nothing is missing, "
-        "give the "
-        "answer inside <answer> and </answer>, in a few words and without an explanation, as in <answer> Beijing "
-        "</answer>. "
-        "Question: {question}\n"
+        "</think>. If you then still miss a piece of knowledge, search for it with <search> query </search>; the best "
+        "results come back between <information> and </information>. You may search as often as you need. Once nothing "
+        "is missing, give the answer inside <answer> and </answer>, in a few words and without an explanation, as in "
+        "<answer> Beijing </answer>. Question: {question}\n"
     ),
 }
 """The first message; `search_r1` says what Search-R1's template says."""
@@ -66,8 +62,7 @@ class Scene:
 
 
 class SearchQA:
-    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks are pure functions of its
-    arguments."""
+    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks depend on the arguments alone."""
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `SearchArguments`.
@@ -216,8 +211,7 @@ class SearchQA:
         )
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts, search results, tagged searches and
-        answers."""
+        """`count` texts of training tasks as a policy meets them: prompts, results, tagged searches and answers."""
         texts: list[str] = []
         oracle = self.policy("oracle")
         index = 0

@@ -54,8 +54,7 @@ def load_corpus(path: Path) -> tuple[Passage, ...]:
 
 
 def load_questions(path: Path) -> tuple[QuestionRow, ...]:
-    """The questions of a JSONL file, in order. Raises DataError: no such file, not UTF-8, no rows, or a malformed
-    row."""
+    """The questions of a JSONL file, in order. Raises DataError for no file, no UTF-8, no rows or a malformed row."""
     return tuple(row for _, row in _load_rows(path, _to_question))
 
 

@@ -22,51 +22,38 @@ def _words(text: str) -> tuple[str, ...]:
 
 _FIRST = _words(
     "Mira Orin Lena Tavi Sela Bram Ines Koro Dara Emil Faye Gant Hana Ivo Jora Kian Lior Maro Nela Odin Petra Quin "
-    "Rhea Sven Tamsin Uma "
-    "Vera Wes Xena Yara Zeno Alba Boris Cleo Dorin Elsa Finn Greta Hugo Isla Juno Karel Luna Milo Nora Oskar Pia "
-    "Rolf Sana Timo Ulla "
-    "Vito Wanda Yuri Zora Anton Bela Ciro Della Edda Floris Gilda Henk Irma"
+    "Rhea Sven Tamsin Uma Vera Wes Xena Yara Zeno Alba Boris Cleo Dorin Elsa Finn Greta Hugo Isla Juno Karel Luna Milo "
+    "Nora Oskar Pia Rolf Sana Timo Ulla Vito Wanda Yuri Zora Anton Bela Ciro Della Edda Floris Gilda Henk Irma"
 )
 _LAST = _words(
-    "Tolen Vale Harrow Brandt Quill Sorrel Marsh Tindal Okoro Pell Ravn Stroud Teller Umber Voss Wyatt Ziegler "
-    "Arden Bexley Corvin Drake "
-    "Easton Falk Grier Hale Ingram Jansen Keller Lowell Mercer Nash Ormond Penn Reyes Sutter Thorne Ulrich Varga "
-    "Weller Yates Abel Bishop "
-    "Carver Dunn Ellery Frost Gable Holt Ives Jarvis Kemp Lund Moss Novak Otto Price Rowe Shaw Tait Upton Vance "
-    "Webb York Zell"
+    "Tolen Vale Harrow Brandt Quill Sorrel Marsh Tindal Okoro Pell Ravn Stroud Teller Umber Voss Wyatt Ziegler Arden "
+    "Bexley Corvin Drake Easton Falk Grier Hale Ingram Jansen Keller Lowell Mercer Nash Ormond Penn Reyes Sutter "
+    "Thorne Ulrich Varga Weller Yates Abel Bishop Carver Dunn Ellery Frost Gable Holt Ives Jarvis Kemp Lund Moss Novak "
+    "Otto Price Rowe Shaw Tait Upton Vance Webb York Zell"
 )
 _PLACE_FIRST = _words("Port Upper Lower East West North South Old New Mount Lake Fort Saint Little Great Inner")
 _PLACE_LAST = _words(
-    "Vessa Ardun Belmar Corrin Dravik Elmor Fenwick Gorsa Hallin Istra Jorvik Kessel Lomar Morrin Nerida Oltan "
-    "Prava Quorin Rasmel Sarno "
-    "Tyrell Ulmen Verdan Wexford Yorrin Zamora Astel Brenna Calder Dorne Esker Farrow Glenna Hestia Irwell Jasper "
-    "Kirna Lorne Mavra Nolan "
-    "Orsay Pellin Quade Rindal Stavan Torvik Umbra Valen Wrenna Xanthe Yarrow Zelda Almere Borga Cresta Dunmor "
-    "Elara Fosse Grandin Hovel "
-    "Ilmar Jutta Korsa Lindal"
+    "Vessa Ardun Belmar Corrin Dravik Elmor Fenwick Gorsa Hallin Istra Jorvik Kessel Lomar Morrin Nerida Oltan Prava "
+    "Quorin Rasmel Sarno Tyrell Ulmen Verdan Wexford Yorrin Zamora Astel Brenna Calder Dorne Esker Farrow Glenna "
+    "Hestia Irwell Jasper Kirna Lorne Mavra Nolan Orsay Pellin Quade Rindal Stavan Torvik Umbra Valen Wrenna Xanthe "
+    "Yarrow Zelda Almere Borga Cresta Dunmor Elara Fosse Grandin Hovel Ilmar Jutta Korsa Lindal"
 )
 _ORGANISATION_LAST = _words(
     "Institute Guild Society Trust Works Company Union League Press House Bureau Academy Council Studio Foundation "
-    "Group Archive Museum "
-    "Theatre Library Bank Clinic School Laboratory Workshop Orchestra Mill Brewery Foundry Observatory Shipyard Garden"
+    "Group Archive Museum Theatre Library Bank Clinic School Laboratory Workshop Orchestra Mill Brewery Foundry "
+    "Observatory Shipyard Garden"
 )
 _WORK_FIRST = _words(
-    "Blue Silent Golden Broken Hidden Crimson Winter Empty Distant Burning Hollow Silver Wild Pale Iron Gentle "
-    "Amber Bitter Bright Cold "
-    "Copper Dark Deep Early Faint Green Grey Heavy Ivory Jade Late Light Lonely Lost Narrow Noble Open Plain Proud "
-    "Quiet Rapid Red "
-    "Restless Salt Scarlet Secret Sleeping Slow Small Solemn Stone Strange Sudden Sunken Tall Tender Thin Velvet "
-    "Violet Wandering Warm "
-    "White Wise Young"
+    "Blue Silent Golden Broken Hidden Crimson Winter Empty Distant Burning Hollow Silver Wild Pale Iron Gentle Amber "
+    "Bitter Bright Cold Copper Dark Deep Early Faint Green Grey Heavy Ivory Jade Late Light Lonely Lost Narrow Noble "
+    "Open Plain Proud Quiet Rapid Red Restless Salt Scarlet Secret Sleeping Slow Small Solemn Stone Strange Sudden "
+    "Sunken Tall Tender Thin Velvet Violet Wandering Warm White Wise Young"
 )
 _WORK_LAST = _words(
-    "Lantern River Mirror Orchard Harbor Letter Bridge Tower Window Forest Compass Feather Anchor Candle Shadow "
-    "Meadow Crown Ladder Island "
-    "Kettle Thread Valley Bell Bottle Branch Button Canyon Castle Cedar Circle Cloud Desert Door Drum Engine Falcon "
-    "Field Flame Flute "
-    "Fountain Gate Glass Hammer Horse Key Kite Leaf Maple Moon Needle Ocean Paper Pearl Rain Ring Road Sail Shell "
-    "Song Spark Star Storm "
-    "Table Wheel"
+    "Lantern River Mirror Orchard Harbor Letter Bridge Tower Window Forest Compass Feather Anchor Candle Shadow Meadow "
+    "Crown Ladder Island Kettle Thread Valley Bell Bottle Branch Button Canyon Castle Cedar Circle Cloud Desert Door "
+    "Drum Engine Falcon Field Flame Flute Fountain Gate Glass Hammer Horse Key Kite Leaf Maple Moon Needle Ocean Paper "
+    "Pearl Rain Ring Road Sail Shell Song Spark Star Storm Table Wheel"
 )
 
 WORDS: dict[EntityType, tuple[tuple[str, ...], ...]] = {

@@ -1,7 +1,8 @@
 """Policies written by hand for the search world: an oracle, a random baseline and the naive demonstrator.
 
 They work from the text a model would see. The formal query in the payload tells them what is asked; the gold answers
-are read for a user's own questions only, which have no formal query."""
+are read for a user's own questions only, which have no formal query.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +152,8 @@ class NaivePolicy:
     right for one hop, wrong for more, "unknown" where no passage fits. With probability `wander` it does not answer but
     looks up what it found, under a relation drawn at random from the question's words: mostly useless, now and then
     (about `wander / 2` of the two-hop questions) by accident the second hop. It never searches more than `MAX_SEARCHES`
-    times."""
+    times.
+    """
 
     MAX_SEARCHES = 3
 

@@ -39,8 +39,7 @@ class Retriever:
         self._titles = self._build_index(titles) if any(titles) else None
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages that share a word with the query, best first; equal scores keep the order of the
-        corpus."""
+        """At most `top_k` passages that share a word with the query, best first; ties in the order of the corpus."""
         ids = [self._vocabulary[word] for word in tokenize(query) if word in self._vocabulary]
         if not ids or top_k < 1:
             return []

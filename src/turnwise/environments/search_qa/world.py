@@ -1,7 +1,8 @@
 """A knowledge graph: entities with types, and facts `relation(subject) = object`.
 
 Every relation is functional (a subject has at most one object) and some facts do not exist, so that some questions have
-no answer."""
+no answer.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +74,10 @@ class World:
 
 
 def build_world(seed: int, split: Split, num_entities: int, num_words: int = MAX_WORDS) -> World:
-    """A random world, a pure function of its arguments. `num_entities` is at least `MIN_ENTITIES`; `num_words` as in
-    `choose_names`."""
+    """A random world, a pure function of its arguments.
+
+    `num_entities` is at least `MIN_ENTITIES`; `num_words` as in `choose_names`.
+    """
     random = rng(seed, "world", split)
     used: set[str] = set()
     by_type: dict[EntityType, list[str]] = {}

@@ -33,7 +33,7 @@ class ToolCallsArguments(FamilyArguments):
     schema_: SchemaSwitch = Field("on", alias="schema")
     """"on", or a control that must fail: "shuffled" or "blanked" (see `Rules`)."""
     granularity: Granularity = "fine"
-    """How partly right calls are paid: "fine" (ToolRL), "refined", "intermediate" or "coarse"."""
+    """How partly right calls are rewarded: "fine" (ToolRL), "refined", "intermediate" or "coarse"."""
     scale: float = Field(3.0, ge=1e-6, le=1e6)
     """Correctness lies in [-scale, scale]; ToolRL's is 3."""
     naive_skill: Share = 0.1

@@ -1,7 +1,8 @@
 """One episode of an API: what is shown, one reply, ToolRL's reward (arXiv 2504.13958).
 
 Single step: the reply's calls are checked against the schemas and recorded, and the episode is over. The gold calls are
-read only to score; success is decided by the recorded calls, whatever format the model wrote them in."""
+read only to score; success is decided by the recorded calls, whatever format the model wrote them in.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ template shows them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an episode shows and how it is paid."""
+    """What an episode shows and how it is rewarded."""
 
     prompt: Prompt
     schema: SchemaSwitch
@@ -57,7 +58,8 @@ def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Mes
     """What the model is told first.
 
     A line of the API starts with a space, as a call does in a reply: with a byte-level tokenizer a word without it is
-    another token."""
+    another token.
+    """
     text = PROMPTS[prompt].format(apis="".join(f" {api.text}\n" for api in apis), request=request)
     return (text_message("user", text),)
 
@@ -120,8 +122,10 @@ class ToolCallsEnvironment(ToolEnvironment):
         return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
 
     async def step(self, message: Message) -> StepResult:
-        """See `Environment.step`. The first reply ends the episode; its calls are recorded with what the schemas say
-        about them."""
+        """See `Environment.step`.
+
+        The first reply ends the episode; its calls are recorded with what the schemas say about them.
+        """
         result = await super().step(message)
         self._stage = "over"
         self._reply = message
@@ -134,7 +138,8 @@ class ToolCallsEnvironment(ToolEnvironment):
         and not ToolRL's, whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all
         slots there are, exactly the one that is missing, or none where nothing is missing because no tool fits.
         Success: well formed, and the calls are exactly the gold ones in any order, or else `question` is 1. A reply
-        that a limit cut off counts as malformed, without calls."""
+        that a limit cut off counts as malformed, without calls.
+        """
         reply = self._reply
         well_formed = False
         predicted: list[Call] | None = None

@@ -17,8 +17,10 @@ from turnwise.rendering.calls import format_calls
 
 
 class ToolCalls:
-    """Requests that take one to three API calls, or none. Implements `EnvironmentFamily`; tasks are pure functions of
-    its arguments."""
+    """Requests that take one to three API calls, or none.
+
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `ToolCallsArguments`. Raises ConfigError naming the argument and the remedy."""
@@ -82,8 +84,7 @@ class ToolCalls:
         )
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts and right replies, in the format of
-        `rendering.calls`."""
+        """`count` texts of training tasks as a policy meets them: prompts and right replies (`rendering.calls`)."""
         texts: list[str] = []
         oracle = self.policy("oracle")
         index = 0

@@ -1,7 +1,8 @@
 """Policies written by hand for API requests: an oracle, a random baseline and the naive demonstrator.
 
 All read what the model reads, the API's lines and the request; only where the prompt leaves the API to a chat template
-do they take it from the task. None reads the gold calls."""
+do they take it from the task. None reads the gold calls.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +93,7 @@ def to_call(api: Api, wish: Wish) -> Call:
 
 
 def ask_for(api: Api | None, slot: str) -> str:
-    """A question: what the tool wants, and what of it is asked for, so that a small model can read its own words
-    back."""
+    """Ask for what the tool wants, in words the model has read, so that a small model can copy them."""
     return f"{api.text} which {slot}" if api is not None else f"which {slot}"
 
 
@@ -130,12 +130,12 @@ class RandomPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how a call is written, where its words come from, and where none is right; the rest it
-    gets wrong.
+    """The demonstrator: shows how a call is written, where its words come from, and where no call is right.
 
     A request for one call it always gets right. Of several calls it makes only the first, except that with probability
     `skill` it makes all. Where no call is right it makes none; with probability `tact` it says the right thing, and
-    else it asks for what the request gives."""
+    else it asks for what the request gives.
+    """
 
     def __init__(self, skill: float, tact: float) -> None:
         """Both are probabilities."""

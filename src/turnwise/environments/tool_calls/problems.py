@@ -2,7 +2,8 @@
 
 Pure. A problem can be solved from what is shown alone: the request says "weather" and "city", the API says that the
 tool for weather is `weather42` here and that it calls the city `city17`. Words meet by being the same; names and values
-have to be copied."""
+have to be copied.
+"""
 
 from __future__ import annotations
 
@@ -81,12 +82,13 @@ def build_problem(
     num_words: int,
     shuffle_slots: bool,
 ) -> Problem:
-    """A random problem of a kind in `NUM_CALLS`; every tool belongs to the split. All numbers, slots and values of a
-    problem are different.
+    """A random problem of a kind in `NUM_CALLS`; every tool belongs to the split.
 
-    `num_tools` (3 to `MAX_TOOLS`) and `max_parameters` (2 to `MAX_PARAMETERS`) bound the API; only the first
-    `num_words` numbers and values are used; with `shuffle_slots` a request gives the values in any order instead of the
-    API's. "missing" leaves out any value of a tool that takes several with `shuffle_slots`, and else the last one."""
+    All numbers, slots and values of a problem are different. `num_tools` (3 to `MAX_TOOLS`) and `max_parameters` (2 to
+    `MAX_PARAMETERS`) bound the API; only the first `num_words` numbers and values are used; with `shuffle_slots` a
+    request gives the values in any order instead of the API's. "missing" leaves out any value of a tool that takes
+    several with `shuffle_slots`, and else the last one.
+    """
     apis = _draw_apis(split, random, num_tools + 1, max_parameters, num_words)
     if kind == "missing":
         index = next(index for index, api in enumerate(apis) if len(api.parameters) > 1)

@@ -1,7 +1,8 @@
 """The words of an API world: what a name begins with, the number that makes it opaque, and values.
 
 A tool for the weather is `weather42` in one task and `weather17` in the next, so that the number can only be read,
-never known. A small tokenizer holds the word, the number and each value as one token."""
+never known. A small tokenizer holds the word, the number and each value as one token.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,6 @@ MIN_WORDS, MAX_WORDS = 24, min(len(NUMBERS), len(VALUES))
 
 
 def split_of(tool: str, parameters: Sequence[str]) -> Split:
-    """The one split that may have a tool of this name with exactly these parameters: a fair coin tossed by a hash of
-    the names."""
+    """The one split that may have a tool of this name with exactly these parameters, by a hash of the names."""
     digest = hashlib.blake2b(" ".join((tool, *sorted(parameters))).encode(), digest_size=1).digest()
     return "train" if digest[0] < 128 else "heldout"
