@@ -14,26 +14,26 @@ import numpy as np
 import pytest
 
 from turnwise.audit.audit import AuditReport
-from turnwise.batching.samples import to_samples
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.core.protocols import Environment, Interrupt
 from turnwise.core.types import (
     Completion,
     DropReason,
     FinishReason,
+    FloatArray,
     IntArray,
     Message,
+    Origin,
     Reward,
+    Sample,
     SamplingParams,
-    Scored,
     Session,
     StopReason,
     Task,
-    Trajectory,
     TrajectoryId,
-    Turn,
     to_floats,
     to_ids,
+    to_mask,
 )
 from turnwise.engines.paged import PagedEngine
 from turnwise.environments.math_code.policies import answer_message, code_message
@@ -43,7 +43,6 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import System, build_system
 from turnwise.runs.methods import check_methods
-from turnwise.runs.sft import first_rl_task
 from turnwise.runs.train import Run
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import JOURNAL, read_journal
@@ -220,17 +219,21 @@ class ScriptedPolicy:
         self.version = 0
         self._system = system
         self._num_replies: dict[Session, int] = {}
+        self._is_overdrawn = asyncio.Event()
+        """Whether the reply that never comes was asked for."""
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         turn = self._num_replies[session] = self._num_replies.get(session, -1) + 1
-        draw = int(session.group.split("/")[1])
+        scope, draw = session.group.split("/")
         member, attempt = map(int, session.name.split("/"))
-        family = self._system.family
-        gold = family.task("train", first_rl_task(self._system.config) + draw).payload["answers"][0]
-        reply = choose_reply(draw, member, attempt, turn, gold)
-        if reply is None:
-            await asyncio.sleep(DEADLINE_S)
-            raise TimeoutError("an over-drawn member was not cut")
+        gold = self._system.family.task("train", int(draw)).payload["answers"][0]
+        reply = choose_reply(int(draw), member, attempt, turn, gold)
+        async with asyncio.timeout(DEADLINE_S):
+            while reply is None:
+                self._is_overdrawn.set()
+                await asyncio.sleep(DEADLINE_S)
+            if scope == "train" and reply.text == answer_message(gold).text:
+                await self._is_overdrawn.wait()
         whole = self._system.renderer.encode_reply(reply)
         ids = to_ids(whole[: params.max_tokens])
         return Completion(
@@ -241,19 +244,18 @@ class ScriptedPolicy:
             version_last=self.version,
         )
 
-    def _score(self, prompt_ids: IntArray, reply_ids: IntArray, temperature: float) -> Any:
-        completion = Completion(
-            token_ids=reply_ids,
-            logprobs=to_floats(np.zeros(len(reply_ids))),
-            finish_reason=FinishReason.STOP,
+    def _score(self, prompt_ids: IntArray, reply_ids: IntArray, temperature: float) -> FloatArray:
+        token_ids = to_ids(np.concatenate([prompt_ids, reply_ids]))
+        sample = Sample(
+            token_ids=token_ids,
+            loss_mask=to_mask(np.arange(len(token_ids)) >= len(prompt_ids)),
+            behavior_logprobs=to_floats(np.zeros(len(token_ids))),
+            advantages=to_floats(np.zeros(len(token_ids))),
             version_first=0,
             version_last=0,
+            origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id=""),
         )
-        turn = Turn(parent=None, context_ids=prompt_ids, completion=completion, message=AWAY)
-        name = TrajectoryId(draw=0, member=0)
-        alone = Trajectory(id=name, task_id="", turns=(turn,), stop=StopReason.DONE, reward=Scored(total=0.0))
-        samples = to_samples(alone)
-        [logprobs] = score_logprobs(self._system.served, samples, temperature, micro_batch_tokens=4096)
+        [logprobs] = score_logprobs(self._system.model, [sample], temperature, micro_batch_tokens=4096)
         return to_floats(logprobs)
 
     async def release(self, session: Session) -> None:
@@ -267,7 +269,7 @@ class ScriptedPolicy:
 
     async def adopt(self, version: int) -> dict[str, int]:
         self.version = version
-        return dict(compute_checksums(self._system.served))
+        return dict(compute_checksums(self._system.model))
 
     async def resume(self) -> None:
         """Nothing was stopped."""
@@ -328,9 +330,7 @@ def test_every_attempt_is_on_the_ledger_with_what_became_of_it(scripted: Path) -
 
 
 def test_a_step_of_truncated_attempts_only_leaves_the_weights_alone(scripted: Path) -> None:
-    weights = [
-        (scripted / "checkpoints" / f"step_{step:06d}" / "model.safetensors").read_bytes() for step in range(3)
-    ]
+    weights = [(scripted / "checkpoints" / f"step_{step:06d}" / "model.safetensors").read_bytes() for step in range(3)]
     assert weights[0] != weights[1]
     assert weights[1] == weights[2]
     trained = read_journal(scripted).trained
@@ -346,8 +346,9 @@ def test_programs_run_again_give_what_the_model_was_shown(scripted: Path) -> Non
     # The programs of members 0 and 1; attempts that were retried or cut have no score.
     assert report.tallies["tools"].checked == 2
     assert report.tallies["tools"].not_checked == {"calls of attempts that could not be scored": 1}
-    assert report.tallies["rewards"].checked == 6
-    # Of member 0, of member 1 and in the second step none of three.
+    # Of draw 0 members 0, 1 and 2, of draw 1 those and the over-drawn one, which ended with the others.
+    assert report.tallies["rewards"].checked == 7
+    # Of members 0 and 1 in the first step, and of nobody in the second.
     assert report.tallies["advantages"].checked == 2
     group = GroupStore(scripted).load(0)
     three, error = (trajectory.turns[0].tool_records[0].observation for trajectory in group.trajectories[:2])
@@ -370,7 +371,8 @@ def test_a_changed_token_of_a_discarded_attempt_is_found(scripted: Path, tmp_pat
     note_digest(run, 0, store.save(replace(group, discarded=tuple(changed)), None))
     report = audit_run(run)
     assert {"ledger", "logprobs", "prompts"} <= found_by(report)
-    assert {breach.trajectory for breach in report.breaches} == {trajectory.id}
+    # The mean difference of all log-probabilities is above its bound, too.
+    assert {breach.trajectory for breach in report.breaches} == {trajectory.id, None}
 
 
 def test_a_changed_output_of_a_program_is_found_by_running_it_again(scripted: Path, tmp_path: Path) -> None:
