@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from turnwise.audit import recheck
 from turnwise.audit.audit import AuditReport
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.core.protocols import Environment, Interrupt
@@ -307,6 +308,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "credit.method=reinforce",
         "rollout.train_truncated=false",
         "schedule.overdraw=1",
+        "environment.args.wall_s=20",  # for a loaded machine
         prepare=lambda system: replace(
             system, family=Flaky(system.family), engine=MeteredEngine(ScriptedPolicy(system))
         ),
@@ -375,8 +377,11 @@ def test_a_changed_token_of_a_discarded_attempt_is_found(scripted: Path, tmp_pat
     assert {breach.trajectory for breach in report.breaches} == {trajectory.id, None}
 
 
-def test_a_changed_output_of_a_program_is_found_by_running_it_again(scripted: Path, tmp_path: Path) -> None:
+def test_a_changed_output_of_a_program_is_found_by_running_it_again(
+    scripted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Record, observation and tokens all say 4 where the program printed 3."""
+    monkeypatch.setattr(recheck, "SLOW_CALL_S", 20.0)  # on a loaded machine any call may be slow
     run = copy_run(scripted, tmp_path)
     store = GroupStore(run)
     group = store.load(0)
