@@ -309,6 +309,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "rollout.train_truncated=false",
         "schedule.overdraw=1",
         "environment.args.wall_s=20",  # for a loaded machine
+        "environment.args.tool_timeout_s=60",
         prepare=lambda system: replace(
             system, family=Flaky(system.family), engine=MeteredEngine(ScriptedPolicy(system))
         ),
