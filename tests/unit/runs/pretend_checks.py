@@ -245,7 +245,11 @@ def train_and_audit(folder: Path, recipe: Path, overrides: list[str]) -> dict[st
         return run_train(load_config([recipe], settings), resume=None, display=False)
 
     def rows(run: Path) -> list[dict[str, Any]]:
-        return [{k: v for k, v in row.items() if not k.endswith(CLOCKS)} for row in RunFolder.open(run).read_metrics()]
+        # A redone step has no schedule.
+        return [
+            {k: v for k, v in row.items() if not k.endswith(CLOCKS) and not k.startswith("schedule/")}
+            for row in RunFolder.open(run).read_metrics()
+        ]
 
     found: dict[str, Any] = {"here": rows(train("here"))}
     choose = build.choose_device
