@@ -22,7 +22,7 @@ def find_names() -> set[str]:
         for module in (protocols, types, gold_answers)
         for _, member in inspect.getmembers(module, inspect.isclass)
     ]
-    return {name for found in classes for name in (*vars(found), *getattr(found, "__annotations__", {}))}
+    return {name for owner in classes for name in (*vars(owner), *getattr(owner, "__annotations__", {}))}
 
 
 def problems(text: str) -> list[str]:

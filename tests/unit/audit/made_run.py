@@ -282,10 +282,10 @@ def make_groups(config: RunConfig) -> dict[int, TrajectoryGroup]:
     )
     first, failed, baseline = groups[4].trajectories
     hung = Invalid(reason="hung", retryable=True)
-    again = replace(baseline, id=replace(failed.id, attempt=1))
+    second = replace(baseline, id=replace(failed.id, attempt=1))
     groups[4] = replace(
         groups[4],
-        trajectories=(first, again),
+        trajectories=(first, second),
         baseline=replace(baseline, id=replace(baseline.id, member=2)),
         discarded=(Discarded(trajectory=replace(failed, reward=hung), reason=DropReason.RETRIED),),
     )

@@ -323,8 +323,8 @@ def test_invariant_attention_has_the_same_gradient() -> None:
         ).sum().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
     assert len(gradients[0]) > 10
-    for expected, found in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    for expected, gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_an_update_that_changes_no_weight_is_seen() -> None:

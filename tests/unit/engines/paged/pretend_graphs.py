@@ -37,8 +37,8 @@ def replay(operations: list[Operation]) -> None:
     """The same operations on the same tensors, results written where they were the first time. No Python of the step
     runs."""
     for func, args, kwargs, made in operations:
-        again = func(*args, **kwargs)
-        for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
+        repeated = func(*args, **kwargs)
+        for old, new in zip(tree_leaves(made), tree_leaves(repeated), strict=True):
             if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():  # a view is where it was
                 old.copy_(new)
 

@@ -178,12 +178,12 @@ def test_tool_calls_are_well_formed(
     grammar = build_call_grammar([SEARCH], special_tokens=True, max_calls=2)
     free = Grammar(kind="lark", text=grammar.text.replace("TEXT? ", ""))  # a random model would never stop talking
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    found = run_all(
+    completions = run_all(
         build(model, compiler, tokenizer),
         [[5]] * 4,
         [params_of(i, free, stop_token_ids=(stop,), max_tokens=200) for i in range(4)],
     )
-    for done in found:
+    for done in completions:
         assert isinstance(done, Completion)
         assert done.finish_reason is FinishReason.STOP
         content, calls, errors = parse_tool_calls(tokenizer.decode(done.token_ids[:-1]))

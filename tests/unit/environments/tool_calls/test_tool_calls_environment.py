@@ -177,10 +177,10 @@ def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
             real = Reading.of(task, task.prompt).apis
             shown = Reading.of(task, opening.messages).apis
             assert [api.capability for api in shown] == [api.capability for api in real]
-            for own, other in zip(real, shown, strict=True):
-                assert own.name != other.name
-                assert [slot for _, slot in own.parameters] == [slot for _, slot in other.parameters]
-                assert all(a != b for (a, _), (b, _) in zip(own.parameters, other.parameters, strict=True))
+            for given, other in zip(real, shown, strict=True):
+                assert given.name != other.name
+                assert [slot for _, slot in given.parameters] == [slot for _, slot in other.parameters]
+                assert all(a != b for (a, _), (b, _) in zip(given.parameters, other.parameters, strict=True))
             assert [tool.name for tool in opening.tools] == [api.name for api in shown]
 
 
@@ -281,9 +281,9 @@ def test_the_state_is_the_calls_made() -> None:
     ((name, arguments),) = gold(task)
     _, made = play(family, task, calls_message([(name, arguments)]))
     assert [(record.call.name, record.error) for record in made.tool_records] == [(name, None)]
-    _, again = play(family, task, calls_message([(name, arguments)]))
+    _, repeated = play(family, task, calls_message([(name, arguments)]))
     _, other = play(family, task, calls_message([("news0", arguments)]))
-    assert made.state_hash() == again.state_hash() != other.state_hash()
+    assert made.state_hash() == repeated.state_hash() != other.state_hash()
     assert "no tool 'news0'" in (other.tool_records[0].error or "")
     with pytest.raises(EnvironmentFault, match="after its episode ended"):
         asyncio.run(made.step(words_message("more")))
