@@ -1,12 +1,12 @@
 """What each further turn of a conversation costs: a plot, and JSON on standard output.
 
-    python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot docs/engine_turns.png] [--only
-    NAME ...]
+    python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot FILE] [--only NAME ...]
 
 The multi-turn work of `engine.py` (64 trajectories in groups of 8, 300-token system prompt, replies of 24 tokens,
 observations of 32), once per contender after a short warm-up. Processor seconds of the contender's processes are read
-after every turn; whoever has used `--limit-s` stops there, and the JSON says after how many turns. One thread each, one
-contender at a time."""
+after every turn; a contender that has used `--limit-s` stops there, and the JSON says after how many turns. One thread
+each, one contender at a time.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Turnwise's side of `step.py`: the trainer itself, step by step, in the protocol of `step_side.py`.
 
-    PYTHONPATH=benchmarks python benchmarks/step_turnwise.py prepare FOLDER   # the warm-up; prints the checkpoint both sides start from
+    PYTHONPATH=benchmarks python benchmarks/step_turnwise.py prepare FOLDER   # warms up; prints the checkpoint
     PYTHONPATH=benchmarks python benchmarks/step_turnwise.py                  # steps, as standard input asks for them
 
 Settings: `model` (the checkpoint), `recipe`, `seed`, `steps`, `output` (a folder for the run), `overrides`.
@@ -68,7 +68,7 @@ class Turns:
         )
 
     def note(self, text: str) -> None:
-        """Nobody reads it."""
+        """Unused."""
 
 
 def build(settings: Mapping[str, Any]) -> System:

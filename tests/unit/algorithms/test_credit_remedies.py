@@ -26,7 +26,7 @@ def find_names() -> set[str]:
 
 
 def problems(text: str) -> list[str]:
-    """What a remedy names that does not exist; or that it names nothing."""
+    """Names in a remedy that do not exist; or that the remedy names nothing."""
     keys = re.findall(rf"\b(?:{SECTIONS})\.[a-z_.]*[a-z_]", text)
     names = re.findall(r"`(\w+)`", text)
     methods = re.findall(r"credit\.method='(\w+)'", text)

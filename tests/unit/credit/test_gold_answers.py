@@ -1,5 +1,4 @@
-"""How likely the right answer is, by hand on a policy that knows nothing and on one that knows one token, and what
-credit makes of it."""
+"""How likely the right answer is, by hand, on a uniform policy and on one that favours a token; and its credit."""
 
 import asyncio
 from collections.abc import Sequence

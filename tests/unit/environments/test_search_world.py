@@ -1,5 +1,4 @@
-"""The generated world: determinism, disjoint splits, passages that read back, questions that are right, retrieval that
-finds."""
+"""The generated world: determinism, disjoint splits, passages that read back, right questions, retrieval."""
 
 import json
 from random import Random

@@ -1,5 +1,4 @@
-"""The token ledger: the identity holds for sound groups, and every way to lose, invent or repeat a token stops the
-step by name."""
+"""The token ledger: sound groups balance, and every way to lose, invent or repeat a token stops the step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -115,8 +114,7 @@ def account(
 
 
 def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | None = None) -> Sample:
-    """A sample of one branch, written apart from `batching`: `trains` are the turns that carry loss (None: all of the
-    branch)."""
+    """A sample of one branch, built without `batching`; the turns `trains` carry loss, all of them for None."""
     path = trajectory.branches()[branch]
     ids: list[int] = []
     mask: list[bool] = []
@@ -345,8 +343,10 @@ def retried(trajectory: Trajectory) -> Discarded:
 
 
 def test_discarded_trajectories_are_sampled_and_dropped() -> None:
-    """4 tokens of the attempts that count, 2 + 1 of one before them, 1 of an over-drawn one. Neither an attempt that
-    sampled nothing nor a baseline has an account."""
+    """4 tokens of the attempts that count, 2 + 1 of one before them, 1 of an over-drawn one.
+
+    Neither an attempt that sampled nothing nor a baseline has an account.
+    """
     hung = Invalid(reason="hung", retryable=True)
     first = make_trajectory(0, make_turn(None, [1, 2, 3], [4, 5]), make_turn(0, [6], [7]), reward=hung)
     empty = make_trajectory(1, reward=hung)
@@ -472,15 +472,14 @@ def test_every_token_must_be_fresh_enough() -> None:
     ):
         account(make_group(mixed), [flatten(mixed)])
     assert account(make_group(mixed), [flatten(mixed)], max_staleness=1).trained == 3
-    # What stands in the middle counts, too.
+    # The middle of an array counts, too.
     hidden = with_completion(versions=to_ids([4, 2]))
     with pytest.raises(LedgerError, match=r"weight version 2\.\.4"):
         account(make_group(hidden), [flatten(hidden)], max_staleness=1)
 
 
 def test_what_a_grammar_cut_trains_with_the_whole_distribution() -> None:
-    """Sampled at -0.1 and -0.2 of what the grammar left, which is -0.4 and -0.5 of everything: the trainer sees the
-    latter."""
+    """Sampled at -0.1 and -0.2 of the grammar's tokens, -0.4 and -0.5 of all tokens, which the trainer scores."""
     guided = with_completion(logprobs=to_floats([-0.1, -0.2]), full_logprobs=to_floats([-0.4, -0.5]))
     assert account(make_group(guided), [flatten(LINEAR)]).trained == 3
     cut = replace(flatten(LINEAR), behavior_logprobs=to_floats([0, 0, 0, -0.1, -0.2, 0, 0, -0.8]))

@@ -1,5 +1,4 @@
-"""The implicit reward model: nothing at first, learns which attempts succeed, any split, and refuses outcomes that are
-no chances."""
+"""The implicit reward model: 0 at first, learns which attempts succeed, any split, and refuses non-probabilities."""
 
 from typing import Any
 

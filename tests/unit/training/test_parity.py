@@ -71,8 +71,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def make_evidence(temperature: float = 1.0, within: float = 1.0) -> Evidence:
-    """Eight sequences of two replies of six tokens, drawn from random logits; the last token of a reply is the end
-    token.
+    """Eight sequences of two replies of six tokens from random logits; each reply ends with the end token.
 
     `within` keeps tokens in the nucleus of that mass.
     """
@@ -217,8 +216,7 @@ def make_model(dtype: str = "float32") -> PreTrainedModel:
 def sample_conversations(
     engine: Engine, *, temperature: float = 1.0, top_p: float = 1.0, stop_token_ids: tuple[int, ...] = ()
 ) -> list[Sample]:
-    """Six conversations of three replies with observations between, sampled side by side; all begin with the same 30
-    tokens."""
+    """Six conversations of three replies with observations, sampled side by side; all share their first 30 tokens."""
 
     async def converse(member: int) -> Trajectory:
         rng, session = np.random.default_rng(member), Session("parity", str(member))
@@ -303,8 +301,7 @@ def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
 
 
 def test_a_truncated_sampler_is_refused_for_training() -> None:
-    """Its log-probabilities are those of another distribution than the trainer's, so exact mode does not exist
-    there."""
+    """Its log-probabilities are of another distribution than the trainer's, so it has no exact mode."""
     with pytest.raises(ConfigError, match=r"'rollout\.top_p'; training samples from the whole distribution"):
         load_config([], ["rollout.top_p=0.9", 'model.path="somewhere"'])
 

@@ -58,8 +58,7 @@ def build(model_type: str = "qwen3", seed: int = 0, dtype: str = "float64") -> P
 def make_tree(
     seed: int, *, num_groups: int = 2, group_size: int = 4, prompt: int = 12, prompt_trains: bool = False
 ) -> list[Sample]:
-    """Groups with a common system prompt and a prompt of their own; members extend each other at random places, so that
-    prefixes nest."""
+    """Groups with a common system prompt and their own prompts; members branch at random places, so prefixes nest."""
     rng = np.random.default_rng(seed)
     system = rng.integers(0, VOCAB, 5).tolist()
     samples = []
@@ -152,8 +151,10 @@ def make_columns(samples: list[Sample]) -> dict[str, list[np.ndarray]]:
 
 
 def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    """To 1e-6 of the gradient's norm. Float64 weights leave about 1e-7: transformers' norms and rotary embeddings
-    compute in float32."""
+    """To 1e-6 of the gradient's norm.
+
+    Float64 weights leave about 1e-7: transformers' norms and rotary embeddings compute in float32.
+    """
     assert expected.norm() > 1e-3
     assert float((actual - expected).norm() / expected.norm()) < 1e-6
 

@@ -1,5 +1,4 @@
-"""Guided sampling: the text obeys, the log-probabilities are of the masked distribution, the whole one's are recorded
-beside them."""
+"""Guided sampling: the text obeys, with log-probabilities of the masked and of the whole distribution."""
 
 import asyncio
 import json
@@ -124,7 +123,7 @@ def test_log_probabilities_are_masked_and_the_trainers_are_recorded(
                 input_ids=torch.tensor([ids]), use_cache=False, attention_plan=InvariantAttention([len(ids)])
             ).logits[0]
         at = torch.arange(len(prompt) - 1, len(ids) - 1)
-        # What a trainer that knows no grammar computes: the same bits.
+        # A trainer without the grammar computes the same bits.
         whole = (logits[at] / temperature).log_softmax(-1)
         assert whole.gather(-1, torch.tensor(ids[len(prompt) :])[:, None])[:, 0].tolist() == done.full_logprobs.tolist()
         # The masked ones, by replaying the grammar: the allowed tokens, renormalised.

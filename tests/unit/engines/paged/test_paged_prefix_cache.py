@@ -121,7 +121,8 @@ def test_pages_hold_what_the_tree_says_whatever_happens(seed: int, num_pages: in
     """A model of the memory: every page remembers, per place, the whole token history written there.
 
     Reading anything but the reader's own history would be a wrong answer; writing a place that somebody else may read
-    is caught because the next read of it differs."""
+    is caught because the next read of it differs.
+    """
     draw = random.Random(seed)
     cache = PrefixCache(num_pages=num_pages, page_size=size)
     memory: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -1,5 +1,4 @@
-"""Engine workers: the samples of one process, weights shared in place, and what each fault costs: the requests of its
-worker only."""
+"""Engine workers: the samples of one process, weights shared in place, and faults that cost one worker's requests."""
 
 import asyncio
 import contextlib
@@ -72,8 +71,7 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
 
 
 async def converse(engine: WorkerEngine | PagedEngine, group: int, member: int) -> list[Completion]:
-    """Two turns of a member of a group; the first member of a group samples truncated, the second stops early where it
-    can."""
+    """Two turns of a group's member; the first member samples truncated, the second stops early where it can."""
     session, ids, completions = Session(f"task{group}", str(member)), prompt_of(group), []
     changes = {"top_p": 0.9} if member == 0 else {"stop": ("e", "xy"), "stop_token_ids": tuple(range(50))}
     for turn in range(2):

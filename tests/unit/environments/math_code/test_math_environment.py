@@ -1,5 +1,4 @@
-"""Episodes with an interpreter: policies and controls, observations, limits, scoring, and the switch that takes the
-tool away."""
+"""Episodes with an interpreter: policies, controls, observations, limits, scoring, and the tool switched off."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can and cannot
-read."""
+"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can read."""
 
 from __future__ import annotations
 
@@ -117,8 +116,7 @@ def test_the_demonstrator_makes_one_call_and_where_none_is_right_asks_for_what_i
 
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refuses: bool) -> None:
-    """What the goal of 90% is worth: with the recipe's kinds, no way to treat all requests for one thing alike comes
-    near it."""
+    """No way to treat all requests for one thing alike comes near 90% with the recipe's kinds."""
     kinds = tomllib.loads(RECIPE.read_text())["environment"]["args"]["kinds"]
     family = ToolCalls(prompt="short", kinds=kinds)
     successes = 0.0
