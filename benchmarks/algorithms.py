@@ -45,9 +45,9 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.models.build import build_model, num_parameters
 from turnwise.reporting.summaries import load_summaries
-from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 from turnwise.training.optimizer import build_optimizer

@@ -1,4 +1,4 @@
-"""Whether journal, ledger and stored groups tell one story: what became of every draw and every sampled token."""
+"""Check that journal, ledger and stored groups agree on the fate of every draw and every sampled token."""
 
 from __future__ import annotations
 

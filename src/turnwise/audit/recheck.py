@@ -36,7 +36,7 @@ class RecordScored(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Rechecked:
-    """What checking one trajectory again gave: breaches by check, and what could not be compared and why."""
+    """The result of rechecking one trajectory: breaches by check, and what could not be compared and why."""
 
     breaches: list[tuple[str, str]] = field(default_factory=list)
     """`(check, text)`; check is "prompts", "rewards" or "tools"."""

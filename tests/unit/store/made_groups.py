@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from turnwise.core.sampled import digest_tokens, spell_versions
 from turnwise.core.types import (
     Completion,
     Draw,
@@ -19,7 +20,6 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.core.sampled import digest_tokens, spell_versions
 from turnwise.store.trajectories import list_placed
 
 

@@ -187,7 +187,7 @@ def test_scores_of_the_neighbouring_token(shift: int) -> None:
     assert named(replace(evidence, sampler_logprobs=np.roll(evidence.trainer_logprobs, shift))) == "shifted"
 
 
-def test_diverged_numbers_and_a_bias_nobody_explains() -> None:
+def test_diverged_numbers_and_an_unexplained_bias() -> None:
     evidence = make_evidence()
     broken = evidence.trainer_logprobs.copy()
     broken[3] = -math.inf

@@ -166,7 +166,7 @@ def test_nothing_the_agent_reads_holds_a_call_or_the_kind() -> None:
             )
 
 
-def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
+def test_shuffled_and_blanked_names_match_no_tool() -> None:
     for schema in ("shuffled", "blanked"):
         family = ToolCalls(prompt="short", schema=schema)  # type: ignore[arg-type]
         for index in range(40):
