@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow soak lint setup bench peers golden golden-check clean
+.PHONY: help demo test test-slow crash soak lint setup bench peers golden golden-check clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -20,6 +20,9 @@ test: lint ## Check lint, types and tests.
 
 test-slow: $(STAMP) ## The slow sandbox tests: hundreds of kills, cancellations and escape attempts.
 	$(BIN)/python -m pytest tests/sandbox -m slow --durations=5
+
+crash: $(STAMP) ## Kill a training run 1,000 times at random; fail if a token is lost, double or too old.
+	$(BIN)/python benchmarks/crash.py
 
 soak: $(STAMP) ## Run 100,000 sandboxed executions; fail if anything is left behind.
 	$(BIN)/python benchmarks/sandbox_soak.py

@@ -32,6 +32,7 @@ from turnwise.batching.weights import compute_sample_weights
 from turnwise.config.load import load_config
 from turnwise.core.types import (
     Completion,
+    Draw,
     FinishReason,
     RewardPart,
     Sample,
@@ -40,6 +41,7 @@ from turnwise.core.types import (
     Task,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
@@ -114,7 +116,7 @@ def main() -> None:
 def measure_speed(num_tokens: int) -> dict[str, Any]:
     """Seconds and shares; the share of a method is its own seconds over those of a whole step with it."""
     groups, vocab_size = make_groups(num_tokens), 1000
-    attempts = {(g.group_id, t.member): t for g in groups for t in g.trajectories}
+    attempts = {t.id: t for g in groups for t in g.trajectories}
     keys = list(attempts)
     rng = np.random.default_rng(0)
     values = {key: [rng.normal(size=REPLY) for _ in range(TURNS)] for key in keys}
@@ -163,13 +165,14 @@ def make_groups(num_tokens: int) -> list[TrajectoryGroup]:
     task = Task(environment="synthetic", prompt=(text_message("user", "q"),), payload={})
     return [
         TrajectoryGroup(
-            task=task, group_id=f"g{g}", trajectories=tuple(make_trajectory(f"g{g}", m, rng) for m in range(8))
+            draw=Draw(index=g, task=task),
+            trajectories=tuple(make_trajectory(TrajectoryId(draw=g, member=m), rng) for m in range(8)),
         )
         for g in range(count)
     ]
 
 
-def make_trajectory(group_id: str, member: int, rng: np.random.Generator) -> Trajectory:
+def make_trajectory(id: TrajectoryId, rng: np.random.Generator) -> Trajectory:
     """One trajectory with a random outcome."""
     turns = tuple(
         Turn(
@@ -192,7 +195,7 @@ def make_trajectory(group_id: str, member: int, rng: np.random.Generator) -> Tra
         total=success,
         parts=(RewardPart(name="success", value=success), RewardPart(name="format", value=float(rng.random()))),
     )
-    return Trajectory(task_id="t", group_id=group_id, member=member, turns=turns, stop=StopReason.DONE, reward=reward)
+    return Trajectory(id=id, task_id="t", turns=turns, stop=StopReason.DONE, reward=reward)
 
 
 def take_loss_gradient(name: str, samples: list[Sample]) -> None:

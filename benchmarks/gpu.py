@@ -48,7 +48,17 @@ from turnwise.algorithms.losses.table import build_loss
 from turnwise.config.memory import BYTES, ModelShape, plan_memory, read_model_shape
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import Completion, Origin, Sample, SamplingParams, Session, to_floats, to_ids, to_mask
+from turnwise.core.types import (
+    Completion,
+    Origin,
+    Sample,
+    SamplingParams,
+    Session,
+    TrajectoryId,
+    to_floats,
+    to_ids,
+    to_mask,
+)
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import DTYPES, build_model, choose_device, describe_device, num_parameters
 from turnwise.training.optimizer import build_optimizer
@@ -180,7 +190,7 @@ def make_sample(ids: np.ndarray, num_prompt: int, logprobs: np.ndarray, number: 
         advantages=to_floats(np.where(mask, 1.0 - 2.0 * (number % 2), 0.0)),
         version_first=0,
         version_last=0,
-        origin=Origin(task_id="t", group_id="g", member=number),
+        origin=Origin(trajectory=TrajectoryId(draw=0, member=number), task_id="t"),
     )
 
 

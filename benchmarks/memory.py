@@ -111,7 +111,7 @@ def read_memory(name: str) -> int:
 
 def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
     """Full-length samples for two micro-batches."""
-    from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+    from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
     length = min(config.rollout.max_tokens, config.train.micro_batch_tokens)
     num_sampled = min(length - 1, config.rollout.max_turns * config.rollout.max_turn_tokens)
@@ -131,7 +131,7 @@ def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
                     advantages=to_floats(np.where(trained, 1.0, 0.0)),
                     version_first=0,
                     version_last=0,
-                    origin=Origin(task_id="t", group_id=f"g{group}", member=member),
+                    origin=Origin(trajectory=TrajectoryId(draw=group, member=member), task_id="t"),
                     context_mask=to_mask(np.zeros(length, bool)),
                 )
             )

@@ -42,7 +42,7 @@ def measure(num_passages: int) -> dict[str, Any]:
     async def play() -> float:
         oracle, right = family.policy("oracle"), 0.0
         for task in tasks:
-            environment = family.build_environment()
+            environment = family.build_environment(task)
             messages: list[Message] = list((await environment.reset(task, 0)).messages)
             replies: list[Message] = []
             done = False

@@ -27,7 +27,7 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.losses.table import build_loss
-from turnwise.core.types import Origin, Sample, to_floats, to_ids, to_mask
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model, num_parameters
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
@@ -62,7 +62,7 @@ def make_samples(options: argparse.Namespace) -> list[Sample]:
                     advantages=to_floats(np.where(mask, rng.normal(), 0.0)),
                     version_first=0,
                     version_last=0,
-                    origin=Origin(task_id=f"task{group}", group_id=f"group{group}", member=member),
+                    origin=Origin(trajectory=TrajectoryId(draw=group, member=member), task_id=f"task{group}"),
                 )
             )
     return [samples[i] for i in rng.permutation(len(samples))]

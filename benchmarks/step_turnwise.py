@@ -1,13 +1,16 @@
 """Turnwise's side of `step.py`: the trainer itself, step by step, in the protocol of `step_side.py`.
 
-    PYTHONPATH=benchmarks python benchmarks/step_turnwise.py prepare FOLDER   # warms up; prints the checkpoint
-    PYTHONPATH=benchmarks python benchmarks/step_turnwise.py                  # steps, as standard input asks for them
+    # The warm-up; prints the checkpoint both sides start from:
+    PYTHONPATH=benchmarks python benchmarks/step_turnwise.py prepare FOLDER
+    # Steps, as standard input asks for them:
+    PYTHONPATH=benchmarks python benchmarks/step_turnwise.py
 
 Settings: `model` (the checkpoint), `recipe`, `seed`, `steps`, `output` (a folder for the run), `overrides`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Mapping
@@ -20,6 +23,7 @@ from step_side import Side, Stopwatch
 
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
+from turnwise.core.events import Event, PhaseBegins, StepEnds
 from turnwise.runs.build import System, build_system
 from turnwise.runs.sft import run_sft
 from turnwise.runs.train import Run
@@ -35,16 +39,23 @@ class Turns:
         self._started = self._processor_s = 0.0
         self._has_turn = False
 
-    def phase(self, name: str, *, total: int | None = None) -> None:
-        """A step begins with its rollout; a parity gate before it, with a rollout of its own, does not count."""
-        if name == "rollout":
-            if not self._has_turn and self._side.read() is None:
-                raise SystemExit(0)
-            self._has_turn = True
-            self._watch.seconds.clear()
-            self._started, self._processor_s = time.perf_counter(), time.process_time()
+    def record(self, event: Event) -> None:
+        """See `core.protocols.Recorder`."""
+        match event:
+            case PhaseBegins(phase="rollout"):
+                self._begin()
+            case StepEnds(phase="train"):
+                self._end(event.step, event.values)
 
-    def update(self, step: int, values: Mapping[str, float | None]) -> None:
+    def _begin(self) -> None:
+        """A step begins with its rollout; a parity gate before it, with a rollout of its own, does not count."""
+        if not self._has_turn and self._side.read() is None:
+            raise SystemExit(0)
+        self._has_turn = True
+        self._watch.seconds.clear()
+        self._started, self._processor_s = time.perf_counter(), time.process_time()
+
+    def _end(self, step: int, values: Mapping[str, float | None]) -> None:
         """A step is over."""
         total = time.perf_counter() - self._started
         self._has_turn = False
@@ -67,9 +78,6 @@ class Turns:
             }
         )
 
-    def note(self, text: str) -> None:
-        """Unused."""
-
 
 def build(settings: Mapping[str, Any]) -> System:
     """The system of the settings, its token budget after the longest prompt the same as TRL's
@@ -85,7 +93,7 @@ def build(settings: Mapping[str, Any]) -> System:
             *settings["overrides"],
         ],
     )
-    system = build_system(config)
+    system = build_system(config, training=True)
     rollout = system.config.rollout
     budget = rollout.max_tokens - max(len(ids) for ids in open_prompts(system))
     rollout = rollout.model_copy(update={"max_turn_tokens": budget})
@@ -128,7 +136,7 @@ def main() -> None:
     folder.write_json("config.json", dump_resolved(system.config))
     prompts = open_prompts(system)
     side.write({"ready": True, "prompts": prompts, "max_completion_tokens": system.config.rollout.max_turn_tokens})
-    Run(system, folder, Turns(side, watch)).run()  # type: ignore[arg-type]
+    asyncio.run(Run(system, folder, Turns(side, watch)).run())  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

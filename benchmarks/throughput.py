@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,11 +24,17 @@ from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
+from turnwise.core.types import Draw
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
+from turnwise.credit.methods import build_credit_method
+from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import num_parameters
-from turnwise.runs.build import build_system, fit_to_machine, set_threads
-from turnwise.runs.methods import build_credit_method, build_policy_loss
+from turnwise.pipeline.trainer_thread import TrainerThread, set_threads
+from turnwise.runs.build import build_system, fit_to_machine
+from turnwise.runs.methods import build_policy_loss
 from turnwise.runs.sft import run_warmup
+from turnwise.runs.trainer import build_trainer
+from turnwise.runs.weights import build_weight_sync
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.policy_step import run_policy_step
@@ -38,32 +45,38 @@ WARMUP = ["sft.steps=60", "sft.num_demonstrations=1024"]
 """Enough for replies of realistic length."""
 
 
-def main() -> None:
-    """Run and print."""
+async def measure() -> dict[str, Any]:
+    """The figures."""
     files = [Path(a) for a in sys.argv[1:] if "=" not in a] or [DEFAULT_RECIPE]
     config = fit_to_machine(load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a]))
     system = build_system(config)
-    run_warmup(system, lambda step, metrics: None)
+    trainer = TrainerThread(build_trainer(config, system.model, system.tokenizer), num_threads=config.train.num_threads)
+    await run_warmup(system, trainer, lambda step, metrics: None)
+    trainer.close()
+    sync, engine = build_weight_sync(system), system.engine.engine
+    if not isinstance(engine, PagedEngine):
+        raise SystemExit("only engine.kind='paged' counts the tokens it computes")
     optimizer = build_optimizer(system.model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)
     credit, loss = build_credit_method(config), build_policy_loss(config)
     rows = []
     for number in range(ROUNDS + 1):
-        system.engine.adopt(number + 1)
-        tasks = [
-            (f"round{number}/{i}", system.family.task("train", 10_000 + number * 1000 + i))
-            for i in range(config.rollout.tasks_per_step)
+        await sync.publish(number + 1)
+        first = 10_000 + number * 1000
+        draws = [
+            Draw(index=index, task=system.family.task("train", index))
+            for index in range(first, first + config.rollout.tasks_per_step)
         ]
-        set_threads(config.engine.num_threads)
-        computed = system.engine.num_computed_tokens
+        computed = engine.num_computed_tokens
         started = time.perf_counter()
-        groups = asyncio.run(system.worker("train").run_groups(tasks, group_size=config.rollout.group_size))
+        groups = await system.worker("train").run_groups(draws, group_size=config.rollout.group_size)
         rollout_s = time.perf_counter() - started
-        computed = system.engine.num_computed_tokens - computed
+        computed = engine.num_computed_tokens - computed
         sampled = sum(t.num_sampled_tokens for g in groups for t in g.trajectories)
         advantages = compute_advantages(credit, groups, to_credit_trajectories(groups))
-        attempts = {(group.group_id, t.member): t for group in groups for t in group.trajectories}
+        attempts = {t.id: t for group in groups for t in group.trajectories}
         samples = [sample for key, turns in advantages.items() for sample in to_samples(attempts[key], turns)]
         total = sum(len(s.token_ids) for s in samples)
+        set_threads(config.engine.num_threads)
         started = time.perf_counter()
         with torch.inference_mode():
             for indices in plan_micro_batches([len(s.token_ids) for s in samples], config.train.micro_batch_tokens):
@@ -94,23 +107,19 @@ def main() -> None:
                 "tokens_per_step": total,
             }
         )
+    await system.engine.close()
     kept = rows[1:]
-    print(
-        json.dumps(
-            {
-                "recipe": [str(f.name) for f in files],
-                "parameters": num_parameters(system.model),
-                "trajectories_per_step": config.rollout.tasks_per_step * config.rollout.group_size,
-                "threads": {"engine": config.engine.num_threads, "train": torch.get_num_threads()},
-                "rounds": ROUNDS,
-                "median": {key: statistics.median(row[key] for row in kept) for key in kept[0]},
-                "min": {key: min(row[key] for row in kept) for key in kept[0]},
-                "max": {key: max(row[key] for row in kept) for key in kept[0]},
-            },
-            indent=1,
-        )
-    )
+    return {
+        "recipe": [str(f.name) for f in files],
+        "parameters": num_parameters(system.model),
+        "trajectories_per_step": config.rollout.tasks_per_step * config.rollout.group_size,
+        "threads": {"engine": config.engine.num_threads, "train": torch.get_num_threads()},
+        "rounds": ROUNDS,
+        "median": {key: statistics.median(row[key] for row in kept) for key in kept[0]},
+        "min": {key: min(row[key] for row in kept) for key in kept[0]},
+        "max": {key: max(row[key] for row in kept) for key in kept[0]},
+    }
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(asyncio.run(measure()), indent=1))

@@ -1,10 +1,7 @@
 """Your own environment: PYTHONPATH=examples turnwise train examples/own_environment.toml"""
 
-from dataclasses import dataclass
-from random import Random
-
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Scored, Task, ToolCall, text_message
+from turnwise.core.types import Scored, Task, ToolCall, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
 
 
@@ -28,34 +25,28 @@ class Vault(ToolEnvironment):
         return Scored(total=float(self.open))
 
 
-@dataclass
 class Guess:
     """The oracle knows the letters; any other policy tries them in either order."""
 
-    knows: bool
+    def __init__(self, knows: bool) -> None:
+        self.knows = knows
 
-    def reply(self, task: Task, messages: list[Message], random: Random) -> Message:
+    def reply(self, task, messages, random):
         if messages[-1].role == "tool":
             return text_message("assistant", "<answer> done </answer>")
         letters = task.payload["secret"][:: 1 if self.knows or random.random() < 0.5 else -1]
-        return text_message(
-            "assistant", "", tool_calls=(ToolCall(id="0", name="search", arguments=f'{{"query": "{letters}"}}'),)
-        )
+        call = ToolCall(id="0", name="search", arguments=f'{{"query": "{letters}"}}')
+        return text_message("assistant", "", tool_calls=(call,))
 
 
 class VaultFamily:
-    def __init__(
-        self, letters: int = 3, **limits: object
-    ) -> None:  # environment.args and the tool limits of the recipe
+    def __init__(self, letters: int = 3, **limits: object) -> None:  # environment.args, limits of tools
         self.letters, self.limits = letters, limits
 
     def task(self, split, index):
         secret = " ".join(rng("vault", split, index).choices("abcdefgh", k=self.letters))
-        return Task(
-            environment="vault",
-            prompt=(text_message("user", f"Backwards: {secret[::-1]}."),),
-            payload={"secret": secret},
-        )
+        prompt = (text_message("user", f"Backwards: {secret[::-1]}."),)
+        return Task(environment="vault", prompt=prompt, payload={"secret": secret})
 
     def build_environment(self, task):
         return Vault(**self.limits)

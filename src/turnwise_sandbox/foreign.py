@@ -18,9 +18,11 @@ MAX_SIGNAL = 64
 def check_path(path: str) -> str:
     """The normalized path. Raises SandboxError for one that is not relative or leaves its folder."""
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\n" in path:
+    surrogate = any("\ud800" <= char <= "\udfff" for char in path)  # cannot be sent as UTF-8
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\n" in path or surrogate:
         raise SandboxError(
-            f"file path {path!r} must be relative, stay below the program's folder and hold no NUL or newline"
+            f"file path {path!r} must be relative, stay below the program's folder and hold no NUL, newline or "
+            "surrogate"
         )
     return str(PurePosixPath(path))
 
@@ -32,7 +34,8 @@ def encode_code(code: str | bytes) -> bytes:
 
 def seeding_module(seed: int) -> bytes:
     """The source of a `sitecustomize` module that seeds `random`; Python imports it before the program."""
-    return f"import random\nrandom.seed({seed})\n".encode()
+    # `random.seed` ignores the sign of an integer.
+    return f"import random\nrandom.seed({seed % 2**64})\n".encode()
 
 
 def build_environment(seed: int, folder: str, seed_folder: str) -> dict[str, str]:

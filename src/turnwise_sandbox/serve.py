@@ -258,12 +258,11 @@ class SandboxServer:
         return _to_answer(SessionAnswer(id=id))
 
     async def _run_cell(self, id: str, body: CellBody) -> Answer:
+        code = body.code.decode("utf-8", "surrogatepass")
         async with self._use(id) as entry:
             timeout_s = None if body.timeout_s is None else min(body.timeout_s, self._limits.wall_s)
             return _to_answer(
-                ExecutionAnswer(
-                    execution=await self._in_slot(lambda: entry.session.run(body.code, timeout_s=timeout_s))
-                )
+                ExecutionAnswer(execution=await self._in_slot(lambda: entry.session.run(code, timeout_s=timeout_s)))
             )
 
     @contextlib.asynccontextmanager

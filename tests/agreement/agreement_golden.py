@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,8 +65,8 @@ class Case:
     """One call of a peer."""
 
     name: str
-    options: Mapping[str, object]
-    inputs: Mapping[str, object]
+    options: Mapping[str, Any]
+    inputs: Mapping[str, Any]
     batch_name: str | None
 
     @property

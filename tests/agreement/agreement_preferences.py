@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from agreement_golden import Case, assert_equal, compares, pack, pack_inputs, unpack
@@ -24,7 +26,7 @@ def check_preference(case: Case, compute) -> None:
     assert_equal(unpack(case.batch, torch.autograd.grad(value, inputs.policy_logprobs)[0]), case.output("gradient"))
 
 
-def options(case: Case) -> dict[str, float | int]:
+def options(case: Case) -> dict[str, Any]:
     """By our names."""
     return {"num_pairs": len(case.batch.group) // 2, "beta": case.options["beta"]}
 

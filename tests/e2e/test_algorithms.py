@@ -1,24 +1,26 @@
 """Every way to learn, end to end on a recipe small enough for a test; and what a finished run says about its credit."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupted import at_step, train_until
 from typer.testing import CliRunner
 
 from turnwise.audit.explain import explain_trajectory
 from turnwise.cli.main import app
-from turnwise.config.load import dump_resolved, load_config
+from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, TrainingError
-from turnwise.reporting.console import Display
-from turnwise.runs.build import build_system
-from turnwise.runs.train import Run, run_train
+from turnwise.core.types import DropReason
+from turnwise.runs.audit import audit_run
+from turnwise.runs.train import run_train
+from turnwise.store.advantages import load_advantages
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import read_journal
 from turnwise.store.run_folder import RunFolder
-from turnwise.store.trajectories import load_groups
 
 TINY = Path(__file__).parent.parent.parent / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -59,7 +61,7 @@ def recipe(start: Path, output: Path, *overrides: str) -> RunConfig:
 
 def train_rows(run: Path) -> list[dict[str, Any]]:
     rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
-    return [{k: v for k, v in row.items() if not k.endswith(TIMES)} for row in rows]
+    return [{k: v for k, v in row.items() if not k.endswith(TIMES) and not k.startswith("schedule/")} for row in rows]
 
 
 KL = ("loss.kl.coefficient=0.05", "loss.kl.kind=k1", "loss.kl.place=reward")
@@ -145,17 +147,19 @@ def test_dynamic_sampling_learns_from_informative_groups_within_its_budget(start
     overrides = ["rollout.dynamic_sampling.metric=reward", "rollout.dynamic_sampling.max_batches=3"]
     run = run_train(recipe(start, tmp_path, *overrides), resume=None, display=False)
     rows = train_rows(run)
-    drawn = 0
+    state, store = read_journal(run), GroupStore(run)
+    groups = {draw: store.load(draw) for draw in store.list_draws()}
     for row in rows:
         assert row["rollout/kept_groups"] <= 3 <= row["rollout/groups"] <= 9
         assert row.get("credit/no_signal_groups", 0.0) == 0.0
-        groups, advantages = load_groups(run / "trajectories", f"step_{row['step']:06d}")
-        assert len(groups) == row["rollout/groups"]
-        assert {group_id for group_id, _ in advantages} <= {g.group_id for g in groups if len(set(g.rewards())) > 1}
-        drawn += len({g.task.id for g in groups})
+        assert sum(record.step == row["step"] for record in state.draws.values()) == row["rollout/groups"]
+        trained = state.taken[row["step"]]
+        assert len(trained) == row["rollout/kept_groups"]
+        assert all(len(set(groups[draw].rewards())) > 1 for draw in trained)
+        assert {id.draw for id in load_advantages(run, row["step"]) or {}} <= set(trained)
+    assert {record.reason for record in state.dropped} <= {DropReason.FILTERED_GROUP, DropReason.UNUSED}
     # Every task is new: the cursor moved by what was drawn, across steps too.
-    tasks = [g.task.id for row in rows for g in load_groups(run / "trajectories", f"step_{row['step']:06d}")[0]]
-    assert len(set(tasks)) == drawn == len(tasks)
+    assert [record.task_index for record in state.draws.values()] == list(range(len(groups)))
 
 
 def test_nothing_informative_leaves_the_policy_as_it_is(start: Path, tmp_path: Path) -> None:
@@ -168,24 +172,10 @@ def test_nothing_informative_leaves_the_policy_as_it_is(start: Path, tmp_path: P
     run = run_train(recipe(start, tmp_path, *short, "train.steps=1"), resume=None, display=False)
     [row] = train_rows(run)
     assert (row["rollout/kept_groups"], row["rollout/groups"]) == (0, 6)
+    assert row["dropped/filtered_group"] == row["rollout/sampled_tokens"] > 0
+    assert audit_run(run).breaches == []
     weights = [(run / "checkpoints" / f"step_{step:06d}" / "model.safetensors").read_bytes() for step in (0, 1)]
     assert weights[0] == weights[1]
-
-
-class StopAt(Display):
-    """Interrupts the run when a step is shown, as Ctrl-C would."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(total_steps=4, title="stop", enabled=False)
-        self._stop_at = step
-        self._phase_now = ""
-
-    def phase(self, name: str, *, total: int | None = None) -> None:
-        self._phase_now = name
-
-    def update(self, step: int, values: Mapping[str, float | None]) -> None:
-        if self._phase_now == "train" and step == self._stop_at:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
@@ -202,11 +192,7 @@ class StopAt(Display):
 def test_a_resumed_run_is_the_run_that_was_never_stopped(start: Path, tmp_path: Path, overrides: list[str]) -> None:
     config = recipe(start, tmp_path / "whole", *overrides, "train.steps=3", "train.checkpoint_every=1")
     whole = run_train(config, resume=None, display=False)
-    folder = RunFolder.create(tmp_path / "stopped")
-    folder.write_json("config.json", dump_resolved(config))
-    with pytest.raises(KeyboardInterrupt):
-        Run(build_system(config), folder, StopAt(2)).run()
-    resumed = run_train(None, resume=folder.path, display=False)
+    resumed = run_train(None, resume=train_until(config, tmp_path / "stopped", at_step(2)), display=False)
     assert train_rows(resumed) == train_rows(whole)
     files = [path.name for path in (whole / "checkpoints" / "step_000003").glob("*.safetensors")]
     assert ("critic.safetensors" in files) == any("critic.kind" in override for override in overrides)
@@ -219,7 +205,8 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(start: Path, tmp_path: 
 def test_a_method_that_needs_what_the_environment_lacks_says_what(start: Path, tmp_path: Path) -> None:
     with pytest.raises(
         TrainingError,
-        match=r"credit\.method='potential'.*potential is missing.*have the environment score every reply with a `potential`",
+        match=r"credit\.method='potential'.*potential is missing.*have the environment score every reply with a "
+        r"`potential`",
     ):
         run_train(recipe(start, tmp_path / "credit", "credit.method=potential"), resume=None, display=False)
     with pytest.raises(
@@ -244,12 +231,13 @@ def finished(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_explain_shows_what_was_trained_and_what_others_would_have_given(finished: Path) -> None:
-    groups, stored = load_groups(finished / "trajectories", "step_000002")
-    group = groups[1]
-    explained = explain_trajectory(finished, f"{group.group_id}/0", ["remax", "dr_grpo", "scheduled_mix"])
+    draw = read_journal(finished).taken[2][1]
+    group, stored = GroupStore(finished).load(draw), load_advantages(finished, 2)
+    assert stored is not None
+    explained = explain_trajectory(finished, f"{draw}/0", ["remax", "dr_grpo", "scheduled_mix"])
     assert explained.columns == ("remax (as trained)", "dr_grpo", "scheduled_mix")
     rewards = [reward for reward in group.rewards() if reward is not None]
-    for turn, trained in zip(explained.turns, stored[group.group_id, 0], strict=True):
+    for turn, trained in zip(explained.turns, stored[group.trajectories[0].id], strict=True):
         assert trained is not None
         told = turn.credit["remax (as trained)"]
         assert told is not None
@@ -264,14 +252,14 @@ def test_explain_shows_what_was_trained_and_what_others_would_have_given(finishe
 
 
 def test_explain_refuses_what_it_cannot_know(finished: Path) -> None:
-    with pytest.raises(DataError, match="not of the form stepN/taskM/MEMBER"):
+    with pytest.raises(DataError, match="not of the form DRAW/MEMBER, such as 57/0"):
         explain_trajectory(finished, "best", [])
-    with pytest.raises(DataError, match="it has step1/task0/0 to step1/task2/3"):
-        explain_trajectory(finished, "step1/task7/0", [])
+    with pytest.raises(DataError, match="has no group of draw 77; it has stored groups of draws 0 to 5"):
+        explain_trajectory(finished, "77/0", [])
     with pytest.raises(ConfigError, match="did you mean 'grpo'"):
-        explain_trajectory(finished, "step1/task0/0", ["grop"])
+        explain_trajectory(finished, "0/0", ["grop"])
     with pytest.raises(TrainingError, match="values is missing"):
-        explain_trajectory(finished, "step1/task0/0", ["gae"])
+        explain_trajectory(finished, "0/0", ["gae"])
 
 
 def test_the_command_line_lists_and_explains(finished: Path) -> None:
@@ -283,6 +271,6 @@ def test_the_command_line_lists_and_explains(finished: Path) -> None:
     tables = json.loads(run_cli("--json"))
     assert {"grpo", "gae", "gigpo", "vspo"} <= {row["name"] for row in tables["credit"]}
     assert {"ppo", "gspo", "dapo"} <= {row["name"] for row in tables["loss"]}
-    text = run_cli("explain", str(finished), "step1/task0/1", "--method", "ReMax", "--method", "GRPO")
+    text = run_cli("explain", str(finished), "0/1", "--method", "ReMax", "--method", "GRPO")
     assert "remax (as trained)" in text
-    assert "step1/task0/1" in text
+    assert "0/1" in text

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from turnwise.rollout.group import RolloutWorker
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.batching.samples import to_samples
@@ -37,7 +38,6 @@ from turnwise.credit.assignment import compute_advantages, to_credit_trajectorie
 from turnwise.engines.paged import PagedEngine
 from turnwise.environments.math_code.policies import answer_message, code_message
 from turnwise.reporting.console import Display
-from turnwise.rollout.group import RolloutWorker
 from turnwise.runs.build import System, build_system
 from turnwise.runs.methods import build_credit_method
 from turnwise.runs.train import Run

@@ -2,19 +2,20 @@
 one."""
 
 import json
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from interrupted import at_step, train_until
 
-from turnwise.audit.audit import AuditReport, run_audit
-from turnwise.config.load import dump_resolved, load_config
+from turnwise.audit.audit import AuditReport
+from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
-from turnwise.reporting.console import Display
-from turnwise.runs.build import build_system
-from turnwise.runs.train import Run, run_train
-from turnwise.store.ledger import LEDGER, load_ledgers
-from turnwise.store.run_folder import RunFolder
+from turnwise.runs.audit import audit_run
+from turnwise.runs.train import run_train
+from turnwise.store.journal import read_journal
+from turnwise.store.ledger import load_accounts
+from turnwise.store.run_folder import LEDGER, RunFolder
 
 TINY = Path(__file__).parent.parent.parent / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -44,7 +45,7 @@ def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
 
 def audited(tmp_path: Path, *overrides: str) -> tuple[Path, AuditReport]:
     run = run_train(recipe(tmp_path, *overrides), resume=None, display=False)
-    return run, run_audit(run, replay_tools=True)
+    return run, audit_run(run, replay_tools=True)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +70,22 @@ def test_every_way_to_learn_is_accounted_for(
 ) -> None:
     run, report = audited(tmp_path, *overrides)
     assert report.breaches == []
-    ledgers = load_ledgers(run)
-    assert sorted(ledgers) == [1, 2]
-    assert all(ledger.version == step - 1 for step, ledger in ledgers.items())
-    for ledger in ledgers.values():
-        assert ledger.sampled == ledger.trained + sum(ledger.dropped.values())
-        assert (ledger.context_trained > 0) == ("loss.mask_observations=false" in overrides)
-    assert {reason for ledger in ledgers.values() for reason in ledger.dropped} == drops
+    accounts = load_accounts(run)
+    trained = Counter(account.step for account in accounts if account.fate == "trained")
+    assert trained == {1: 3, 2: 3} or drops == {"filtered_group"}
+    for account in accounts:
+        assert account.version == account.step - 1
+        assert account.sampled == account.trained + sum(account.dropped.values())
+    context_trained = sum(account.context_trained for account in accounts)
+    assert (context_trained > 0) == ("loss.mask_observations=false" in overrides)
+    assert {reason for account in accounts for reason in account.dropped} == drops
     reasons = " ".join(report.tallies["advantages"].not_checked)
     assert skipped in reasons
     assert bool(skipped) == bool(reasons)
     assert report.tallies["rewards"].checked > 0
-    assert report.facts["logprob_share_checked"] == 1.0
+    assert report.tallies["logprobs"].checked == report.tallies["ledger"].checked
+    unchecked = {"tokens of greedy baselines"} if 'credit.method="remax"' in overrides else set()
+    assert set(report.tallies["logprobs"].not_checked) == unchecked
 
 
 def test_parity_is_a_metric_of_every_step_and_an_event_before_the_first(tmp_path: Path) -> None:
@@ -91,36 +96,56 @@ def test_parity_is_a_metric_of_every_step_and_an_event_before_the_first(tmp_path
         assert 0 <= row["train/logprob_k3"] < 1e-8
         assert 0.999 < row["train/effective_share"] <= 1.0
         assert row["rollout/identical_groups"] < 1
-        assert (row["train/changed_tensors"] > 0) == (row["train/grad_norm"] > 0)
+        assert row["train/changed_tensors"] > 0 or row["train/grad_norm"] == 0
+        dropped = sum(value for name, value in row.items() if name.startswith("dropped/"))
+        accounts = [account for account in load_accounts(run) if account.step == row["step"]]
+        assert dropped == sum(sum(account.dropped.values()) for account in accounts)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     assert [event["text"][:22] for event in events if event["kind"] == "parity"] == ["parity before step 1: "]
 
 
-class StopAt(Display):
-    """Interrupts the run when a step is shown."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(total_steps=3, title="stop", enabled=False)
-        self._stop_at = step
-        self._phase_now = ""
-
-    def phase(self, name: str, *, total: int | None = None) -> None:
-        self._phase_now = name
-
-    def update(self, step: int, values: Mapping[str, float | None]) -> None:
-        if self._phase_now == "train" and step == self._stop_at:
-            raise KeyboardInterrupt
+def metrics_of(run: Path) -> list[dict[str, object]]:
+    """Every row without what a clock measured: a redone step has no schedule."""
+    times = ("time", "seconds", "tokens_per_s")
+    return [
+        {k: v for k, v in row.items() if not k.endswith(times) and not k.startswith("schedule/")}
+        for row in RunFolder.open(run).read_metrics()
+    ]
 
 
-def test_a_resumed_run_keeps_the_ledger_of_one_that_was_never_stopped(tmp_path: Path) -> None:
-    overrides = ("train.steps=3", "train.checkpoint_every=2")
-    whole, report = audited(tmp_path, *overrides)
-    assert report.breaches == []
-    folder = RunFolder.create(tmp_path / "stopped")
-    folder.write_json("config.json", dump_resolved(recipe(tmp_path, *overrides)))
-    with pytest.raises(KeyboardInterrupt):
-        Run(build_system(recipe(tmp_path, *overrides)), folder, StopAt(3)).run()
-    assert len(load_ledgers(folder.path)) == 3
-    run_train(None, resume=folder.path, display=False)
-    assert (folder.path / LEDGER).read_bytes() == (whole / LEDGER).read_bytes()
-    assert run_audit(folder.path).breaches == []
+@pytest.mark.parametrize("stop_at", [1, 2, 3])
+def test_a_resumed_run_is_the_run_that_was_never_stopped_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
+    """Checkpoints are those of steps 0, 2 and 3: step 1 or 3 is redone from its groups, after step 2 nothing is."""
+    config = recipe(tmp_path, "train.steps=3", "train.checkpoint_every=2", "train.keep_checkpoints=3")
+    whole = run_train(config, resume=None, display=False)
+    assert audit_run(whole).breaches == []
+    stopped = train_until(config, tmp_path / "stopped", at_step(stop_at))
+    assert len(load_accounts(stopped)) == 3 * stop_at
+    before = {path.name: path.stat().st_mtime_ns for path in (stopped / "groups").glob("*/*")}
+    run_train(None, resume=stopped, display=False)
+    after = {path.name: path.stat().st_mtime_ns for path in (stopped / "groups").glob("*/*")}
+    assert {name: after[name] for name in before} == before, "nothing was sampled again"
+    assert (stopped / LEDGER).read_bytes() == (whole / LEDGER).read_bytes()
+    assert metrics_of(stopped) == metrics_of(whole)
+    assert read_journal(stopped).trained == read_journal(whole).trained
+    for name in ("model.safetensors", "state.safetensors"):
+        left, right = ((run / "checkpoints" / "step_000003" / name).read_bytes() for run in (stopped, whole))
+        assert left == right, name
+    assert audit_run(stopped).breaches == []
+
+
+def test_an_asynchronous_run_is_accounted_for_and_goes_on_after_an_interruption(tmp_path: Path) -> None:
+    config = recipe(tmp_path, "schedule.max_staleness=2", "train.steps=4", "train.checkpoint_every=2", "sft.steps=5")
+    stopped = train_until(config, tmp_path / "stopped", at_step(3))
+    before = read_journal(stopped)
+    run_train(None, resume=stopped, display=False)
+    after = read_journal(stopped)
+    # Step 3 is redone from its groups and gives the weights it gave.
+    assert (after.taken[3], after.trained[3]) == (before.taken[3], before.trained[3])
+    assert sorted(after.trained) == [1, 2, 3, 4]
+    rows = [row for row in metrics_of(stopped) if row["phase"] == "train"]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert all(0 <= float(str(row["train/staleness_max"])) <= 2 for row in rows)
+    accounts = load_accounts(stopped)
+    assert all(account.sampled == account.trained + sum(account.dropped.values()) for account in accounts)
+    assert audit_run(stopped, replay_tools=True).breaches == []

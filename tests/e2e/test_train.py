@@ -1,6 +1,7 @@
 """The whole path on a recipe small enough for a test: train, stop, resume, evaluate, ask, report; and failures in every
 phase."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -8,18 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from interrupted import at_evaluation, at_step, train_until
 
-from turnwise.config.load import dump_resolved, load_config
+from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError, EnvironmentFault, StoreError
-from turnwise.reporting.console import Display
+from turnwise.core.types import Draw, DropReason
+from turnwise.engines.scripted import ScriptedEngine
+from turnwise.environments.search_qa.policies import search_message
 from turnwise.runs.build import build_system
 from turnwise.runs.sft import run_sft
-from turnwise.runs.train import Run, run_train
+from turnwise.runs.train import run_train
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import read_journal
 from turnwise.store.run_folder import RunFolder
 
 TINY = Path(__file__).parent.parent.parent / "recipes" / "search_r1" / "tiny.toml"
@@ -41,7 +47,7 @@ SMALL = [
     "evaluate.tasks=6",
     "engine.max_concurrency=16",
 ]
-TIMES = ("time", "rollout/seconds", "rollout/tokens_per_s", "train/seconds", "train/tokens_per_s", "sft/seconds")
+TIMES = ("time", "seconds", "tokens_per_s")
 
 
 def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
@@ -49,28 +55,16 @@ def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
 
 
 def metrics_of(run: Path) -> list[dict[str, object]]:
-    return [{k: v for k, v in row.items() if k not in TIMES} for row in RunFolder.open(run).read_metrics()]
+    """Every row without what a clock measured: a redone step has no schedule."""
+    return [
+        {k: v for k, v in row.items() if not k.endswith(TIMES) and not k.startswith("schedule/")}
+        for row in RunFolder.open(run).read_metrics()
+    ]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_train(recipe(tmp_path_factory.mktemp("runs"), "loss.kl.coefficient=0.01"), resume=None, display=False)
-
-
-class StopAt(Display):
-    """A display that interrupts the run when a step is shown, as Ctrl-C would."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(total_steps=4, title="stop", enabled=False)
-        self._stop_at = step
-        self._phase_now = ""
-
-    def phase(self, name: str, *, total: int | None = None) -> None:
-        self._phase_now = name
-
-    def update(self, step: int, values: Mapping[str, float | None]) -> None:
-        if self._phase_now == "train" and step == self._stop_at:
-            raise KeyboardInterrupt
 
 
 def test_a_run_leaves_everything_it_promises(finished: Path) -> None:
@@ -86,7 +80,10 @@ def test_a_run_leaves_everything_it_promises(finished: Path) -> None:
         "heldout_000004_search_off.summary.json",
         "heldout_000004_documents_shuffled.summary.json",
     }
-    assert {f"step_{i:06d}.jsonl" for i in range(1, 5)} <= {p.name for p in (finished / "trajectories").iterdir()}
+    assert GroupStore(finished).list_draws() == list(range(16))  # 4 steps of 4 groups
+    state = read_journal(finished)
+    assert {step: len(draws) for step, draws in state.taken.items()} == {1: 4, 2: 4, 3: 4, 4: 4}
+    assert [(trained.step, trained.version) for trained in state.trained.values()] == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 def test_the_sampler_and_the_trainer_agree_at_every_step(finished: Path) -> None:
@@ -110,38 +107,18 @@ def test_a_checkpoint_is_a_hugging_face_directory(finished: Path) -> None:
 
 @pytest.mark.parametrize("stop_at", [1, 3])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, tmp_path: Path, stop_at: int) -> None:
-    config = recipe(tmp_path, "loss.kl.coefficient=0.01")
-    folder = RunFolder.create(tmp_path / "stopped")
-    folder.write_json("config.json", dump_resolved(config))
-    with pytest.raises(KeyboardInterrupt):
-        Run(build_system(config), folder, StopAt(stop_at)).run()
-    resumed = run_train(None, resume=folder.path, display=False)
+    stopped = train_until(recipe(tmp_path, "loss.kl.coefficient=0.01"), tmp_path / "stopped", at_step(stop_at))
+    resumed = run_train(None, resume=stopped, display=False)
     assert metrics_of(resumed) == metrics_of(finished)
     for name in ("model.safetensors", "state.safetensors"):
         left, right = (run / "checkpoints" / "step_000004" / name for run in (resumed, finished))
         assert left.read_bytes() == right.read_bytes()
 
 
-class StopAtLastEvaluation(Display):
-    """Interrupts the evaluation after RL: the second one of a run."""
-
-    def __init__(self) -> None:
-        super().__init__(total_steps=4, title="stop", enabled=False)
-        self._evaluations = 0
-
-    def phase(self, name: str, *, total: int | None = None) -> None:
-        self._evaluations += name == "evaluate"
-        if self._evaluations == 2:
-            raise KeyboardInterrupt
-
-
 def test_an_interrupted_last_evaluation_is_made_up_for(finished: Path, tmp_path: Path) -> None:
-    config = recipe(tmp_path, "loss.kl.coefficient=0.01")
-    folder = RunFolder.create(tmp_path / "stopped")
-    folder.write_json("config.json", dump_resolved(config))
-    with pytest.raises(KeyboardInterrupt):
-        Run(build_system(config), folder, StopAtLastEvaluation()).run()
-    resumed = run_train(None, resume=folder.path, display=False)
+    # The second evaluation of a run is the one after RL.
+    stopped = train_until(recipe(tmp_path, "loss.kl.coefficient=0.01"), tmp_path / "stopped", at_evaluation(2))
+    resumed = run_train(None, resume=stopped, display=False)
     assert metrics_of(resumed) == metrics_of(finished)
     for summary in (finished / "evaluations").glob("*.summary.json"):
         assert (resumed / "evaluations" / summary.name).read_bytes() == summary.read_bytes()
@@ -192,8 +169,8 @@ class Broken(SearchEnvironment):
         {body}
 
 class Family(SearchQA):
-    def build_environment(self):
-        environment = super().build_environment()
+    def build_environment(self, task):
+        environment = super().build_environment(task)
         environment.__class__ = Broken
         return environment
 '''
@@ -220,23 +197,16 @@ def test_a_broken_tool_is_retried_never_a_zero_and_fails_the_batch_with_its_caus
         "environment.tool_timeout_s=0.05",
         "rollout.max_invalid_share=0.0",
     )
-    folder = RunFolder.create(tmp_path / "run")
-    folder.write_json("config.json", dump_resolved(config))
     system = build_system(config)
-    from turnwise.engines.scripted import ScriptedEngine
-    from turnwise.environments.search_qa.policies import search_message
-
-    worker = system.worker("train")
-    from dataclasses import replace
-
-    worker = replace(worker, engine=ScriptedEngine(system.renderer, [search_message("anything", 0)] * 9))
-    import asyncio
-
-    groups = asyncio.run(worker.run_groups([("g", system.family.task("train", 0))], group_size=2))
-    assert groups[0].rewards() == [None, None]
-    assert [t.attempt for t in groups[0].trajectories] == [1, 1]
+    replies = [search_message("anything", 0)] * 9
+    worker = replace(system.worker("train"), engine=ScriptedEngine(system.renderer, replies))
+    draw = Draw(index=0, task=system.family.task("train", 0))
+    [group] = asyncio.run(worker.run_groups([draw], group_size=2))
+    assert group.rewards() == [None, None]
+    assert [t.id.attempt for t in group.trajectories] == [1, 1]
+    assert [(each.trajectory.id.attempt, each.reason) for each in group.discarded] == [(0, DropReason.RETRIED)] * 2
     with pytest.raises(EnvironmentFault, match="2 of 2 trajectories") as caught:
-        worker.failure.check(groups)
+        worker.failure.check([group])
     assert words in str(caught.value)
 
 
@@ -357,7 +327,7 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
     ("overrides", "sign"),
     [
         (["sft.steps=5000"], "metrics.jsonl"),
-        (["train.steps=2000"], "trajectories/step_000002.jsonl"),
+        (["train.steps=2000"], "groups/000/000000007.jsonl"),
         (["evaluate.tasks=20000"], "checkpoints/step_000000/manifest.json"),
     ],
     ids=["warm-up", "rl", "evaluation"],

@@ -1,5 +1,7 @@
 """Values, advantages and gradients by enumeration: against arithmetic, brute force and finite differences."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,7 +28,7 @@ from laboratory.worlds import build_key_door, build_stochastic_tools
 def build_three_states(max_turns: int = 2) -> World:
     """0 leads to 1 (action 0), or to 1 or 2 evenly (action 1); 1 succeeds with action 0; 2 succeeds one time in four
     with action 0."""
-    steps = {
+    steps: dict[Any, Any] = {
         (0,): [[(1.0, (1,))], [(0.5, (1,)), (0.5, (2,))]],
         (1,): [[(1.0, True)], [(1.0, False)]],
         (2,): [[(0.25, True), (0.75, False)], [(1.0, False)]],

@@ -1,18 +1,13 @@
-"""Fixtures of the sandbox's tests: one sandbox for all tests of a process, a control group, a shared interpreter."""
+"""Fixtures of the sandbox's tests: one sandbox for all tests of a process, a control group."""
 
 import asyncio
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-import turnwise_sandbox
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.cgroups import Cgroup, CgroupPool
 from turnwise_sandbox.supervisor import LocalSandbox
@@ -60,33 +55,6 @@ def cage() -> Iterator[Cgroup | None]:
     yield group
     if pool:
         pool.close()
-
-
-@pytest.fixture(scope="session")
-def plain_python() -> Iterator[str]:
-    """An interpreter, with this package, that every user of the machine may run. Skips if the system has no Python of
-    at least 3.11."""
-    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
-        if not os.path.exists(path):
-            continue
-        version = subprocess.run(
-            [path, "-c", "import sys; sys.stdout.write(str(sys.version_info >= (3, 11)))"], capture_output=True
-        )
-        if version.stdout != b"True":
-            continue
-        folder = tempfile.mkdtemp(prefix="turnwise-plain-python-")
-        os.chmod(folder, 0o755)
-        subprocess.run([path, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(Path(turnwise_sandbox.__file__).parent, f"{folder}/turnwise_sandbox", ignore=ignored)
-        shutil.copytree(Path(__file__).parent, f"{folder}/tests", ignore=ignored)
-        for site in Path(folder, "venv/lib").glob("python3*/site-packages"):
-            (site / "turnwise_sandbox.pth").write_text(folder)
-        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-        yield f"{folder}/venv/bin/python"
-        shutil.rmtree(folder)
-        return
-    pytest.skip("no system Python of at least 3.11 that other users may run")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from turnwise.core.paths import Path as TrainingPath
 from turnwise.core.paths import split_paths
 from turnwise.core.protocols import Renderer
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Invalid, TrajectoryGroup
+from turnwise.core.types import DropReason, Invalid, TrajectoryGroup
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
@@ -194,9 +194,14 @@ class _Audit:
                 count = sum(len(group.trajectories) for _, group in groups)
                 self._tallies.skip("advantages", "trajectories of a step with a damaged group", count)
         self._recheck(sound)
+        # Other weights have the name of the version that sampled a lost group.
+        lost = [g for r, g in sound if r.reason is DropReason.LOST_VERSION]
+        tokens = sum(t.num_sampled_tokens for g in lost for t, _, _ in list_placed(g))
+        self._tallies.skip("logprobs", "tokens of groups that weights lost in a crash had sampled", tokens)
         self._logprobs.check(
             (record.step, trajectory)
             for record, group in sound
+            if record.reason is not DropReason.LOST_VERSION
             for trajectory, place, _ in list_placed(group)
             if place != "baseline"
         )

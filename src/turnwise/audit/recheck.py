@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -14,6 +14,7 @@ import numpy as np
 from turnwise.core.errors import EnvironmentFault, RenderError, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids
+from turnwise.rollout.conversation import Conversation
 
 SLOW_CALL_S = 1.0
 """A call that took longer, then or now, may have been cut off by a time limit: a difference proves nothing."""
@@ -65,35 +66,45 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
     """
     problems = []
     for index, turn in enumerate(trajectory.turns):
-        start = trajectory.conversations[turn.conversation] if trajectory.conversations else opening
-        before = path_to(trajectory, index)[:-1]
-        history = [
-            array
-            for i in before
-            for array in (trajectory.turns[i].context_ids, trajectory.turns[i].completion.token_ids)
-        ]
+        path = [trajectory.turns[i] for i in path_to(trajectory, index)]
         try:
-            if turn.parent is None:
-                expected = renderer.open(start.messages, start.tools)
-            else:
-                parent = trajectory.turns[turn.parent]
-                prompt = to_ids(np.concatenate(history[:-1]))
-                expected = renderer.extend(prompt, parent.completion.token_ids, parent.observations, start.tools)
-        except RenderError as cause:
+            conversation = _arrive(trajectory, path, opening, renderer)
+        except (RenderError, EnvironmentFault) as cause:
             problems.append(f"the context of turn {index} cannot be rendered from the stored messages: {cause}")
             continue
-        if (at := _first_difference(expected, turn.context_ids)) is not None:
-            source = "the opening" if turn.parent is None else f"the observations after turn {turn.parent}"
+        rendered = conversation.context_ids
+        if (at := _first_difference(rendered, turn.context_ids)) is not None:
+            source = "the opening gives" if turn.parent is None else f"the observations after turn {turn.parent} give"
             problems.append(
                 f"the context of turn {index} does not extend what came before: token {at} is "
-                f"{_token(turn.context_ids, at)}, "
-                f"{source} give {_token(expected, at)} ({len(turn.context_ids)} tokens stored, {len(expected)} "
-                "rendered)"
+                f"{_token(turn.context_ids, at)}, {source} {_token(rendered, at)} ({len(turn.context_ids)} tokens "
+                f"stored, {len(rendered)} rendered)"
             )
-        full_prompt = to_ids(np.concatenate([*history, turn.context_ids]))
-        if renderer.parse(full_prompt, turn.completion.token_ids) != turn.message:
+        conversation.prompt_ids = to_ids(np.concatenate([_history(path[:-1]), turn.context_ids]))
+        if conversation.reply(turn.completion) != turn.message:
             problems.append(f"the sampled token ids of turn {index} do not read as the stored reply")
     return problems
+
+
+def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, renderer: Renderer) -> Conversation:
+    """The conversation before the last turn of a path: stored tokens, but for the last context, which is rendered."""
+    turn = path[-1]
+    start = trajectory.conversations[turn.conversation] if trajectory.conversations else opening
+    conversation = Conversation(renderer=renderer, tools=start.tools)
+    if turn.parent is None:
+        conversation.open(start.messages, start.tools)
+        return conversation
+    parent = path[-2]
+    conversation.prompt_ids = to_ids(np.concatenate([_history(path[:-2]), parent.context_ids]))
+    conversation.append(parent.completion, parent.message)
+    conversation.observe(StepResult(observations=parent.observations, done=False))
+    return conversation
+
+
+def _history(path: Sequence[Turn]) -> IntArray:
+    """All tokens of some turns, end to end."""
+    arrays = [array for turn in path for array in (turn.context_ids, turn.completion.token_ids)]
+    return to_ids(np.concatenate([to_ids([]), *arrays]))
 
 
 async def recheck_trajectory(

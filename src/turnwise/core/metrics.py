@@ -100,6 +100,9 @@ METRICS: dict[str, Definition] = {
     "rollout/seconds": Definition("sum", "s", "Wall time of the rollout phase."),
     "rollout/groups": Definition("sum", "groups", "Groups rolled out, those that dynamic sampling left out included."),
     "rollout/kept_groups": Definition("sum", "groups", "Groups that dynamic sampling kept to train on."),
+    "rollout/discarded_tokens": Definition(
+        "sum", "tokens", "Tokens sampled for a group by attempts that are no members of it."
+    ),
     "rollout/identical_groups": Definition(
         "mean", "share", "Share of groups of two or more whose members all sampled the same tokens."
     ),
@@ -174,6 +177,13 @@ METRICS: dict[str, Definition] = {
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
     "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),
+    "schedule/trainer_idle_seconds": Definition("sum", "s", "Time the trainer waited for the groups of the step."),
+    "schedule/engine_idle_seconds": Definition(
+        "sum", "s", "Time without an open request, from the end of the step before to the publication of this one."
+    ),
+    "schedule/publish_seconds": Definition("sum", "s", "Time until every engine held the step's weights."),
+    "schedule/restarted_tokens": Definition("sum", "tokens", "Sampled tokens of replies that new weights restarted."),
+    "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),
     "evaluate/success": Definition("mean", "share", "Share of held-out tasks answered correctly, greedy decoding."),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
 }

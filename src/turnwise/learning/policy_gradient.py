@@ -76,11 +76,15 @@ class PolicyGradientLearner:
         return frozenset(name for name, needed in asked.items() if needed)
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """See `Learner.assign`. A batch in which limits ended everything has no updates.
+        """See `Learner.assign`. A batch without a group, or in which limits ended everything, has no updates.
 
         Raises TrainingError where credit fails or nothing at all may train.
         """
         config = self.config
+        if not groups:
+            return Assignment(
+                batch=TrainingBatch(step=step, objective="policy_gradient", samples=()), drops=(), advantages={}
+            )
         attempts = take_scored(groups)
         metrics: dict[str, Metric] = {
             "credit/no_signal_groups": Mean.of(

@@ -14,7 +14,14 @@ from turnwise import __version__
 from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
-from turnwise.reporting.sections import draw_curves, draw_failures, draw_headline, draw_results, draw_time
+from turnwise.reporting.sections import (
+    draw_curves,
+    draw_failures,
+    draw_headline,
+    draw_results,
+    draw_schedule,
+    draw_time,
+)
 from turnwise.reporting.style import STYLE
 from turnwise.reporting.summaries import Summary, is_control, load_summaries
 from turnwise.store.run_folder import RunFolder, write_bytes_atomic
@@ -39,12 +46,15 @@ def write_report(run: RunFolder) -> Path:
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
+        ("schedule", "Asynchronous training", draw_schedule(metrics) if config.schedule.max_staleness else ""),
         ("changes", "What changed", _draw_examples(batches, config)),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
-        ("time", "Where the time went", draw_time(metrics)),
+        ("time", "Where the time went", draw_time(metrics, overlap=config.schedule.max_staleness > 0)),
         ("config", "The run", _draw_run(run, config)),
     )
-    body = "".join(f'<section id="{name}"><h2>{title}</h2>{content}</section>' for name, title, content in sections)
+    body = "".join(
+        f'<section id="{name}"><h2>{title}</h2>{content}</section>' for name, title, content in sections if content
+    )
     steps = sum(row["phase"] == "train" for row in metrics)
     model = config.model.path or f"a {config.model.model_type} model from random weights"
     warmup_steps = sum(row["phase"] == "sft" for row in metrics)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from turnwise.core.metrics import define
 from turnwise.reporting.charts import Series, draw_chart
 from turnwise.reporting.console import format_seconds
+from turnwise.reporting.style import NUM_COLOURS
 from turnwise.reporting.summaries import Summary, describe_behaviour, format_success, is_control, kinds_of, row_of
 
 Metrics = Sequence[Mapping[str, Any]]
@@ -33,9 +36,22 @@ CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ("invalid", "train", "rollout/invalid"))),
     ("Throughput", "Tokens per second of each phase.", (
         ("sampled", "train", "rollout/tokens_per_s"), ("trained", "train", "train/tokens_per_s"))),
+    ("Importance correction", "Share of trained tokens it kept; their mean weight, a dropped one counting 0.", (
+        ("kept", "train", "train/correction_kept"), ("weight", "train", "train/correction_weight"))),
     ("Warm-up loss", "Cross-entropy of the demonstrations, nats per trained token.", (("loss", "sft", "sft/loss"),)),
 )  # fmt: skip
 """Title, note, and lines as (label, phase, metric)."""
+
+SCHEDULE_CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("Age of trained tokens", "Versions between the weights that sampled a token and those that trained on it.", (
+        ("mean", "train", "train/staleness_mean"), ("largest", "train", "train/staleness_max"))),
+    ("Idle seconds per step", "The trainer waits for groups; the engine waits for weights, tools or new groups.", (
+        ("trainer", "train", "schedule/trainer_idle_seconds"), ("engine", "train", "schedule/engine_idle_seconds"))),
+)  # fmt: skip
+"""Drawn for asynchronous runs only, as `CHARTS`."""
+
+OWN_PLACES = frozenset({"rollout", "train", "credit", "schedule", "dropped", "annotate"})
+"""First parts of metric names that have charts of their own or none; metrics of all others are drawn as they come."""
 
 PHASES = (("warm-up", "sft/seconds"), ("rollout", "rollout/seconds"), ("training", "train/seconds"))
 
@@ -124,22 +140,92 @@ def _success_cell(row: Mapping[str, Any]) -> str:
 
 
 def draw_curves(metrics: Metrics) -> str:
-    """Draw every chart that has data."""
-    figures = []
-    for title, note, lines in CHARTS:
-        series = [
-            Series(
-                label=label,
-                points=tuple((row["step"], row.get(name)) for row in metrics if row["phase"] == phase and name in row),
-                dots=phase == "evaluate",
-            )
-            for label, phase, name in lines
-        ]
-        figures.append(
-            draw_chart(title, series, x_label="warm-up step" if lines[0][1] == "sft" else "RL step", note=note)
-        )
-    drawn = "".join(figures)
+    """Draw every chart that has data, then the parts of rewards, other metrics that RL steps recorded, and what was
+    dropped."""
+    drawn = "".join((*(_draw_listed(metrics, *chart) for chart in CHARTS), _draw_open(metrics), _draw_dropped(metrics)))
     return f'<div class="charts">{drawn}</div>' if drawn else '<p class="dim">No metrics were recorded yet.</p>'
+
+
+def draw_schedule(metrics: Metrics) -> str:
+    """Draw how old trained tokens were and who waited for whom; "" before the first step of a schedule."""
+    rows = [row for row in metrics if row["phase"] == "train"]
+    ages = sorted(
+        (int(match[1]), name) for name in _list_names(rows) if (match := re.fullmatch(r"train/age_(\d+)_share", name))
+    )
+    shares = _draw_together(
+        rows,
+        [(f"age {age}", name) for age, name in ages],
+        title="Trained tokens by age",
+        note="Share of the tokens of a step, by how many versions older their weights were.",
+    )
+    drawn = "".join(_draw_listed(metrics, *chart) for chart in SCHEDULE_CHARTS) + shares
+    if not drawn:
+        return ""
+    trainer, engine, publishing = (
+        format_seconds(sum(row.get(f"schedule/{name}_seconds") or 0.0 for row in rows))
+        for name in ("trainer_idle", "engine_idle", "publish")
+    )
+    waits = (
+        f"<p>Rollouts went on while the trainer stepped. The trainer was idle for <b>{trainer}</b>, the engine for "
+        f"<b>{engine}</b>; moving weights took <b>{publishing}</b>.</p>"
+    )
+    return f'{waits}<div class="charts">{drawn}</div>'
+
+
+def _draw_listed(metrics: Metrics, title: str, note: str, lines: Sequence[tuple[str, str, str]]) -> str:
+    """Draw one chart of `CHARTS`."""
+    series = [
+        Series(
+            label=label,
+            points=tuple((row["step"], row.get(name)) for row in metrics if row["phase"] == phase and name in row),
+            dots=phase == "evaluate",
+        )
+        for label, phase, name in lines
+    ]
+    return draw_chart(title, series, x_label="warm-up step" if lines[0][1] == "sft" else "RL step", note=note)
+
+
+def _draw_open(metrics: Metrics) -> str:
+    """Draw metrics that no table lists: the parts of rewards together, every other one alone, as their units differ."""
+    rows = [row for row in metrics if row["phase"] == "train"]
+    names = [name for name in _list_names(rows) if name.partition("/")[0] not in OWN_PLACES]
+    parts = [(name.removeprefix("reward/"), name) for name in names if name.startswith("reward/")]
+    charts = [_draw_together(rows, parts, title="Parts of the reward", note="Mean over scored trajectories.")]
+    for name in names:
+        if not name.startswith("reward/"):
+            definition = define(name)
+            note = "" if definition.text == name else definition.text
+            series = Series(label="mean", points=tuple((row["step"], row[name]) for row in rows if name in row))
+            charts.append(draw_chart(name.removeprefix("signal/"), [series], x_label="RL step", note=note))
+    return "".join(charts)
+
+
+def _draw_dropped(metrics: Metrics) -> str:
+    """Draw sampled tokens that do not train, by reason."""
+    rows = [row for row in metrics if row["phase"] == "train"]
+    reasons = [
+        (name.removeprefix("dropped/").replace("_", " "), name)
+        for name in _list_names(rows)
+        if name.startswith("dropped/")
+    ]
+    return _draw_together(rows, reasons, title="Dropped tokens", note="Sampled tokens that do not train, by reason.")
+
+
+def _draw_together(rows: Metrics, lines: Sequence[tuple[str, str]], *, title: str, note: str) -> str:
+    """Draw lines `(label, metric)` in charts of at most `NUM_COLOURS`; a row without the metric counts 0."""
+    charts = []
+    for start in range(0, len(lines), NUM_COLOURS):
+        series = [
+            Series(label=label, points=tuple((row["step"], row.get(name, 0.0)) for row in rows))
+            for label, name in lines[start : start + NUM_COLOURS]
+        ]
+        charts.append(draw_chart(title, series, x_label="RL step", note=note))
+    return "".join(charts)
+
+
+def _list_names(rows: Metrics) -> list[str]:
+    """Every metric that a row has, sorted."""
+    return sorted({name for row in rows for name in row if "/" in name})
 
 
 def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metrics: Metrics) -> str:
@@ -169,8 +255,8 @@ def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], me
     return "".join(parts) or '<p class="dim">Nothing was recorded.</p>'
 
 
-def draw_time(metrics: Metrics) -> str:
-    """Draw the seconds of each phase."""
+def draw_time(metrics: Metrics, *, overlap: bool = False) -> str:
+    """Draw the seconds of each phase; `overlap` says that rollouts went on while the trainer stepped."""
     seconds = [(label, sum(row.get(name) or 0.0 for row in metrics)) for label, name in PHASES]
     total = sum(value for _, value in seconds)
     if not total:
@@ -183,5 +269,6 @@ def draw_time(metrics: Metrics) -> str:
         f'<span class="key k{n}">{label} <b>{format_seconds(value)}</b> ({100 * value / total:.0f}%)</span>'
         for n, (label, value) in enumerate(seconds, start=1)
     )
-    note = '<p class="dim">Evaluations, checkpoints and start-up are not part of this.</p>'
+    overlapping = " Rollouts and training overlapped, so their seconds add up to more than passed." if overlap else ""
+    note = f'<p class="dim">Evaluations, checkpoints and start-up are not part of this.{overlapping}</p>'
     return f'<div class="bar">{spans}</div><div class="legend">{keys}</div>{note}'

@@ -1,13 +1,18 @@
 """The style sheet of report.html, for light and dark, wide and narrow screens."""
 
+NUM_COLOURS = 6
+"""Lines that a chart can tell apart."""
+
 STYLE = """
 :root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #22262b; --dim: #68707a; --rule: #e3e4e0;
 --accent: #1f6f54;
-  --s1: #1f7a5a; --s2: #b4581c; --s3: #4561b8; --good: #1f7a5a; --bad: #b03a2e; --prompt: #6f7680; --green: 34, 139, 94;
+  --s1: #1f7a5a; --s2: #b4581c; --s3: #4561b8; --s4: #a23b72; --s5: #8a7a12; --s6: #2f8aa5;
+  --good: #1f7a5a; --bad: #b03a2e; --prompt: #6f7680; --green: 34, 139, 94;
   --observation: #2b5aa8; --observation-back: #e8effb; }
 @media (prefers-color-scheme: dark) { :root { --back: #14171a; --card: #1c2024; --text: #dfe3e6; --dim: #98a1aa; --rule:
 #30363c;
-  --accent: #6cc7a4; --s1: #5cc49c; --s2: #e39a63; --s3: #8fa6ee; --good: #6cc7a4; --bad: #e98a7f; --prompt: #828b95;
+  --accent: #6cc7a4; --s1: #5cc49c; --s2: #e39a63; --s3: #8fa6ee; --s4: #e58ab9; --s5: #cfc05a; --s6: #74c7de;
+  --good: #6cc7a4; --bad: #e98a7f; --prompt: #828b95;
   --green: 72, 190, 138;
   --observation: #a3c3f7; --observation-back: #1e2b42; } }
 * { box-sizing: border-box; } body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.55 system-ui,
@@ -28,11 +33,11 @@ fill: var(--dim); font-size: 11px; } .chart .axis { text-align: center; font-siz
 .92rem; } figcaption .note { display: block; font-size: .78rem; line-height: 1.35; } .legend { font-size: .8rem; margin:
 4px 0; display: flex; flex-wrap: wrap; gap: 2px 14px; color: var(--dim); } .legend b { color: var(--text); font-weight:
 600; } .key::before { content: ""; display: inline-block; width: 14px; height: 3px; vertical-align: middle;
-  margin-right: 5px; border-radius: 2px; }
-.k1::before { background: var(--s1); } .k2::before { background: var(--s2); } .k3::before { background: var(--s3); }
-.grid { stroke: var(--rule); stroke-width: 1; } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; } .faint
-{ stroke-width: 1; stroke-dasharray: 2 4; opacity: .7; } .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
-.line.s3 { stroke: var(--s3); } .dot.s1 { fill: var(--s1); } .dot.s2 { fill: var(--s2); } .dot.s3 { fill: var(--s3); }
+  margin-right: 5px; border-radius: 2px; background: var(--series); }
+.s1, .k1 { --series: var(--s1); } .s2, .k2 { --series: var(--s2); } .s3, .k3 { --series: var(--s3); }
+.s4, .k4 { --series: var(--s4); } .s5, .k5 { --series: var(--s5); } .s6, .k6 { --series: var(--s6); }
+.grid { stroke: var(--rule); stroke-width: 1; } .dot { fill: var(--series); } .line { fill: none; stroke: var(--series);
+stroke-width: 1.8; stroke-linejoin: round; } .faint { stroke-width: 1; stroke-dasharray: 2 4; opacity: .7; }
 .verdict.good { color: var(--good); } .verdict.bad { color: var(--bad); } .kind { font-size: .8rem; font-weight: 500;
 border: 1px solid var(--rule); border-radius: 10px; padding: 0 8px; } .pair { display: grid; grid-template-columns:
 repeat(2, minmax(0, 1fr)); gap: 14px; } @media (max-width: 760px) { .pair { grid-template-columns: minmax(0, 1fr); }
@@ -46,7 +51,7 @@ rgba(var(--green), .1); } .p1 { background: rgba(var(--green), .18); } .p2 { bac
 { background: rgba(var(--green), .37); } .p4 { background: rgba(var(--green), .48); } .branch { display: block; color:
 var(--dim); border-top: 1px dashed var(--rule); margin-top: 6px; } .tokenkeys { display: flex; flex-wrap: wrap; gap: 4px
 18px; font-size: .85rem; } .tokenkeys i { padding: 0 5px; } .bar { display: flex; height: 16px; border-radius: 4px;
-overflow: hidden; margin: 10px 0 6px; max-width: 640px; background: var(--rule); } .bar .k1 { background: var(--s1); }
-.bar .k2 { background: var(--s2); } .bar .k3 { background: var(--s3); } .bar span::before { content: none; } details {
+overflow: hidden; margin: 10px 0 6px; max-width: 640px; background: var(--rule); } .bar span { background:
+var(--series); } .bar span::before { content: none; } details {
 margin-top: 10px; } summary { cursor: pointer; } pre { font-size: .8rem; overflow-x: auto; background: var(--card);
 border: 1px solid var(--rule); border-radius: 8px; padding: 12px; } """

@@ -215,13 +215,14 @@ class Gate:
         return tuple(draw for draw in decision.draws if finished_members.get(draw, 0) >= min_members)
 
     def train_begins(self, draws: Sequence[int]) -> None:
-        """The trainer takes a batch; these groups are no longer outstanding. Raises ValueError for a batch that `pick`
+        """The trainer takes a batch; these groups are no longer outstanding. After `close` with nothing outstanding the
+        batch is empty: a step without groups. Raises ValueError for a batch that `pick`
         could not have returned: groups that are not finished, too few, too many, or one that breaks the bound."""
         if self._busy:
             raise ValueError(f"the trainer is busy until version {self._version + 1} is published; one batch at a time")
         if unfit := sorted(set(draws) - self._finished):
             raise ValueError(f"groups {unfit} have not finished, so they cannot train")
-        if not draws or len(set(draws)) != len(draws) or len(draws) != self._batch_size:
+        if len(set(draws)) != len(draws) or len(draws) != self._batch_size:
             raise ValueError(f"{list(draws)} is not a batch of {self._batch_size} different groups")
         left_behind = [start for draw, start in self._starts.items() if draw not in draws]
         if not self._is_feasible(left_behind, self._next_version + 1):

@@ -17,9 +17,9 @@ from turnwise.credit.annotators import NamedAnnotator, run_annotators
 from turnwise.credit.gold_answers import GoldAnswerAnnotator
 from turnwise.credit.greedy_baseline import GreedyBaseline
 from turnwise.credit.methods import build_credit_method
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.loop import Attempt
 from turnwise.runs.build import System
-from turnwise.runs.trainer_thread import TrainerThread
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
 

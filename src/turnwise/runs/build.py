@@ -19,6 +19,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.registry import EngineSettings, build_engine, check_engine
+from turnwise.environments.mixture import list_families
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.machine_memory import read_memory_size
@@ -175,13 +176,18 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     )
 
 
-async def check_opening(system: System) -> None:
-    """Prove that the renderer is prefix-stable for this tokenizer and these tools, and that grammars can be built.
+async def check_openings(system: System) -> None:
+    """Prove for every family that the renderer is prefix-stable for its tools, and that grammars can be built.
 
     Raises ConfigError, RenderError or EngineError naming what does not fit.
     """
-    config, task = system.config, system.family.task("train", 0)
-    environment = system.family.build_environment(task)
+    for family in list_families(system.family):
+        await _check_opening(system, family)
+
+
+async def _check_opening(system: System, family: EnvironmentFamily) -> None:
+    config, task = system.config, family.task("train", 0)
+    environment = family.build_environment(task)
     try:
         opening = await environment.reset(task, seed=0)
     finally:

@@ -24,6 +24,8 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
 from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
+from turnwise.environments.mixture import list_families
+from turnwise.runs.families import build_family
 from turnwise.training.policy_step import PolicyLoss
 from turnwise.training.preference_step import PairFunction
 
@@ -76,10 +78,7 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
 def check_environment(config: RunConfig, method: CreditMethod) -> None:
     """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
     futures share a past."""
-    from turnwise.runs.families import build_family
-
-    if find_branches(config) != "none":
-        family = build_family(config)
+    for family in list_families(build_family(config)) if find_branches(config) != "none" else ():
         environment = family.build_environment(family.task("train", 0))
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(

@@ -10,9 +10,9 @@ from turnwise.batching.samples import to_samples
 from turnwise.core.errors import TrainingError
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, Sample
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.build import System, build_policy_model
 from turnwise.runs.trainer import build_packing
-from turnwise.runs.trainer_thread import TrainerThread
 from turnwise.training.forward import score_logprobs
 from turnwise.training.parity import Cause, Evidence, Floats, Parity, collect_evidence
 

@@ -12,9 +12,9 @@ from turnwise.core.metrics import Metric
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Draw, Sample
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.demonstrate import run_demonstration
 from turnwise.runs.build import System
-from turnwise.runs.trainer_thread import TrainerThread
 
 
 async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[Sample]:

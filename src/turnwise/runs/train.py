@@ -12,24 +12,25 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
+from turnwise.core.protocols import Trainer, WeightSync
 from turnwise.models.build import describe_device
+from turnwise.pipeline.loop import Pipeline
+from turnwise.pipeline.redo import continue_run, redo_steps
+from turnwise.pipeline.steps import StepTrainer
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
 from turnwise.runs.annotators import build_annotate, needs_baseline
 from turnwise.runs.branches import with_branches
-from turnwise.runs.build import System, build_system, check_opening, find_device, fit_to_machine
+from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
-from turnwise.runs.pipeline import Pipeline
 from turnwise.runs.recorders import FolderRecorder, Recorders
-from turnwise.runs.resume import continue_run, redo_steps
 from turnwise.runs.sft import first_rl_task, run_warmup
-from turnwise.runs.steps import StepTrainer
 from turnwise.runs.trainer import build_trainer
-from turnwise.runs.trainer_thread import TrainerThread
 from turnwise.runs.weights import build_weight_sync
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore
@@ -69,15 +70,23 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
 class Run:
     """One training run: the objects, and the order of its phases."""
 
-    def __init__(self, system: System, folder: RunFolder, show: Display) -> None:
+    def __init__(
+        self,
+        system: System,
+        folder: RunFolder,
+        show: Display,
+        *,
+        trainer: Trainer | None = None,
+        sync: WeightSync | None = None,
+    ) -> None:
+        """`trainer` and `sync` None: those of the recipe."""
         self.system = system
         self.config = config = system.config
         self.folder = folder
         self.recorder = Recorders([FolderRecorder(folder), show])
-        self.trainer = TrainerThread(
-            build_trainer(config, system.model, system.tokenizer), num_threads=config.train.num_threads
-        )
-        self.sync = build_weight_sync(system)
+        trainer = trainer or build_trainer(config, system.model, system.tokenizer)
+        self.trainer = TrainerThread(trainer, num_threads=config.train.num_threads)
+        self.sync = sync or build_weight_sync(system)
         self.steps = StepTrainer(
             config,
             folder=folder,
@@ -91,7 +100,7 @@ class Run:
     async def run(self) -> None:
         """Every phase that is still to do."""
         try:
-            await check_opening(self.system)
+            await check_openings(self.system)
             await self._run()
         finally:
             await self.system.engine.close()

@@ -14,6 +14,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from turnwise_sandbox.errors import SandboxError
+from turnwise_sandbox.foreign import check_path, encode_code
 from turnwise_sandbox.remote.credentials import read_credential
 from turnwise_sandbox.remote.messages import (
     CellBody,
@@ -70,6 +71,7 @@ class HttpSandbox:
         if dialect == "turnwise" or TOKEN_VARIABLE in os.environ:
             headers["authorization"] = f"Bearer {read_credential(TOKEN_VARIABLE, f'the sandbox server at {self._url}')}"
         pool = httpx.Limits(max_connections=max_concurrent, keepalive_expiry=_KEEPALIVE_S)
+        self._sessions: set[HttpSession] = set()
         self._client = httpx.AsyncClient(
             base_url=self._url,
             headers=headers,
@@ -79,6 +81,8 @@ class HttpSandbox:
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Raises SandboxError if the server is unreachable, refuses, fails or takes too long."""
+        for path in (*program.files, *program.outputs):
+            check_path(path)
         if self._dialect == "turnwise":
             body: BaseModel = RunBody.of(program, limits)
             return (await self.request("POST", "/run", body, ExecutionAnswer, run_s=limits.wall_s)).execution
@@ -106,11 +110,22 @@ class HttpSandbox:
             )
         body = SessionBody(language=language, limits=limits, seed=seed, profile=profile, network=network)
         answer = await self.request("POST", "/sessions", body, SessionAnswer)
-        return HttpSession(self, answer.id, limits)
+        return self.add_session(answer.id, limits)
 
     async def close(self) -> None:
-        """Close the connections; the server then ends their executions. A second call does nothing."""
+        """Close the sessions and the connections; the server then ends their executions. A second call does nothing."""
+        await asyncio.gather(*(session.close() for session in tuple(self._sessions)), return_exceptions=True)
         await self._client.aclose()
+
+    def add_session(self, id: str, limits: Limits) -> HttpSession:
+        """The session that the server calls `id`; `close` ends it."""
+        session = HttpSession(self, id, limits)
+        self._sessions.add(session)
+        return session
+
+    def forget_session(self, session: HttpSession) -> None:
+        """Leave a session that is closed out of `close`."""
+        self._sessions.discard(session)
 
     async def request(
         self, method: str, path: str, body: BaseModel | None, answer: type[Answer], *, run_s: float = 0.0
@@ -161,13 +176,13 @@ class HttpSession:
     async def run(self, code: str, *, timeout_s: float | None = None) -> Execution:
         """See `Session.run`."""
         run_s = self._limits.wall_s if timeout_s is None else timeout_s
-        body = CellBody(code=code, timeout_s=timeout_s)
+        body = CellBody(code=encode_code(code), timeout_s=timeout_s)
         return (await self._sandbox.request("POST", f"{self._path}/run", body, ExecutionAnswer, run_s=run_s)).execution
 
     async def fork(self) -> Session:
         """See `Session.fork`."""
         answer = await self._sandbox.request("POST", f"{self._path}/fork", None, SessionAnswer)
-        return HttpSession(self._sandbox, answer.id, self._limits)
+        return self._sandbox.add_session(answer.id, self._limits)
 
     async def write_file(self, path: str, content: bytes) -> None:
         """See `Session.write_file`."""
@@ -181,10 +196,11 @@ class HttpSession:
         """See `Session.close`."""
         if not self._closed:
             self._closed = True
+            self._sandbox.forget_session(self)
             await self._sandbox.send("DELETE", self._path, None)
 
     def _file(self, path: str) -> str:
-        return f"{self._path}/files?path={quote(path, safe='')}"
+        return f"{self._path}/files?path={quote(check_path(path), safe='')}"
 
 
 def _to_json(body: BaseModel) -> bytes:

@@ -14,6 +14,7 @@ import shlex
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import PurePosixPath
 from typing import Literal, Protocol, TypeVar
 
 from turnwise_sandbox.errors import SandboxError, boundary
@@ -91,6 +92,10 @@ class MachineSandbox:
             self._running.add(task)
             try:
                 return await task
+            except asyncio.CancelledError:
+                if self._closed:
+                    raise SandboxError(f"the {self._level} sandbox was closed while the program ran") from None
+                raise
             finally:
                 self._running.discard(task)
 
@@ -150,7 +155,7 @@ def _pack(program: Program, limits: Limits, folder: str) -> bytes:
     """The archive to copy in: the program, its stdin and files, and `run.sh`, which makes `out.tar`."""
     source = SOURCE_NAMES[program.language]
     variables = build_environment(program.seed, f"{folder}/work", f"{folder}/seed").items()
-    outputs = " ".join(shlex.quote(f"work/{check_path(path)}") for path in program.outputs)
+    outputs = "\n".join(_add_if_plain(check_path(path)) for path in program.outputs)
     script = f"""cd {folder}/work || exit {_LACKS_TOOLS}
 ({limit_commands(limits)}
 exec env -i {" ".join(shlex.quote(f"{name}={value}") for name, value in variables)} timeout -s KILL {limits.wall_s:g} \\
@@ -159,7 +164,7 @@ status=$?
 cd ..
 for stream in stdout stderr; do wc -c <$stream >$stream.size; head -c {limits.output_bytes} $stream >$stream.cut; done
 set -- stdout.size stderr.size stdout.cut stderr.cut
-for file in {outputs}; do [ -f "$file" ] && [ ! -h "$file" ] && set -- "$@" "$file"; done
+{outputs}
 tar -cf out.tar "$@"
 exit $status
 """
@@ -180,6 +185,13 @@ exit $status
             info.size, info.mode = len(content), 0o644
             archive.addfile(info, io.BytesIO(content))
     return packed.getvalue()
+
+
+def _add_if_plain(path: str) -> str:
+    """Shell text that adds a file of the program's folder to the arguments, unless it is reached through a link."""
+    file = PurePosixPath("work", path)
+    checks = [f"[ ! -h {shlex.quote(str(place))} ]" for place in (file, *file.parents[:-1])]
+    return f'{" && ".join(checks)} && [ -f {shlex.quote(str(file))} ] && set -- "$@" {shlex.quote(str(file))}'
 
 
 def _command(folder: str) -> str:

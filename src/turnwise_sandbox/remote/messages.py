@@ -68,7 +68,7 @@ class SessionBody(_Body):
 class CellBody(_Body):
     """`POST /sessions/{id}/run`."""
 
-    code: str
+    code: bytes
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 

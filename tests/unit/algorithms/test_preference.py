@@ -1,6 +1,7 @@
 """Pair losses, mined pairs, distillation, supervised loss and selection, by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +16,9 @@ from turnwise.algorithms.preference.rejection import compute_rest_thresholds, se
 from turnwise.algorithms.preference.sft import compute_nll_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.core.types import (
-    Completion,
-    Draw,
-    FinishReason,
-    Invalid,
-    Message,
-    Scored,
-    StopReason,
-    Task,
     Trajectory,
-    TrajectoryGroup,
-    TrajectoryId,
-    Turn,
-    to_floats,
-    to_ids,
 )
+from turnwise.testing import make_group, make_trajectory, make_turn
 
 torch.set_num_threads(1)
 # One pair: chosen tokens -0.4 -0.6 against reference -1 -1 (+1), rejected -3 against -1 (-2): h = 3.
@@ -79,7 +68,11 @@ def test_untrained_policy_has_loss_ln_2_and_extremes_are_finite() -> None:
 
 
 def test_wrong_pair_options_are_refused() -> None:
-    for options, message in (({"beta": 0.0}, "beta is 0.0"), ({"beta": 0.1, "label_smoothing": 0.5}, "below 0.5")):
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"beta": 0.0}, "beta is 0.0"),
+        ({"beta": 0.1, "label_smoothing": 0.5}, "below 0.5"),
+    )
+    for options, message in cases:
         with pytest.raises(ValueError, match=message):
             compute_dpo_loss(POLICY, REFERENCE, SIDES, num_pairs=1, **options)
     with pytest.raises(ValueError, match="without smoothing"):
@@ -122,38 +115,16 @@ def test_no_member_is_in_two_pairs(rewards: list[float | None]) -> None:
 
 def trajectory(member: int, reward: float | None, turns: list[tuple[list[int], list[int]]]) -> Trajectory:
     """A chain of turns given as (context ids, reply ids)."""
-    return Trajectory(
-        id=TrajectoryId(draw=0, member=member),
-        task_id="t",
-        turns=tuple(
-            Turn(
-                parent=index - 1 if index else None,
-                context_ids=to_ids(context),
-                completion=Completion(
-                    token_ids=to_ids(reply),
-                    logprobs=to_floats([-1.0] * len(reply)),
-                    finish_reason=FinishReason.STOP,
-                    version_first=0,
-                    version_last=0,
-                ),
-                message=Message(role="assistant", content=()),
-            )
-            for index, (context, reply) in enumerate(turns)
-        ),
-        stop=StopReason.DONE,
-        reward=Invalid(reason="crash", retryable=False) if reward is None else Scored(total=reward),
+    chain = (
+        make_turn(context, reply, parent=index - 1 if index else None) for index, (context, reply) in enumerate(turns)
     )
-
-
-def group(*members: Trajectory) -> TrajectoryGroup:
-    task = Task(id="t", environment="none", prompt=(), payload={})
-    return TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=members)
+    return make_trajectory(*chain, member=member, reward=reward)
 
 
 def test_step_pairs_share_their_prefix() -> None:
     prompt, seen = [1, 2], [9]
     pairs = mine_step_pairs(
-        group(
+        make_group(
             trajectory(0, 0.0, [(prompt, [3]), (seen, [5])]),
             trajectory(1, 1.0, [(prompt, [3]), (seen, [6])]),
             trajectory(2, 0.2, [(prompt, [4]), (seen, [6])]),
@@ -173,9 +144,9 @@ def test_step_pairs_share_their_prefix() -> None:
 
 def test_no_step_pair_without_a_difference() -> None:
     same = [([1], [3]), ([2], [4])]
-    assert mine_step_pairs(group(trajectory(0, 0.0, same), trajectory(1, 1.0, same)), min_margin=0.1) == []
-    assert mine_step_pairs(group(), min_margin=0.1) == []
-    close = group(trajectory(0, 0.5, [([1], [3])]), trajectory(1, 0.55, [([1], [4])]))
+    assert mine_step_pairs(make_group(trajectory(0, 0.0, same), trajectory(1, 1.0, same)), min_margin=0.1) == []
+    assert mine_step_pairs(make_group(), min_margin=0.1) == []
+    close = make_group(trajectory(0, 0.5, [([1], [3])]), trajectory(1, 0.55, [([1], [4])]))
     assert mine_step_pairs(close, min_margin=0.1) == []
     assert mine_step_pairs(close, min_margin=0.01) == [
         StepPair(chosen_member=1, chosen_turn=0, rejected_member=0, rejected_turn=0, margin=pytest.approx(0.05))  # type: ignore[arg-type]

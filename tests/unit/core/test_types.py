@@ -20,31 +20,18 @@ from turnwise.core.types import (
     StopReason,
     Task,
     Trajectory,
-    TrajectoryGroup,
-    Turn,
+    TrajectoryId,
     text_message,
     to_floats,
     to_ids,
     to_mask,
 )
+from turnwise.testing import make_group, make_trajectory, make_turn
 
 
-def make_turn(parent: int | None, sampled: int = 1) -> Turn:
-    completion = Completion(
-        token_ids=to_ids(range(sampled)),
-        logprobs=to_floats([0.0] * sampled),
-        finish_reason=FinishReason.STOP,
-        version_first=0,
-        version_last=0,
-    )
-    return Turn(parent=parent, context_ids=to_ids([]), completion=completion, message=text_message("assistant", ""))
-
-
-def make_trajectory(*parents: int | None, reward: Scored | Invalid | None = None) -> Trajectory:
-    turns = tuple(make_turn(parent, sampled=index + 1) for index, parent in enumerate(parents))
-    return Trajectory(
-        task_id="t", group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=reward or Scored(total=1.0)
-    )
+def build(*parents: int | None) -> Trajectory:
+    """Turns with these parents; the k-th has k sampled tokens."""
+    return make_trajectory(*(make_turn([], range(index + 1), parent=parent) for index, parent in enumerate(parents)))
 
 
 @pytest.mark.parametrize("make", [to_ids, to_floats, to_mask])
@@ -72,7 +59,7 @@ def test_every_core_type_is_frozen_and_has_no_instance_dict() -> None:
     classes = [value for value in vars(types).values() if inspect.isclass(value) and dataclasses.is_dataclass(value)]
     assert len(classes) > 10
     for value in classes:
-        assert value.__dataclass_params__.frozen, value
+        assert vars(value)["__dataclass_params__"].frozen, value
         assert "__slots__" in vars(value), value
 
 
@@ -88,13 +75,13 @@ def test_every_core_type_is_frozen_and_has_no_instance_dict() -> None:
     ],
 )
 def test_branches_by_hand(parents: list[int | None], branches: list[tuple[int, ...]]) -> None:
-    assert make_trajectory(*parents).branches() == branches
+    assert build(*parents).branches() == branches
 
 
 @given(st.data(), st.integers(1, 8))
 def test_branches_cover_every_turn_and_follow_parents(data: st.DataObject, count: int) -> None:
     parents = [None, *(data.draw(st.none() | st.integers(0, index - 1)) for index in range(1, count))]
-    branches = make_trajectory(*parents).branches()
+    branches = build(*parents).branches()
     assert {turn for branch in branches for turn in branch} == set(range(count))
     for branch in branches:
         assert [parents[turn] for turn in branch] == [None, *branch[:-1]]
@@ -102,16 +89,12 @@ def test_branches_cover_every_turn_and_follow_parents(data: st.DataObject, count
 
 
 def test_sampled_tokens_count_every_turn_once() -> None:
-    assert make_trajectory(None, 0, 0).num_sampled_tokens == 1 + 2 + 3
+    assert build(None, 0, 0).num_sampled_tokens == 1 + 2 + 3
 
 
 def test_an_invalid_reward_is_none_and_never_zero() -> None:
-    failed = make_trajectory(None, reward=Invalid(reason="the tool hung", retryable=True))
-    task = Task(environment="e", prompt=(), payload={})
-    assert TrajectoryGroup(task=task, group_id="g", trajectories=(make_trajectory(None), failed)).rewards() == [
-        1.0,
-        None,
-    ]
+    failed = make_trajectory(reward=Invalid(reason="the tool hung", retryable=True), member=1)
+    assert make_group(make_trajectory(), failed).rewards() == [1.0, None]
 
 
 def test_an_absent_part_is_none() -> None:
@@ -120,8 +103,8 @@ def test_an_absent_part_is_none() -> None:
 
 
 @pytest.mark.parametrize("stop", list(StopReason))
-def test_a_stop_is_done_or_a_limit_or_a_failure(stop: StopReason) -> None:
-    assert (stop is StopReason.DONE) + stop.is_truncated + stop.is_error == 1
+def test_a_stop_is_done_or_cut_or_a_limit_or_a_failure(stop: StopReason) -> None:
+    assert (stop in (StopReason.DONE, StopReason.CUT)) + stop.is_truncated + stop.is_error == 1
 
 
 def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
@@ -142,7 +125,7 @@ def test_completions_and_samples_refuse_arrays_that_do_not_fit() -> None:
             advantages=to_floats(advantages),
             version_first=0,
             version_last=0,
-            origin=Origin(task_id="t", group_id="g", member=0),
+            origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id="t"),
         )
 
     assert sample([False, True], [0, 1]).loss_mask.tolist() == [False, True]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -167,7 +168,7 @@ def test_searching_nonsense_finds_nothing():
 
     async def run():
         task = family.task("train", 0)
-        environment = family.build_environment(task)
+        environment: Any = family.build_environment(task)
         await environment.reset(task, 0)
         return await environment.step(search_message("???", 0))
 
@@ -229,7 +230,7 @@ def test_a_fork_has_the_same_state_and_a_future_of_its_own(search):
 
     async def run():
         task = family.task("train", 0)
-        environment = family.build_environment(task)
+        environment: Any = family.build_environment(task)
         await environment.reset(task, 5)
         await environment.step(search_message("mayor", 0))
         twin = await environment.fork()
@@ -252,7 +253,7 @@ def test_state_hash_tells_states_apart():
     task = family.task("train", 0)
 
     async def run(*searches):
-        environment = family.build_environment(task)
+        environment: Any = family.build_environment(task)
         await environment.reset(task, 0)
         for number, query in enumerate(searches):
             await environment.step(search_message(query, number))
@@ -299,7 +300,7 @@ def test_indices_and_splits_are_checked():
     with pytest.raises(IndexError):
         SearchQA().task("train", -1)
     with pytest.raises(ConfigError, match="heldout"):
-        SearchQA().task("test", 0)
+        SearchQA().task("test", 0)  # type: ignore[arg-type]
 
 
 def test_texts_show_what_training_shows():

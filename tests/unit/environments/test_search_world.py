@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise.core.protocols import Split
 from turnwise.environments.search_qa.corpus import NUM_PHRASINGS, Passage, read_fact, write_corpus
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.names import split_of
@@ -64,7 +65,7 @@ def test_every_fact_reads_back_from_its_passage_and_nothing_contradicts_it():
 
 def test_splits_share_no_entity_over_many_tasks():
     family = SearchQA(kinds=ALL_KINDS, num_entities=40)
-    names = {"train": set(), "heldout": set()}
+    names: dict[Split, set[str]] = {"train": set(), "heldout": set()}
     for split, names_of_split in names.items():
         for index in range(150):
             task = family.task(split, index)
@@ -208,7 +209,9 @@ def test_retrieval_finds_both_hops():
         retriever = family.retriever(task)
         texts = {p.id: p.text for p in retriever.passages}
         for passage in task.payload["evidence"]:
-            relation, subject, _ = read_fact(texts[passage])
+            fact = read_fact(texts[passage])
+            assert fact is not None
+            relation, subject, _ = fact
             hits += passage in [p.id for p in retriever.search(f"{relation} of {subject}", 3)]
             total += 1
     assert hits / total >= 0.97

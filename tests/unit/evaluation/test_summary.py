@@ -24,6 +24,7 @@ from turnwise.core.types import (
 )
 from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.evaluation.summary import summarise
+from turnwise.testing import make_group, make_task, make_trajectory
 
 
 def test_wilson_by_hand() -> None:
@@ -48,10 +49,7 @@ def test_wilson_at_the_edges() -> None:
 
 def group(kind: str | None, reward: Reward, environment: str = "e") -> TrajectoryGroup:
     payload = {} if kind is None else {"kind": kind}
-    task = Task(environment=environment, prompt=(text_message("user", "q"),), payload=payload)
-    id = TrajectoryId(draw=0, member=0)
-    trajectory = Trajectory(id=id, task_id=task.id, turns=(), stop=StopReason.DONE, reward=reward)
-    return TrajectoryGroup(draw=Draw(index=0, task=task), trajectories=(trajectory,))
+    return make_group(make_trajectory(reward=reward), task=make_task(environment=environment, **payload))
 
 
 def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:

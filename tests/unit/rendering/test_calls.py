@@ -24,7 +24,7 @@ SPECS = [
     )
 ]
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["</tool_call>", "a = b", "7", "null", "NaN", "1e999"]
 )
 names = st.text(st.characters(exclude_categories=("Cs", "Z", "C"), exclude_characters='="<>'), min_size=1, max_size=8)

@@ -31,7 +31,7 @@ class CharacterRenderer:
     """One token per character, 0 ends a reply; a call is `name|arguments`. Faults are switched on by name."""
 
     stop_token_ids = (STOP,)
-    stop = ()
+    stop: tuple[str, ...] = ()
 
     def __init__(self, fault: str = "") -> None:
         self.fault = fault

@@ -20,7 +20,7 @@ PROPERTY = settings(max_examples=50, deadline=None, suppress_health_check=[Healt
 PROMPT = to_ids([50, 51, 52])
 
 words = (
-    st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
     .map(str.strip)
     .filter(lambda text: not FORMATS["search_r1"].pattern.search(text))
 )

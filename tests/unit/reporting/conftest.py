@@ -11,6 +11,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.types import (
     Completion,
+    Draw,
     FinishReason,
     Invalid,
     RewardPart,
@@ -21,13 +22,14 @@ from turnwise.core.types import (
     ToolRecord,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
     to_ids,
 )
 from turnwise.store.run_folder import RunFolder
-from turnwise.store.trajectories import save_group_batch
+from turnwise.store.trajectories import save_groups
 
 HOSTILE = '<script src="//evil.example/x.js">alert(1)</script> & "quotes" \ud800'
 NUM_TASKS = 40
@@ -92,15 +94,14 @@ def make_group(words: Words, index: int, *, searches: int, success: bool) -> Tra
         parts=(RewardPart(name="success", value=float(success)), RewardPart(name="format", value=1.0)),
     )  # fmt: skip
     trajectory = Trajectory(
+        id=TrajectoryId(draw=index, member=0),
         task_id=task.id,
-        group_id=f"heldout/{index}",
-        member=0,
         turns=tuple(turns),
         stop=StopReason.ERROR if failed else StopReason.DONE,
         reward=reward,
         error="EnvironmentFault: <b>tool crashed</b>" if failed else None,
     )
-    return TrajectoryGroup(task=task, group_id=trajectory.group_id, trajectories=(trajectory,))
+    return TrajectoryGroup(draw=Draw(index=index, task=task), trajectories=(trajectory,))
 
 
 def row(kind: str, n: int, success: float, calls: float) -> dict[str, object]:
@@ -161,7 +162,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         ("heldout_000060_search_off", 60, "after RL, search_off", 1, 0.02, lambda i: False),
     ):
         groups = [make_group(words, i, searches=searches if i % 2 else 1, success=success(i)) for i in range(NUM_TASKS)]
-        save_group_batch(run.path / "evaluations", name, groups, advantages=None, decode=words.decode, with_pieces=True)
+        save_groups(run.path / "evaluations", name, groups, decode=words.decode, with_pieces=True)
         hop1 = 0.02 if "off" in name else 0.9
         rows = [
             row("1hop", 20, hop1, 1.0),

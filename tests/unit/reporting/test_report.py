@@ -12,7 +12,7 @@ from turnwise.core.errors import StoreError
 from turnwise.reporting.charts import Series, compute_ticks, draw_chart
 from turnwise.reporting.examples import choose_examples, shade
 from turnwise.reporting.report import write_report
-from turnwise.reporting.sections import draw_headline, draw_time
+from turnwise.reporting.sections import draw_curves, draw_headline, draw_schedule, draw_time
 from turnwise.store.run_folder import RunFolder
 
 
@@ -173,3 +173,84 @@ def test_time_is_split_by_phase() -> None:
 )
 def test_shade_follows_the_probability(logprob: float, expected: int) -> None:
     assert shade(logprob) == expected  # exp(-0.7) = 0.497: third fifth
+
+
+def read_text(page: str) -> str:
+    return re.sub(r"<[^>]+>", " ", page)
+
+
+def train_row(step: int, **values: float | None) -> dict[str, object]:
+    return {"step": step, "phase": "train", **{name.replace("__", "/"): value for name, value in values.items()}}
+
+
+def find_chart(page: str, title: str) -> str:
+    """The figure of that title."""
+    [figure] = [figure for figure in re.findall(r"<figure.*?</figure>", page) if f"<b>{title}</b>" in figure]
+    return figure
+
+
+def test_parts_of_rewards_and_signals_are_curves_without_a_table() -> None:
+    rows = [
+        train_row(1, reward__success=0.0, reward__style=0.5, signal__depth=2.0, mine__speed=7.0),
+        train_row(2, reward__success=1.0, reward__style=0.25, signal__depth=3.0, mine__speed=9.0),
+    ]
+    page = draw_curves(rows)
+    parts = find_chart(page, "Parts of the reward")
+    assert parts.count("<polyline") == 2
+    assert "style <b>0.25</b>" in parts
+    assert "depth" in find_chart(page, "depth")
+    assert "<b>9</b>" in find_chart(page, "mine/speed")
+    assert page.count("<figure") == 3
+
+
+def test_more_lines_than_colours_take_several_charts() -> None:
+    rows = [train_row(step, **{f"reward__part{n}": float(n) for n in range(8)}) for step in (1, 2)]
+    page = draw_curves(rows)
+    # 8 parts, 6 colours: charts of 6 and 2 lines.
+    assert [figure.count("<polyline") for figure in re.findall(r"<figure.*?</figure>", page)] == [6, 2]
+    assert "s7" not in page
+
+
+def test_dropped_tokens_are_a_curve_by_reason_and_a_step_without_any_counts_zero() -> None:
+    rows = [train_row(1, dropped__late=40.0), train_row(2, dropped__too_stale=8.0), train_row(3, train__loss=0.1)]
+    chart = find_chart(draw_curves(rows), "Dropped tokens")
+    # Last values: no token was dropped in step 3.
+    assert "late <b>0</b>" in chart
+    assert "too stale <b>0</b>" in chart
+    assert chart.count("<polyline") == 2
+    assert "<circle" not in chart, "neither line has a gap"
+
+
+def test_a_schedule_shows_ages_and_who_waited() -> None:
+    rows = [
+        train_row(
+            1, train__staleness_mean=0.0, train__staleness_max=0.0, train__age_0_share=1.0,
+            schedule__trainer_idle_seconds=20.0, schedule__engine_idle_seconds=1.0, schedule__publish_seconds=0.5,
+        ),
+        train_row(
+            2, train__staleness_mean=1.25, train__staleness_max=10.0, train__age_0_share=0.75, train__age_10_share=0.25,
+            schedule__trainer_idle_seconds=10.0, schedule__engine_idle_seconds=1.5, schedule__publish_seconds=1.5,
+        ),
+    ]  # fmt: skip
+    page = draw_schedule(rows)
+    # 20 + 10 s, 1 + 1.5 s rounded to even, 0.5 + 1.5 s
+    assert "The trainer was idle for  30s , the engine for  2s ; moving weights took  2s ." in read_text(page)
+    ages = find_chart(page, "Trained tokens by age")
+    assert ages.index("age 0 <b>0.75</b>") < ages.index("age 10 <b>0.25</b>")
+    assert ages.count("<polyline") == 2, "a step without a token of an age counts 0"
+    assert "largest <b>10</b>" in find_chart(page, "Age of trained tokens")
+    assert "trainer <b>10</b>" in find_chart(page, "Idle seconds per step")
+    assert draw_schedule([{"step": 1, "phase": "sft", "sft/loss": 1.0}]) == ""
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_only_an_asynchronous_run_has_a_section_on_its_schedule(tmp_path: Path, max_staleness: int) -> None:
+    run = RunFolder.create(tmp_path / "run")
+    config = RunConfig.model_validate({"schedule": {"max_staleness": max_staleness}})
+    run.write_json("config.json", dump_resolved(config))
+    seconds = {"rollout/seconds": 3.0, "train/seconds": 1.0, "schedule/trainer_idle_seconds": 1.0}
+    run.append_metrics(1, "train", {"train/staleness_mean": 0.0, "train/staleness_max": 0.0, **seconds})
+    page = write_report(run).read_text(encoding="utf-8")
+    assert ('id="schedule"' in page) == bool(max_staleness)
+    assert ("Rollouts and training overlapped" in page) == bool(max_staleness)
+    assert ("Trained tokens by age" in page) is False, "no row has an age"

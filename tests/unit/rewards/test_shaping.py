@@ -88,7 +88,7 @@ def test_bad_stages_raise() -> None:
     with pytest.raises(ValueError, match="weight -1"):
         compute_staged_reward([RewardStage(name="a", score=lambda: 1.0, weight=-1)])
     with pytest.raises(RewardError, match="KeyError"):
-        compute_staged_reward([RewardStage(name="a", score=lambda: {}["x"])])
+        compute_staged_reward([RewardStage(name="a", score=lambda: dict[str, float]()["x"])])
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,22 @@ from turnwise.algorithms.corrections import compute_correction
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
-from turnwise.audit.audit import run_audit
 from turnwise.config.load import load_config
+from turnwise.core.batch import Pair
 from turnwise.core.errors import EngineError
 from turnwise.core.metrics import record
-from turnwise.core.types import Completion, Grammar, Origin, Sample, SamplingParams, to_floats, to_ids, to_mask
+from turnwise.core.types import (
+    Completion,
+    Grammar,
+    Origin,
+    Sample,
+    SamplingParams,
+    Session,
+    TrajectoryId,
+    to_floats,
+    to_ids,
+    to_mask,
+)
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
@@ -37,6 +48,7 @@ from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import InvariantAttention
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 from turnwise.runs import build
+from turnwise.runs.audit import audit_run
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 from turnwise.training.critic import build_critic, compute_value_columns, run_critic_step, score_values
@@ -45,7 +57,7 @@ from turnwise.training.implicit_reward import build_implicit_reward, run_implici
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.parity import collect_evidence
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
-from turnwise.training.preference_step import PairSide, SamplePair, run_pair_step
+from turnwise.training.preference_step import run_pair_step
 from turnwise.training.sft import run_sft_step
 from turnwise.training.squared_mass import score_squared_mass
 
@@ -93,7 +105,7 @@ def sample_replies(kind: str, device: Device) -> list[list[float]]:
     async def run() -> list[Completion]:
         def ask(i: int, ids: list[int]) -> Any:
             params = SamplingParams(max_tokens=6, seed=i, **settings[i])  # type: ignore[arg-type]
-            return engine.generate(to_ids(ids), params, session=f"g/{i}/0")
+            return engine.generate(to_ids(ids), params, session=Session("g", str(i)))
 
         first = await asyncio.gather(*(ask(i, prompt) for i in range(5)))
         return [
@@ -123,7 +135,7 @@ def make_samples() -> list[Sample]:
                 advantages=to_floats(np.where(mask, draw.normal(size=len(ids)), 0.0)),
                 version_first=0,
                 version_last=0,
-                origin=Origin(task_id="t", group_id=f"g{number // 2}", member=number),
+                origin=Origin(trajectory=TrajectoryId(draw=number // 2, member=number), task_id="t"),
             )
         )
     return samples
@@ -165,15 +177,20 @@ def take_steps(device: Device) -> dict[str, Any]:
     found["implicit"] = run_implicit_reward_step(
         implicit, samples, [1.0, 0.0, 1.0, 0.0], scores, temperature=0.9, **common
     )
-    sides = [PairSide(samples=(s,), in_step=(np.arange(int(s.loss_mask.sum())) > 1,)) for s in samples]
-    pairs = [SamplePair(chosen=sides[0], rejected=sides[1]), SamplePair(chosen=sides[2], rejected=sides[3])]
+    steps = [to_mask(np.arange(int(sample.loss_mask.sum())) > 1) for sample in samples]
+    pairs = [
+        Pair(chosen=(i,), rejected=(i + 1,), chosen_in_step=(steps[i],), rejected_in_step=(steps[i + 1],))
+        for i in (0, 2)
+    ]
 
     def judge(
         own: torch.Tensor, reference: torch.Tensor, sequence: torch.Tensor, in_step: torch.Tensor, num_pairs: int
     ) -> Any:
         return compute_step_dpo_loss(own, reference, sequence, in_step, num_pairs=num_pairs, beta=0.5)
 
-    found["pairs"] = run_pair_step(policy, other, optimizer, pairs, loss=judge, temperature=0.9, lr=1e-2, **common)
+    found["pairs"] = run_pair_step(
+        policy, other, optimizer, samples, pairs, loss=judge, temperature=0.9, lr=1e-2, **common
+    )
     reports = {
         name: {k: v for k, v in record(metrics).items() if not k.endswith(CLOCKS)} for name, metrics in found.items()
     }
@@ -239,9 +256,9 @@ def train_and_audit(folder: Path, recipe: Path, overrides: list[str]) -> dict[st
         shutil.rmtree(there / "checkpoints" / "step_000002")
         run_train(None, resume=there, display=False)
         found["resumed"] = rows(there)
-        found["breaches"] = [str(breach) for breach in run_audit(there).breaches]
+        found["breaches"] = [str(breach) for breach in audit_run(there).breaches]
     build.choose_device = choose
-    found["breaches"] += [str(breach) for breach in run_audit(there, device="cpu").breaches]
+    found["breaches"] += [str(breach) for breach in audit_run(there, device="cpu").breaches]
     found["events"] = (there / "events.jsonl").read_text(encoding="utf-8")
     return found
 

@@ -9,6 +9,7 @@ Registering a device is for a whole process and must come before the first backw
 process of its own: `pretend_checks.py`."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -102,8 +103,8 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _pytree.tree_map(wrap, func(*inner_args, **inner_kwargs))
 
 
-class Pretending(TorchDispatchMode):
-    """While it is entered, tensors can be made on and moved to `DEVICE`."""
+class _OnThread(TorchDispatchMode):
+    """`Pretending` on one thread: torch keeps modes for each."""
 
     def __enter__(self) -> Any:
         torch._C._set_only_lift_cpu_tensors(True)  # or torch.tensor(..., device=) would look for memory there
@@ -117,6 +118,27 @@ class Pretending(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         return run(func, args, dict(kwargs or {}))
+
+
+class Pretending(_OnThread):
+    """While it is entered, tensors can be made on and moved to `DEVICE`, also by what is given to a pool of threads."""
+
+    def __enter__(self) -> Any:
+        self._submit = submit = ThreadPoolExecutor.submit
+
+        def submit_there(pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            def compute() -> Any:
+                with _OnThread():
+                    return work(*args, **kwargs)
+
+            return submit(pool, compute)
+
+        ThreadPoolExecutor.submit = submit_there  # type: ignore[method-assign]
+        return super().__enter__()
+
+    def __exit__(self, *cause: Any) -> None:
+        ThreadPoolExecutor.submit = self._submit  # type: ignore[method-assign]
+        super().__exit__(*cause)
 
 
 def is_refused(operation: Callable[[], object], *, cause: type[Exception] = Mixed) -> bool:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from turnwise.audit.audit import run_audit
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
+from turnwise.runs.audit import audit_run
 from turnwise.runs.train import run_train
 from turnwise.training.state import STATE_FILE
 
@@ -55,4 +55,4 @@ def test_a_run_moves_its_coefficients(tmp_path: Path) -> None:
     # is below 9 twice.
     assert moved["kl"] == pytest.approx(0.5 * (1 - 0.2 * 0.16) ** 2, rel=1e-6)
     assert moved["entropy"] == pytest.approx(0.01)
-    assert run_audit(run).breaches == []
+    assert audit_run(run).breaches == []

@@ -2,11 +2,11 @@
 is refused."""
 
 import json
-import shutil
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,16 +14,18 @@ import torch
 from typer.testing import CliRunner
 
 from turnwise.algorithms.credit_table import build_credit
-from turnwise.audit.audit import run_audit
 from turnwise.audit.explain import explain_trajectory
 from turnwise.batching.samples import to_samples
 from turnwise.cli.main import app
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError
-from turnwise.core.paths import sign_leaf, take_trained
+from turnwise.core.paths import take_trained
 from turnwise.core.types import (
     Completion,
+    Draw,
+    DropReason,
+    Ending,
     FinishReason,
     Invalid,
     Reward,
@@ -33,6 +35,7 @@ from turnwise.core.types import (
     Task,
     Trajectory,
     TrajectoryGroup,
+    TrajectoryId,
     Turn,
     text_message,
     to_floats,
@@ -40,10 +43,14 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
-from turnwise.runs.accounting import list_drops
+from turnwise.learning.drops import list_drops
+from turnwise.runs.audit import audit_run
 from turnwise.runs.methods import check_methods
 from turnwise.runs.train import run_train
-from turnwise.store.ledger import DropReason, LedgerError, StepLedger, load_ledgers, reconcile
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import read_journal
+from turnwise.store.ledger import GroupAccount, account_batch, load_accounts
+from turnwise.store.token_account import LedgerError
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -82,25 +89,46 @@ def make_turn(parent: int | None, num_tokens: int = 2) -> Turn:
     )
 
 
-def leaf(turn: Turn, reward: float | None, *, estimate: bool = False) -> Turn:
-    judged: Reward = Invalid(reason="broken", retryable=False) if reward is None else Scored(total=reward)
-    stop = StopReason.ERROR if reward is None else StopReason.DONE
-    return sign_leaf(turn, stop=stop, reward=judged, estimate=estimate)
+@dataclass(frozen=True)
+class Leaf:
+    """The last turn of a path besides the first; None as the reward is a path that failed."""
+
+    turn: Turn
+    reward: float | None
+    kind: Literal["leaf", "estimate"]
 
 
-def make_groups(reward: float, *turns: Turn) -> list[TrajectoryGroup]:
+def leaf(turn: Turn, reward: float | None, *, estimate: bool = False) -> Leaf:
+    return Leaf(turn, reward, "estimate" if estimate else "leaf")
+
+
+def end(index: int, leaf: Leaf) -> Ending:
+    judged: Reward = Scored(total=leaf.reward or 0.0)
+    stop = StopReason.DONE
+    if leaf.reward is None:
+        judged, stop = Invalid(reason="broken", retryable=False), StopReason.ERROR
+    return Ending(turn=index, stop=stop, reward=judged, kind=leaf.kind)
+
+
+ID = TrajectoryId(draw=0, member=0)
+
+
+def make_groups(reward: float, *turns: Turn | Leaf) -> list[TrajectoryGroup]:
     trajectory = Trajectory(
-        task_id=TASK.id, group_id="g", member=0, turns=turns, stop=StopReason.DONE, reward=Scored(total=reward)
+        id=ID,
+        task_id=TASK.id,
+        turns=tuple(each.turn if isinstance(each, Leaf) else each for each in turns),
+        stop=StopReason.DONE,
+        reward=Scored(total=reward),
+        endings=tuple(end(index, each) for index, each in enumerate(turns) if isinstance(each, Leaf)),
     )
-    return [TrajectoryGroup(task=TASK, group_id="g", trajectories=(trajectory,))]
+    return [TrajectoryGroup(draw=Draw(index=0, task=TASK), trajectories=(trajectory,))]
 
 
 def credit(method: str, groups: Sequence[TrajectoryGroup], **options: Any) -> list[float]:
     """The advantage of each turn's first token."""
-    return [
-        float(turn[0])
-        for turn in compute_advantages(build_credit(method, options), groups, to_credit_trajectories(groups))["g", 0]
-    ]
+    advantages = compute_advantages(build_credit(method, options), groups, to_credit_trajectories(groups))
+    return [float(turn[0]) for turn in advantages[ID]]
 
 
 # The attempt: turns 0 1 2, reward 1. V(s0) = (0 + 1) / 2, V(s1) = 1 (a failed continuation does not count), V(s2) = 0.
@@ -152,20 +180,23 @@ def test_two_samplings_of_the_same_tokens_are_two_turns() -> None:
     # Turns 0 and 3 hold the same tokens with the same log-probabilities, and were drawn twice: neither takes the
     # other's credit.
     seen = to_credit_trajectories(TREE)
-    assert [[turn.node for turn in found.turns] for found in seen] == [[0, 1], [0, 2], [3, 4]]
-    assert {found.tree for found in seen} == {"g/0"}
-    alone = [replace(found, turns=tuple(replace(turn, node=None) for turn in found.turns)) for found in seen]
+    assert [[turn.node for turn in path.turns] for path in seen] == [[0, 1], [0, 2], [3, 4]]
+    assert len({path.tree for path in seen}) == 1
+    alone = [replace(path, turns=tuple(replace(turn, node=None) for turn in path.turns)) for path in seen]
     # Nobody counted: taken for one turn, its mean would be (1 + 1 - 2) / 3 of 0.57735.
     merged = build_credit("tree", {"intra": 0.0})(alone)
     assert merged[0] is not None
     assert merged[0][0][0] == pytest.approx(0.0, abs=1e-6)
 
 
-def account(groups: Sequence[TrajectoryGroup], method: str, samples: Sequence[Sample] | None = None) -> StepLedger:
+def account(groups: Sequence[TrajectoryGroup], method: str, samples: Sequence[Sample] | None = None) -> GroupAccount:
     advantages = compute_advantages(build_credit(method), groups, to_credit_trajectories(groups))
-    trained = {key: to_samples(take_trained(groups[0].trajectories[0]), turns) for key, turns in advantages.items()}
-    updates = [list(samples) if samples is not None else [sample for found in trained.values() for sample in found]]
-    return reconcile(1, groups, updates, list_drops(groups, advantages, DropReason.NO_CREDIT), version=0)
+    if samples is None:
+        trained = take_trained(groups[0].trajectories[0])
+        samples = [sample for turns in advantages.values() for sample in to_samples(trained, turns)]
+    drops = list_drops(groups, advantages, DropReason.NO_CREDIT)
+    [made] = account_batch(groups, [samples], drops, step=1, version=0, max_staleness=0)
+    return made
 
 
 def test_every_sampled_token_is_accounted_for_once() -> None:
@@ -177,15 +208,14 @@ def test_every_sampled_token_is_accounted_for_once() -> None:
 
 
 def test_a_tree_without_credit_is_dropped_with_both_reasons() -> None:
-    ledger = reconcile(1, TREE, [], list_drops(TREE, {}, DropReason.NO_CREDIT), version=0)
-    assert ledger.dropped == {"no_credit": 10, "invalid": 2}
+    drops = list_drops(TREE, {}, DropReason.NO_CREDIT)
+    [made] = account_batch(TREE, [], drops, step=1, version=0, max_staleness=0)
+    assert made.dropped == {"no_credit": 10, "invalid": 2}
 
 
 def test_a_planted_duplicate_of_a_shared_prefix_is_found() -> None:
     trajectory = take_trained(TREE[0].trajectories[0])
-    samples = to_samples(
-        trajectory, compute_advantages(build_credit("tree"), TREE, to_credit_trajectories(TREE))["g", 0]
-    )
+    samples = to_samples(trajectory, compute_advantages(build_credit("tree"), TREE, to_credit_trajectories(TREE))[ID])
     assert [sample.loss_mask.tolist() for sample in samples][1] == [False, False, False, False, True, True]
     prefix = samples[0]
     mask, logprobs = np.array(samples[1].loss_mask), np.array(samples[1].behavior_logprobs)
@@ -195,7 +225,7 @@ def test_a_planted_duplicate_of_a_shared_prefix_is_found() -> None:
         replace(samples[1], loss_mask=to_mask(mask), behavior_logprobs=to_floats(logprobs)),
         *samples[2:],
     ]
-    with pytest.raises(LedgerError, match=r"g/0: sampled token 0 of turn 0 trains 2 times, at most 1 is allowed"):
+    with pytest.raises(LedgerError, match=r"0/0: sampled token 0 of turn 0 trains 2 times, at most 1 is allowed"):
         account(TREE, "tree", planted)
 
 
@@ -234,74 +264,37 @@ def method_of(run: Path) -> str:
 
 
 def test_a_whole_run_passes_its_audit(run: Path) -> None:
-    report = run_audit(run, replay_tools=True)
+    report = audit_run(run, replay_tools=True)
     assert report.breaches == []
-    method = method_of(run)
-    rows = [json.loads(line) for line in (run / "trajectories" / "step_000001.jsonl").read_text().splitlines()]
-    assert report.tallies["advantages"].checked == len(rows) == 6
-    ledger = load_ledgers(run)[1]
-    assert ledger.sampled == ledger.trained + sum(ledger.dropped.values())
+    method, store = method_of(run), GroupStore(run)
+    trajectories = [t for draw in store.list_draws() for t in store.load(draw).trajectories]
+    assert report.tallies["advantages"].checked == len(trajectories) == 6
+    accounts = load_accounts(run)
+    sampled, trained = sum(a.sampled for a in accounts), sum(a.trained for a in accounts)
+    dropped = sum((Counter(a.dropped) for a in accounts), Counter())
+    assert sampled == trained + dropped.total()
     if method == "vine":
-        assert ledger.dropped["value_estimate"] > ledger.trained
+        assert dropped["value_estimate"] > trained
         assert report.tallies["rewards"].checked > 6  # the continuations' too
     elif method == "igpo":
-        assert all(
-            "answer_probability" in {signal["name"] for signal in turn["signals"]}
-            for row in rows
-            for turn in row["turns"]
-        )
+        assert all(turn.scores.answer_probability is not None for t in trajectories for turn in t.turns)
     else:
         # Two branches per attempt, all of which train, and what they share is stored once.
         assert report.tallies["rewards"].checked == 18
-        assert ledger.dropped == {}
+        assert not dropped
 
 
 def test_a_branched_trajectory_can_be_explained(run: Path) -> None:
-    found = explain_trajectory(run, "step1/task0/0", [method_of(run), "dr_grpo"])
-    assert found.columns == (f"{method_of(run)} (as trained)", "dr_grpo")
-    assert found.turns[0].credit["dr_grpo"] is not None
-    ends = [turn.ends.partition(" ")[0] for turn in found.turns if turn.ends]
+    draw = read_journal(run).taken[1][0]
+    explained = explain_trajectory(run, f"{draw}/0", [method_of(run), "dr_grpo"])
+    assert explained.columns == (f"{method_of(run)} (as trained)", "dr_grpo")
+    assert explained.turns[0].credit["dr_grpo"] is not None
+    ends = [turn.ends.partition(" ")[0] for turn in explained.turns if turn.ends]
     assert ends[:1] == ([] if method_of(run) == "igpo" else ["first"])
     assert set(ends[1:]) == {"vine": {"estimate"}, "tree": {"leaf"}, "arpo": {"leaf"}, "igpo": set()}[method_of(run)]
-    result = CliRunner().invoke(app, ["algorithms", "explain", str(run), "step1/task0/0"])
+    result = CliRunner().invoke(app, ["algorithms", "explain", str(run), f"{draw}/0"])
     assert result.exit_code == 0
     assert ("after" in result.output.split("advantage per")[0]) == (method_of(run) != "igpo")
-
-
-def plant(run: Path, tmp_path: Path, change: str) -> list[str]:
-    """Copy the run, change one stored branch, audit."""
-    copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    path = copy / "trajectories" / "step_000001.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        for turn in reversed(row["turns"]):
-            for signal in turn["signals"]:
-                if signal["name"] == change:
-                    signal["value"] = 1.0 - signal["value"]
-                    path.write_text("".join(json.dumps(item) + "\n" for item in rows))
-                    return sorted({breach.check for breach in run_audit(copy).breaches})
-    raise AssertionError(f"no turn has {change}")
-
-
-def test_a_changed_reward_of_a_branch_is_found(run: Path, tmp_path: Path) -> None:
-    if method_of(run) == "igpo":
-        assert "advantages" in plant(run, tmp_path, "prior_answer_probability")
-    else:
-        assert {"rewards", "advantages"} & set(plant(run, tmp_path, "branch/reward"))
-
-
-def test_a_branch_hung_elsewhere_is_found(run: Path, tmp_path: Path) -> None:
-    if method_of(run) == "igpo":
-        pytest.skip("igpo samples no branches")
-    copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    path = copy / "trajectories" / "step_000001.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    turns = rows[0]["turns"]
-    first = next(i for i, turn in enumerate(turns) if i and turn["parent"] != i - 1)
-    turns[first]["parent"] = first - 1 if turns[first]["parent"] is None else None
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    checks = {breach.check for breach in run_audit(copy).breaches}
-    assert "ledger" in checks
 
 
 # ------------------------------------------------------------------------------------------------ refusals

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from turnwise.config.load import load_config
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import ConfigError, EngineError
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.rollout.loop import Sampling
-from turnwise.runs.build import build_engine, build_system
+from turnwise.runs.build import build_policy_engine, build_system
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -30,20 +30,20 @@ def test_the_recipe_reaches_engine_and_sampling() -> None:
         "evaluate.top_k=20",
     ]
     system = build_system(load_config([TINY], [*settings, "evaluate.min_p=0.05", "rollout.temperature=0.9"]))
-    assert isinstance(system.engine, PagedEngine)
-    assert system.engine.is_fused
+    assert isinstance(system.engine.engine, PagedEngine)
+    assert system.engine.engine.is_fused
     evaluating, training = system.worker("evaluate").sampling, system.worker("train").sampling
     assert evaluating == Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0.05, seed=evaluating.seed)
     assert training == Sampling(temperature=0.9, top_p=1.0, top_k=0, min_p=0.0, seed=training.seed)
-    for override, kind in (("engine.kind='local'", LocalEngine), ("engine.fused=false", PagedEngine)):
-        engine = build_engine(load_config([TINY], [*settings, override]), system.model, system.tokenizer)
+    for override, kind in (("engine.kind='local'", LocalEngine), ("engine.options.fused=false", PagedEngine)):
+        engine = build_policy_engine(load_config([TINY], [*settings, override]), system.model, system.tokenizer)
         assert isinstance(engine, kind)
         assert not getattr(engine, "is_fused", False)
-    # That the engine sees attention and graphs shows in what it says to a model on the CPU.
-    graphs = load_config([TINY], [*settings, "engine.attention='flex'", "engine.cuda_graphs=true"])
-    with pytest.raises(EngineError, match="cuda_graphs=True and the model is on cpu"):
-        build_engine(graphs, system.model, system.tokenizer)
-    workers = build_engine(load_config([TINY], [*settings, "engine.num_workers=2"]), system.model, system.tokenizer)
+    graphs = ["engine.options.attention='flex'", "engine.options.cuda_graphs=true"]
+    with pytest.raises(ConfigError, match=r"cuda_graphs=true with a model on cpu: graphs are recorded on a GPU"):
+        build_policy_engine(load_config([TINY], [*settings, *graphs]), system.model, system.tokenizer)
+    several = load_config([TINY], [*settings, "engine.kind=workers", "engine.options.num_workers=2"])
+    workers = build_policy_engine(several, system.model, system.tokenizer)
     assert isinstance(workers, WorkerEngine)
     assert workers.is_fused
     assert workers.worker_pids() == []  # they start with the first request
@@ -53,4 +53,4 @@ def test_a_model_whose_attention_is_not_turnwises_is_refused_by_the_paged_engine
     system = build_system(load_config([TINY], [*SMALL, "tokenizer.vocab_size=400"]))
     system.model.set_attn_implementation("eager")
     with pytest.raises(EngineError, match="attn_implementation='turnwise'"):
-        build_engine(system.config, system.model, system.tokenizer)
+        build_policy_engine(system.config, system.model, system.tokenizer)

@@ -13,14 +13,15 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from turnwise.audit.audit import run_audit
 from turnwise.config.load import dump_resolved, load_config, load_resolved
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import SamplingParams, to_ids
+from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.registry import check_engine
 from turnwise.models.build import build_model, choose_device
-from turnwise.runs.build import build_system, find_device
+from turnwise.runs.audit import audit_run
+from turnwise.runs.build import build_system, engine_settings, find_device
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
@@ -47,13 +48,14 @@ SMALL = [
     "evaluate.tasks=1",
     "evaluate.controls={}",
     "engine.max_concurrency=16",
-    "engine.fused=false",
+    "engine.options.fused=false",
     "credit.method=gae",
     "critic.kind=separate",
     "loss.entropy_coefficient=0.1",
     "loss.kl.coefficient=0.1",
 ]
-GRAPHS = ["engine.cuda_graphs=true", "engine.attention='flex'", "engine.fused=true"]
+GRAPHS = ["engine.options.cuda_graphs=true", "engine.options.attention='flex'", "engine.options.fused=true"]
+WORKERS = ["engine.kind=workers", "engine.options.num_workers=2"]
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU")
 
 
@@ -75,48 +77,47 @@ def test_the_recipe_says_where_and_auto_is_the_default() -> None:
 
 
 def test_engine_workers_are_for_the_cpu() -> None:
-    with pytest.raises(ConfigError, match=r"num_workers=2 with model.device='cuda'.*memory that processes share"):
-        load_config([TINY], ["model.device=cuda", "engine.num_workers=2"])
-    assert load_config([TINY], ["model.device=cpu", "engine.num_workers=2"]).engine.num_workers == 2
+    config = load_config([TINY], WORKERS)
+    about = {"common": engine_settings(config), "options": config.engine.options}
+    check_engine("workers", device="cpu", **about)
+    with pytest.raises(
+        ConfigError, match=r"engine.kind='workers' with a model on cuda: .* memory that processes share"
+    ):
+        check_engine("workers", device="cuda", **about)
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         (
-            ["engine.kind='local'", "engine.attention='flex'"],
-            r"attention='flex' reads pages, engine.kind='local' has none; use 'gather'",
+            ["engine.kind='local'", "engine.options.attention='flex'"],
+            r"engine.options.(attention|fused) is unknown to engine.kind='local'",
         ),
         (
-            ["engine.cuda_graphs=true", "engine.fused=true"],
-            r"attention='flex' and engine.fused=true; here they are 'gather' and true",
+            ["engine.options.cuda_graphs=true", "engine.options.fused=true"],
+            r"attention='flex' and fused=true; here they are 'gather' and true",
         ),
-        (["engine.cuda_graphs=true", "engine.attention='flex'"], r"here they are 'flex' and false"),
-        (
-            ["model.device=cpu", *GRAPHS],
-            r"cuda_graphs=true with model.device='cpu': graphs are recorded on a GPU; use engine.cuda_graphs",
-        ),
-        ([*GRAPHS, "engine.num_workers=2"], r"cuda_graphs=true with engine.num_workers=2: workers are for the CPU"),
+        (["engine.options.cuda_graphs=true", "engine.options.attention='flex'"], r"here they are 'flex' and false"),
+        (GRAPHS, r"cuda_graphs=true with a model on cpu: graphs are recorded on a GPU; use engine.options.cuda_graphs"),
+        ([*GRAPHS, *WORKERS], r"engine.options.cuda_graphs is unknown to engine.kind='workers'"),
     ],
 )
 def test_attention_and_graphs_that_cannot_work_are_refused_with_the_remedy(overrides: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        load_config([TINY], [*SMALL, *overrides])
+        find_device(load_config([TINY], [*SMALL, "model.device=cpu", *overrides]))
 
 
 @no_gpu
 def test_graphs_are_refused_where_auto_is_the_cpu() -> None:
-    with pytest.raises(
-        ConfigError, match=r"cuda_graphs=true with model.device='auto', which is cpu on this machine: graphs are"
-    ):
+    with pytest.raises(ConfigError, match=r"cuda_graphs=true with a model on cpu: graphs are"):
         find_device(load_config([TINY], [*SMALL, *GRAPHS]))
-    assert load_config([TINY], [*SMALL, *GRAPHS, "model.device=cuda"]).engine.cuda_graphs
+    assert load_config([TINY], [*SMALL, *GRAPHS, "model.device=cuda"]).engine.options["cuda_graphs"]
 
 
 def test_a_system_is_on_its_device() -> None:
     system = build_system(load_config([TINY], [*SMALL, "model.device=cpu"]))
     assert {p.device.type for p in system.model.parameters()} == {"cpu"}
-    assert isinstance(system.engine, PagedEngine)
+    assert isinstance(system.engine.engine, PagedEngine)
 
 
 @no_gpu
@@ -133,8 +134,8 @@ def test_a_run_made_on_a_gpu_is_read_elsewhere_with_another_device(tmp_path: Pat
     folder = RunFolder.create(tmp_path / "run")
     folder.write_json("config.json", dump_resolved(load_config([TINY], [*SMALL, "model.device=cuda"])))
     with pytest.raises(ConfigError, match="--device cpu"):
-        run_audit(folder.path)
-    assert run_audit(folder.path, device="cpu").breaches == []
+        audit_run(folder.path)
+    assert audit_run(folder.path, device="cpu").breaches == []
     _, config = load_run(folder.path, device="cpu")
     assert config.model.device == "cpu"
     assert load_run(folder.path)[1].model.device == "cuda"
@@ -157,7 +158,10 @@ def test_every_engine_in_bfloat16_is_close_to_float32() -> None:
         engine = build_engine(model.to(getattr(torch, dtype)))
         params = SamplingParams(max_tokens=2, temperature=0.0, seed=0)
         return np.array(
-            [asyncio.run(engine.generate(to_ids([7, 3, i]), params, session=str(i))).logprobs[0] for i in range(20)]
+            [
+                asyncio.run(engine.generate(to_ids([7, 3, i]), params, session=Session("g", str(i)))).logprobs[0]
+                for i in range(20)
+            ]
         )
 
     engines = {

@@ -89,7 +89,7 @@ def test_the_switch_is_known_to_recipes() -> None:
         (["renderer.kind=tags"], "renderer.kind='tags': its calls hold free text"),
         (["renderer.kind=calls"], "renderer.kind='calls': there is no grammar"),
         (["renderer.name=auto"], "renderer.name='auto' may write calls in another way than qwen3"),
-        (["engine.kind=local"], "needs engine.kind='paged', not 'local'"),
+        (["engine.kind=local"], "needs engine.kind='paged' or 'workers', not 'local'"),
     ],
 )
 def test_who_cannot_is_refused_with_the_reason(section: str, changes: list[str], words: str) -> None:

@@ -24,13 +24,15 @@ def make_trajectory(
     `values=[..]` (all tokens joined) is cut into turns.
     """
     starts = np.cumsum([0, *lengths])
-    per_token = {name: fields.pop(name) for name in ("values", "logprobs", "reference_logprobs") if name in fields}
+    per_token: dict[str, Any] = {
+        name: fields.pop(name) for name in ("values", "logprobs", "reference_logprobs") if name in fields
+    }
     turns = tuple(
         CreditTurn(
             num_tokens=length,
             parent=index - 1 if index else None,
             reward=0.0 if turn_rewards is None else turn_rewards[index],
-            **{
+            **{  # type: ignore[arg-type]
                 name: np.array(array, dtype=np.float64)[starts[index] : starts[index + 1]]
                 for name, array in per_token.items()
             },

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_option_values_are_checked_when_the_method_is_built(name: str, options: 
 )
 def test_a_missing_field_is_named_with_its_method_and_a_remedy(name: str, field: str) -> None:
     whole = full_trajectory(1.0)
-    missing = {"role": "", "parts": {}}.get(field)
+    missing: Any = {"role": "", "parts": {}}.get(field)
     if field in {f.name for f in fields(CreditTrajectory)}:
         lacking = replace(whole, **{field: missing})
     else:

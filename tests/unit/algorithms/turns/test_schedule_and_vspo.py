@@ -1,13 +1,14 @@
 """The scheduled mix and value-based sampling: hand tables, what switches a stage, and how often a prompt is drawn."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.algorithms.advantages import compute_grpo_advantages
-from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenAdvantages
 from turnwise.algorithms.turns.schedule import ScheduledMix, compute_mixed_reward, find_stage
 from turnwise.algorithms.vspo import build_vspo, compute_task_value, draw_refill, smooth_advantage
 
@@ -19,8 +20,8 @@ def attempt(reward: float | None, *steps: float, group: str = "g", milestone: fl
     return CreditTrajectory(group=group, reward=reward, turns=turns)
 
 
-def values_of(credited: list[list[object] | None]) -> list[float | None]:
-    return [None if turns is None else float(turns[0][0]) for turns in credited]  # type: ignore[index]
+def values_of(credited: Sequence[TokenAdvantages | None]) -> list[float | None]:
+    return [None if turns is None else float(turns[0][0]) for turns in credited]
 
 
 def test_mix_by_hand() -> None:

@@ -1,6 +1,7 @@
 """Properties every step- and turn-level method has to keep, run over the whole table."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_a_constant_group_is_exactly_zero_also_in_float32(name: str, reward: flo
     assert all((array.astype(np.float32) == 0).all() for member in got for array in member or [])
 
 
-OUTCOME_ONLY = {
+OUTCOME_ONLY: dict[str, dict[str, Any]] = {
     "multi_turn_grpo": {"epsilon": 1e-6},
     "turn_discount": {"gamma": 1.0},
     "gigpo": {"omega": 0.0, "deviation": "sample"},

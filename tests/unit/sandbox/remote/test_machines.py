@@ -7,25 +7,18 @@ import io
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_machines import BUILDERS, fake_sdks
 
 from turnwise_sandbox.errors import SandboxError
-from turnwise_sandbox.remote.daytona import build_daytona_sandbox
 from turnwise_sandbox.remote.e2b import build_e2b_sandbox
 from turnwise_sandbox.remote.machine import MachineSandbox
-from turnwise_sandbox.remote.modal import build_modal_sandbox
 from turnwise_sandbox.types import Execution, Limits, Program
 
-FAKES = Path(__file__).parent / "fake_sdks"
-BUILDERS: dict[str, tuple[Callable[..., MachineSandbox], dict[str, str]]] = {
-    "e2b": (build_e2b_sandbox, {"E2B_API_KEY": "key-e"}),
-    "modal": (build_modal_sandbox, {"MODAL_TOKEN_ID": "key", "MODAL_TOKEN_SECRET": "m"}),
-    "daytona": (build_daytona_sandbox, {"DAYTONA_API_KEY": "key-d"}),
-}
 needs_tools = pytest.mark.skipif(
     not all(shutil.which(tool, path="/usr/local/bin:/usr/bin:/bin") for tool in ("python3", "bash", "timeout", "tar")),
     reason="the fake machines need python3, bash, timeout and tar in /usr/bin",
@@ -33,20 +26,10 @@ needs_tools = pytest.mark.skipif(
 
 
 @pytest.fixture
-def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def machines() -> Iterator[Any]:
     """Replaces the real SDKs by the fake ones; returns the module that lists their machines."""
-    fakes = ["local_machine", *BUILDERS]
-    monkeypatch.syspath_prepend(str(FAKES))
-    for name in fakes:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    for _, keys in BUILDERS.values():
-        for variable, value in keys.items():
-            monkeypatch.setenv(variable, value)
-    import local_machine
-
-    yield local_machine
-    for name in fakes:
-        sys.modules.pop(name, None)
+    with fake_sdks() as machines:
+        yield machines
 
 
 def run(sandbox: MachineSandbox, program: Program, limits: Limits | None = None) -> Execution:
@@ -84,7 +67,6 @@ def test_a_program_goes_through_and_its_machine_goes(name: str, machines: Any, t
 @needs_tools
 def test_how_programs_end(machines: Any, tmp_path: Path) -> None:
     def end(code: str, limits: Limits | None = None, language: Any = "python") -> Execution:
-        shutil.rmtree(tmp_path / "m", ignore_errors=True)
         return run(build_e2b_sandbox(folder=f"{tmp_path}/m"), Program(code=code, language=language), limits)
 
     slow = end("print('began', flush=True)\nwhile True: pass", Limits(wall_s=0.5))

@@ -7,8 +7,9 @@ redone, and groups that weights of theirs sampled are dropped as `lost_version`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field, replace
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError
@@ -16,10 +17,10 @@ from turnwise.core.events import Note
 from turnwise.core.metrics import record
 from turnwise.core.protocols import EnvironmentFamily, Recorder, WeightSync
 from turnwise.core.types import Draw, DropReason, TrajectoryGroup
+from turnwise.pipeline.metrics import compute_rollout_metrics
+from turnwise.pipeline.source import Drawn, TaskSource
+from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.rollout.gate import AdmissionRule, Gate
-from turnwise.runs.metrics import compute_rollout_metrics
-from turnwise.runs.source import Drawn, TaskSource
-from turnwise.runs.steps import StepTrainer, Taken
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import DrawRecord, Journal
 from turnwise.sync.publication import check_receipt
@@ -67,6 +68,10 @@ async def redo_steps(
             journal.rewound(step - 1)
             for group, reason in dropped:
                 journal.dropped(group.draw.index, reason, step=step)
+            # In this step, so that no crash from here on forgets which groups the other weights sampled.
+            lost = _drop_lost(store, journal, newest=steps.version - 1, step=step, but=state.taken[step])
+            steps.account(lost, step=step, version=steps.version - 1)
+            taken = replace(taken, dropped=(*dropped, *lost))
             journal.taken(step, [group.draw.index for group in groups])
             text = f"step {step} gives other weights on this machine than before; later steps are sampled again"
             recorder.record(Note(kind="redo", text=text))
@@ -77,6 +82,29 @@ async def redo_steps(
         await after_step(step)
         if differs:
             return
+
+
+def _drop_lost(
+    store: GroupStore, journal: Journal, *, newest: int, step: int, but: Collection[int] = ()
+) -> list[tuple[TrajectoryGroup, DropReason]]:
+    """Drop the waiting groups, except draws `but`, with a token of a later version than `newest`: other weights have
+    its name from here on. Groups that cannot be read are left alone."""
+    lost = []
+    for waiting in journal.state.waiting:
+        with contextlib.suppress(StoreError):
+            group = store.load(waiting.draw, digest=waiting.digest)
+            if waiting.draw not in but and _newest_version(group) > newest:
+                journal.dropped(waiting.draw, DropReason.LOST_VERSION, step=step)
+                lost.append((group, DropReason.LOST_VERSION))
+    return lost
+
+
+def _newest_version(group: TrajectoryGroup) -> int:
+    """Of the weights that sampled a token of the group, or served when it was opened."""
+    trajectories = (*group.trajectories, *(each.trajectory for each in group.discarded))
+    completions = [turn.completion for trajectory in trajectories for turn in trajectory.turns]
+    versions = [max(c.version_first, c.version_last, *(() if c.versions is None else c.versions)) for c in completions]
+    return int(max([group.version, *versions]))
 
 
 def _load_dropped(store: GroupStore, journal: Journal, step: int) -> list[tuple[TrajectoryGroup, DropReason]]:
@@ -102,18 +130,19 @@ def continue_run(
     state, version = journal.state, steps.version
     source = TaskSource(family, next_draw=state.next_draw, next_task=max(first_task, state.next_task))
     waiting: dict[int, TrajectoryGroup] = {}
-    dropped = _load_dropped(store, journal, steps.step + 1)
+    try:
+        dropped = _load_dropped(store, journal, steps.step + 1)
+    except StoreError:
+        journal.rewound(steps.step)  # all of them wait again, and are judged again
+        dropped = []
+    dropped += _drop_lost(store, journal, newest=version, step=steps.step + 1)
+    state = journal.state
     again: list[DrawRecord] = list(state.open)
     for record_ in state.waiting:
         try:
-            group = store.load(record_.draw, digest=record_.digest)
+            waiting[record_.draw] = store.load(record_.draw, digest=record_.digest)
         except StoreError:
             again.append(record_)
-            continue
-        if group.version > version:
-            dropped.append((group, _drop(journal, group, DropReason.LOST_VERSION, steps.step + 1)))
-        else:
-            waiting[record_.draw] = group
     for record_ in sorted(again, key=lambda each: each.draw):
         lost = record_.digest is not None
         draw = Draw(
@@ -132,7 +161,8 @@ def continue_run(
         except ValueError:
             oldest = min(waiting.values(), key=lambda group: (group.version, group.draw.index))
             del waiting[oldest.draw.index]
-            dropped.append((oldest, _drop(journal, oldest, DropReason.TOO_STALE, steps.step + 1)))
+            journal.dropped(oldest.draw.index, DropReason.TOO_STALE, step=steps.step + 1)
+            dropped.append((oldest, DropReason.TOO_STALE))
     return Continued(gate=gate, source=source, waiting=list(waiting.values()), dropped=dropped)
 
 
@@ -147,8 +177,3 @@ def build_rule(config: RunConfig) -> AdmissionRule:
         patience_s=schedule.patience_s,
         min_members=schedule.min_members,
     )
-
-
-def _drop(journal: Journal, group: TrajectoryGroup, reason: DropReason, step: int) -> DropReason:
-    journal.dropped(group.draw.index, reason, step=step)
-    return reason

@@ -14,22 +14,26 @@ from dataclasses import dataclass, field, replace
 
 from turnwise.algorithms.advantages import is_informative
 from turnwise.config.run import RunConfig
+from turnwise.core.errors import EnvironmentFault
 from turnwise.core.events import GroupEnds
 from turnwise.core.metrics import Metric, Sum, record
 from turnwise.core.paths import unfold_groups
 from turnwise.core.protocols import Recorder, WeightSync
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import DropReason, TrajectoryGroup
+from turnwise.core.types import DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.assignment import read_metric
+from turnwise.pipeline.metrics import compute_rollout_metrics
+from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
+from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.rollout.gate import Batch, Gate, Wait
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import GroupStream
-from turnwise.runs.metrics import compute_rollout_metrics
-from turnwise.runs.source import Drawn, TaskSource, draw_by_value
-from turnwise.runs.steps import StepTrainer, Taken
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
 from turnwise.sync.publication import check_receipt
+
+LATE_POLL_S = 0.1
+"""How often to look whether an overdue group has enough finished members to be cut."""
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
 AfterStep = Callable[[int], Awaitable[None]]
@@ -92,6 +96,9 @@ class Pipeline:
         self._waiting = {group.draw.index: group for group in waiting}
         self._dropped = list(dropped)
         """Since the last batch was taken."""
+        self._judged = list(waiting)
+        """Finished since a batch was taken, or longer ago where they were too few to judge: how many of their members
+        failed decides whether the run goes on."""
         self._given_up: set[int] = set()
         """Open draws that leave when their members have ended."""
         self._task_indices = {draw: record.task_index for draw, record in journal.state.draws.items()}
@@ -110,6 +117,10 @@ class Pipeline:
         self._last_step = last_step
         self._clock = _start_clock(self._engine)
         try:
+            # What another process stored and did not live to drop.
+            for group in [*self._waiting.values()]:
+                if (reason := self._why_dropped(group)) is not None:
+                    self._drop(self._waiting.pop(group.draw.index), reason)
             while self._steps.step < last_step:
                 if self._training is None or self.config.schedule.max_staleness:
                     self._open_groups()
@@ -165,11 +176,13 @@ class Pipeline:
         groups = sorted([*self._waiting.values(), *(group for group, _ in self._dropped)], key=lambda g: g.draw.index)
         budget = rollout.dynamic_sampling.max_batches * rollout.tasks_per_step - len(groups)
         count = min(rollout.tasks_per_step - len(self._waiting), budget)
-        if count > 0:
+        # Draws that wait to be opened are the first of this refill, which another process had begun.
+        if count > self._source.num_waiting and not self._is_exhausted:
             seed = derive_seed(self.config.run.seed, "refill", self._taken_step + 1, len(groups))
             indices = [self._task_indices[group.draw.index] for group in groups]
             max_reward = rollout.dynamic_sampling.max_reward
-            self._source.repeat(draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed))
+            chosen = draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed)
+            self._source.repeat(chosen[self._source.num_waiting :])
 
     def _take_batch(self, after_step: AfterStep) -> float | None:
         """Begin to train where a batch is ready; else seconds until patience with late groups ends, None if never."""
@@ -186,11 +199,11 @@ class Pipeline:
             if self._is_exhausted and not self._gate.outstanding:
                 self._begin_training((), after_step)
         overdue_at = decision.overdue_at_s if isinstance(decision, Wait) else None
-        return overdue_at - now if overdue_at is not None and overdue_at > now else None
+        return None if overdue_at is None else max(overdue_at - now, LATE_POLL_S)
 
     def _begin_training(self, draws: Sequence[int], after_step: AfterStep) -> None:
-        if draws:
-            self._gate.train_begins(draws)
+        self._gate.train_begins(draws)
+        self._gate.reopen()
         self._taken_step += 1
         taken = Taken(
             step=self._taken_step,
@@ -198,6 +211,8 @@ class Pipeline:
             dropped=tuple(sorted(self._dropped, key=lambda each: each[0].draw.index)),
         )
         self._dropped = []
+        if len(self._judged) >= self.config.rollout.tasks_per_step:
+            self._judged = []
         self._training = asyncio.create_task(self._train(taken, after_step))
 
     async def _train(self, taken: Taken, after_step: AfterStep) -> None:
@@ -214,11 +229,7 @@ class Pipeline:
         receipt = await self._sync.publish(version)
         check_receipt(receipt, report.sums, version)
         ended = time.perf_counter()
-        if draws:
-            self._gate.publish(version)
-            self._gate.reopen()
-        else:
-            self._gate = Gate(self._gate.rule, version)  # nothing was outstanding
+        self._gate.publish(version)
         metrics |= compute_rollout_metrics(taken, seconds=began - clock.collecting) | clock.metrics
         busy_s = self._engine.busy_s - clock.engine_busy_s
         metrics |= {
@@ -233,6 +244,8 @@ class Pipeline:
             self._tell(group, reason.value)
         for group in taken.groups:
             self._tell(group, "trained")
+        if self.config.schedule.max_staleness:
+            self._open_groups()  # the engine has work while a checkpoint is written
         await after_step(taken.step)
         self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
         if not self.config.schedule.max_staleness:
@@ -275,23 +288,43 @@ class Pipeline:
     def _finish(self, group: TrajectoryGroup) -> None:
         """Store a complete group; admit it, or drop it where it cannot train or teaches nothing."""
         draw = group.draw.index
-        if not group.trajectories:
-            self._given_up.add(draw)
         if group.trajectories or group.discarded:
             self._journal.finished(draw, self._store.save(group, self._decode))
         reason = self._why_dropped(group)
         if reason is None:
             self._gate.finish(draw)
             self._waiting[draw] = group
-            return
-        self._journal.dropped(draw, reason, step=self._taken_step + 1)
-        self._gate.leave(draw)
+        else:
+            self._drop(group, reason)
+        self._check_failures(group)
+
+    def _drop(self, group: TrajectoryGroup, reason: DropReason) -> None:
+        """An outstanding group will not train."""
+        self._journal.dropped(group.draw.index, reason, step=self._taken_step + 1)
+        self._gate.leave(group.draw.index)
         if group.trajectories or group.discarded:
             self._dropped.append((group, reason))
+
+    def _check_failures(self, group: TrajectoryGroup) -> None:
+        """Raise EnvironmentFault when too many members failed of the groups that finished since the last batch, a
+        batch's worth at least. Failed ones are dropped first: a run that is continued draws others."""
+        self._judged.append(_fail_without_baseline(group) if self._steps.needs_baseline else group)
+        if len(self._judged) < self.config.rollout.tasks_per_step:
+            return
+        try:
+            self._steps.failure.check(self._judged)
+        except EnvironmentFault:
+            for failed in [*self._waiting.values()]:
+                if None in failed.rewards():
+                    self._drop(self._waiting.pop(failed.draw.index), DropReason.INVALID)
+            raise
 
     def _why_dropped(self, group: TrajectoryGroup) -> DropReason | None:
         if group.draw.index in self._given_up:
             self._given_up.discard(group.draw.index)
+            return DropReason.LATE
+        is_short = len(group.trajectories) < self.config.rollout.group_size
+        if not group.trajectories or (is_short and self.config.schedule.late == "drop"):
             return DropReason.LATE
         if self._steps.needs_baseline and (group.baseline is None or group.baseline.error is not None):
             return DropReason.NO_BASELINE
@@ -311,3 +344,13 @@ class Pipeline:
         self._next, self._training = None, None
         self._annotating.clear()
         await self._stream.close()
+
+
+def _fail_without_baseline(group: TrajectoryGroup) -> TrajectoryGroup:
+    """The group with Invalid rewards where its greedy baseline failed, which costs it as much as failed members."""
+    if group.baseline is not None and group.baseline.error is None:
+        return group
+    cause = "there is none" if group.baseline is None else group.baseline.error
+    reward = Invalid(reason=f"greedy baseline: {cause}", retryable=False)
+    failed = (t if isinstance(t.reward, Invalid) else replace(t, reward=reward) for t in group.trajectories)
+    return replace(group, trajectories=tuple(failed))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from turnwise.config.run import RunConfig
 
-
-def describe_alarms(values: Mapping[str, float | None], config: RunConfig) -> list[str]:
+def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
     """What a person should hear about a step's recorded metrics; empty when all is well."""
     alarms = []
-    if values.get("rollout/identical_groups") == 1 and config.rollout.temperature > 0:
+    if values.get("rollout/identical_groups") == 1:
         alarms.append(
             "alarm: in every group all members sampled the same tokens although rollout.temperature is above 0; the "
-            "engine ignores the "
-            "request's seed or the temperature, or the policy has collapsed"
+            "engine ignores the request's seed or the temperature, or the policy has collapsed"
         )
     if values.get("credit/no_signal_groups") == 1:
         alarms.append(
@@ -25,7 +22,6 @@ def describe_alarms(values: Mapping[str, float | None], config: RunConfig) -> li
     if values.get("train/changed_tensors") == 0 and stepped:
         alarms.append(
             "alarm: the optimizer stepped and no weight changed; the learning rate is below the precision of the "
-            "weights' dtype, or the "
-            "optimizer holds other tensors than the model"
+            "weights' dtype, or the optimizer holds other tensors than the model"
         )
     return alarms

@@ -32,6 +32,11 @@ class TaskSource:
         self._next_task = next_task
         self._queue: deque[Drawn] = deque()
 
+    @property
+    def num_waiting(self) -> int:
+        """Draws that are handed out before any new one."""
+        return len(self._queue)
+
     def put_back(self, drawn: Drawn) -> None:
         """Hand out this draw before any new one: its rollout was interrupted."""
         self._queue.append(drawn)

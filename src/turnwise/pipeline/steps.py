@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from turnwise.batching.samples import list_samples
 from turnwise.config.run import RunConfig
-from turnwise.core.batch import Columns, StepReport
+from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
-from turnwise.core.metrics import Metric
+from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.types import DropReason, Scored, TrajectoryGroup
+from turnwise.pipeline.alarms import describe_alarms
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.workers import FailurePolicy
-from turnwise.runs.alarms import describe_alarms
-from turnwise.runs.trainer_thread import TrainerThread
 from turnwise.store.advantages import save_advantages
-from turnwise.store.ledger import account_batch, account_dropped, append_accounts
+from turnwise.store.ledger import GroupAccount, account_batch, account_dropped, append_accounts
 from turnwise.store.run_folder import RunFolder
 
 
@@ -47,6 +48,7 @@ class StepTrainer:
         self.config = config
         self.learner = learner
         self.trainer = trainer
+        self.failure = failure
         self.needs_baseline = needs_baseline
         """Whether credit compares with a greedy attempt."""
         self.step = 0
@@ -54,7 +56,6 @@ class StepTrainer:
         self.version = 0
         self.optimizer_steps = 0
         self._folder = folder
-        self._failure = failure
         self._recorder = recorder
         self._alarms: list[str] = []
         """Of the last step: an ongoing alarm is reported once."""
@@ -77,10 +78,9 @@ class StepTrainer:
     async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
         """Take the step: what was sampled is on the ledger before a weight changes.
 
-        Raises EnvironmentFault when too many trajectories are Invalid, LedgerError or TrainingError with the weights
-        as they were.
+        Without groups the weights stay, and count as a version. Raises LedgerError or TrainingError with the weights as
+        they were.
         """
-        self._failure.check([*taken.groups, *(group for group, _ in taken.dropped)])
         samples = list_samples(taken.groups)
         columns = Columns()
         if samples and self.learner.wanted:
@@ -89,34 +89,36 @@ class StepTrainer:
                 reward.total for sample in samples if isinstance(reward := rewards[sample.origin.trajectory], Scored)
             ]
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
-        assignment = self.learner.assign(taken.groups, columns, taken.step)
-        batch = assignment.batch
-        append_accounts(
-            self._folder.path,
-            [
-                *(
-                    account_dropped(group, reason, step=taken.step, version=self.version)
-                    for group, reason in taken.dropped
-                ),
-                *account_batch(
-                    taken.groups,
-                    [[batch.samples[i] for i in update] for update in batch.updates],
-                    assignment.drops,
-                    step=taken.step,
-                    version=self.version,
-                    max_staleness=self.config.schedule.max_staleness,
-                    max_times=self._max_times,
-                    observations_train=not self.config.loss.mask_observations,
-                ),
-            ],
+        assignment = (
+            self.learner.assign(taken.groups, columns, taken.step) if taken.groups else _assign_nothing(taken.step)
         )
+        batch = assignment.batch
+        accounts = [
+            *(account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in taken.dropped),
+            *account_batch(
+                taken.groups,
+                [[batch.samples[i] for i in update] for update in batch.updates],
+                assignment.drops,
+                step=taken.step,
+                version=self.version,
+                max_staleness=self.config.schedule.max_staleness,
+                max_times=self._max_times,
+                observations_train=not self.config.loss.mask_observations,
+            ),
+        ]
+        append_accounts(self._folder.path, accounts)
         report = await self.trainer.step(batch)
         self.learner.follow(report)
         self.step, self.version = taken.step, self.version + 1
         self.optimizer_steps = report.optimizer_steps
         if assignment.advantages is not None:
             save_advantages(self._folder.path, taken.step, assignment.advantages)
-        return {**assignment.metrics, **report.metrics}, report
+        return {**assignment.metrics, **report.metrics, **count_dropped(accounts)}, report
+
+    def account(self, dropped: Sequence[tuple[TrajectoryGroup, DropReason]], *, step: int, version: int) -> None:
+        """Put further groups on the ledger that were dropped while `step` was collected."""
+        accounts = [account_dropped(group, reason, step=step, version=version) for group, reason in dropped]
+        append_accounts(self._folder.path, accounts)
 
     @property
     def _max_times(self) -> int | None:
@@ -129,8 +131,21 @@ class StepTrainer:
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and about what is wrong with it."""
         self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
-        alarms = describe_alarms(values, self.config)
+        alarms = describe_alarms(values)
         for alarm in alarms:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
         self._alarms = alarms
+
+
+def count_dropped(accounts: Iterable[GroupAccount]) -> dict[str, Metric]:
+    """`dropped/REASON`: sampled tokens of a step that do not train, for every reason that some of them have."""
+    tokens: Counter[str] = Counter()
+    for account in accounts:
+        tokens.update(account.dropped)
+    return {f"dropped/{reason}": Sum(count) for reason, count in sorted(tokens.items())}
+
+
+def _assign_nothing(step: int) -> Assignment:
+    """The batch of a step whose groups were all dropped."""
+    return Assignment(batch=TrainingBatch(step=step, objective="supervised", samples=()), drops=(), advantages={})

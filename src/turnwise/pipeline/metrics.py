@@ -8,7 +8,7 @@ from turnwise.core.metrics import Mean, Metric, Rate, Sum
 from turnwise.core.paths import first_path
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.evaluation.summary import is_success
-from turnwise.runs.steps import Taken
+from turnwise.pipeline.steps import Taken
 
 
 def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
