@@ -55,17 +55,19 @@ from turnwise.config.load import load_config
 from turnwise.core.types import Scored
 from turnwise.runs.methods import build_policy_loss
 from turnwise.runs.train import run_train
-from turnwise.store.trajectories import load_groups
+from turnwise.store.advantages import load_advantages
+from turnwise.store.groups import GroupStore
 
 config = load_config([Path(sys.argv[1])], sys.argv[3:])
 run = run_train(config, resume=None, display=False)
-groups, advantages = load_groups(run / "trajectories", "step_000001")
+store = GroupStore(run)
+groups, advantages = [store.load(draw) for draw in store.list_draws()], load_advantages(run, 1)
 trajectories = [t for group in groups for t in group.trajectories if isinstance(t.reward, Scored)]
 Path(sys.argv[2]).write_text(json.dumps({
     "config": json.loads((run / "config.json").read_text()),
     "aggregation": build_policy_loss(config).aggregation,
     "credited": [
-        [t.reward.total, sorted({float(x) for turn in advantages[t.group_id, t.member] for x in turn})]
+        [t.reward.total, sorted({float(x) for turn in advantages[t.id] for x in turn})]
         for t in trajectories
     ],
     "changed": json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["train/changed_tensors"],
