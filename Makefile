@@ -1,4 +1,4 @@
-# `make demo` trains the tiny agent and prints what it learned; `make test` checks the code. Both set up .venv themselves.
+# `make demo` trains the tiny agent and prints what it learned; `make test` checks the code. Both create .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,37 +12,37 @@ PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
-demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from nothing and write a report.
+demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from random weights and write a report.
 	$(BIN)/turnwise train recipes/search_r1/tiny.toml
 
-test: lint ## Lint, types and tests.
+test: lint ## Check lint, types and tests.
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: $(STAMP) ## The long part of the sandbox's tests: hundreds of kills, cancellations and escape attempts.
+test-slow: $(STAMP) ## The slow sandbox tests: hundreds of kills, cancellations and escape attempts.
 	$(BIN)/python -m pytest tests/sandbox -m slow --durations=5
 
-crash: $(STAMP) ## Kill a training run 1,000 times at random moments; fails when a token is lost, double or too old.
+crash: $(STAMP) ## Kill a training run 1,000 times at random; fail if a token is lost, double or too old.
 	$(BIN)/python benchmarks/crash.py
 
-soak: $(STAMP) ## 100,000 sandboxed executions; fails when anything is left behind.
+soak: $(STAMP) ## Run 100,000 sandboxed executions; fail if anything is left behind.
 	$(BIN)/python benchmarks/sandbox_soak.py
 
-lint: $(STAMP) ## Lint and types.
+lint: $(STAMP) ## Check lint and types.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 setup: $(STAMP) ## Create .venv and install.
 
-bench: $(STAMP) ## Throughput of rollout and training, as JSON.
+bench: $(STAMP) ## Measure the throughput of rollout and training, as JSON.
 	@$(BIN)/python benchmarks/throughput.py
 
-peers: ## Install verl and TRL in .venv-peers, to compare numbers with.
+peers: ## Install verl and TRL in .venv-peers, for comparison.
 	PYTHON=$(PYTHON) sh peers/setup.sh
 
 golden: peers ## Recompute the numbers of tests/agreement with verl and TRL.
 	$(PEERS) -W ignore -m peers.make_golden
 
-golden-check: peers ## Compare the committed numbers with what verl and TRL give now.
+golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 	$(PEERS) -W ignore -m peers.make_golden --check
 
 clean: ## Remove .venv and caches; run folders stay.
@@ -50,7 +50,8 @@ clean: ## Remove .venv and caches; run folders stay.
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "Python 3.11 or newer is needed, and $(PYTHON) is not that; name one: make PYTHON=python3.12 <target>" >&2; exit 1; }
+	  echo "Turnwise needs Python 3.11 or newer, $(PYTHON) is older; name one: make PYTHON=python3.12 <target>" >&2; \
+	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): $(BIN)/python pyproject.toml constraints.txt

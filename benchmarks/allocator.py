@@ -39,13 +39,13 @@ def measure(recipe: Path, overrides: list[str], environment: dict[str, str]) -> 
         done = subprocess.run(
             command, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True, timeout=3600
         )
-        found = json.loads(done.stdout.splitlines()[-1])
+        result = json.loads(done.stdout.splitlines()[-1])
         rows = [
             json.loads(line)
-            for line in (Path(found.pop("run")) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            for line in (Path(result.pop("run")) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         ]
     steps = {name: [row[name] for row in rows if row["phase"] == phase] for name, phase in PHASES.items()}
-    return {**{name: statistics.median(seconds) for name, seconds in steps.items()}, **found}
+    return {**{name: statistics.median(seconds) for name, seconds in steps.items()}, **result}
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
             rows[way].append(measure(options.recipe, options.overrides, environment))
             print(f"round {number} {way}: {rows[way][-1]}", file=sys.stderr, flush=True)
     report: dict[str, Any] = {
-        way: {key: statistics.median(row[key] for row in found) for key in found[0]} for way, found in rows.items()
+        way: {key: statistics.median(row[key] for row in of_way) for key in of_way[0]} for way, of_way in rows.items()
     }
     report["given_back_over_kept"] = {
         key: [round(mine[key] / kept[key], 3) for kept, mine in zip(rows["kept"], rows["given_back"], strict=True)]

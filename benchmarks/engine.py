@@ -301,14 +301,14 @@ def start_peers(
 ) -> tuple[dict[str, Contender], dict[str, str]]:
     """vLLM, which takes minutes to start: once for all comparisons of a size. Name to contender, and name to reason
     where it is missing."""
-    found, missing = {}, {}
+    peers, missing = {}, {}
     for name, mode in (("vllm", "offline"), ("vllm_http", "http")):
         try:
             if name in names:
-                found[name] = start_vllm(size, mode, sequences, context)
+                peers[name] = start_vllm(size, mode, sequences, context)
         except Missing as cause:
             missing[name] = str(cause)
-    return found, missing
+    return peers, missing
 
 
 def matmul_flops_per_s() -> float:
@@ -388,7 +388,7 @@ def compare(
     tokens_needed: int,
 ) -> dict[str, Any]:
     """All contenders, interleaved; one that fails is left out with its reason, the others go on."""
-    own = [entry for name, entry in entries.items() if not name.startswith("vllm")]
+    in_process = [entry for name, entry in entries.items() if not name.startswith("vllm")]
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in entries}
     limits = []
     for number in range(rounds + 1):
@@ -433,7 +433,7 @@ def compare(
                 other["wall_s"] / mine["wall_s"] for other, mine in zip(kept, rows["paged_workers"][1:], strict=True)
             ]
             report[name]["paged_workers_is_faster_by_wall_s"] = statistics.median(ratios)
-    for entry in own:
+    for entry in in_process:
         entry.close()
     return report
 

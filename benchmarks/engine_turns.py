@@ -1,12 +1,12 @@
 """What each further turn of a conversation costs: a plot, and JSON on standard output.
 
-    python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot docs/engine_turns.png] [--only
-    NAME ...]
+    python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot FILE] [--only NAME ...]
 
 The multi-turn work of `engine.py` (64 trajectories in groups of 8, 300-token system prompt, replies of 24 tokens,
 observations of 32), once per contender after a short warm-up. Processor seconds of the contender's processes are read
-after every turn; whoever has used `--limit-s` stops there, and the JSON says after how many turns. One thread each, one
-contender at a time."""
+after every turn; a contender that has used `--limit-s` stops there, and the JSON says after how many turns. One thread
+each, one contender at a time.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def measure_turns(size: str, turns: int, entry: Contender, limit_s: float) -> li
     return ends
 
 
-def draw(found: dict[str, list[float]], path: Path) -> None:
+def draw(seconds_per_turn: dict[str, list[float]], path: Path) -> None:
     """Processor seconds over turns."""
     import matplotlib
 
@@ -74,7 +74,7 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, (total, each) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for name, ends in found.items():
+    for name, ends in seconds_per_turn.items():
         numbers = range(1, len(ends) + 1)
         label = LABELS.get(name, name)
         total.plot(numbers, ends, color=COLORS.get(name), label=label)
@@ -82,7 +82,7 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
             numbers, [b - a for a, b in zip([0.0, *ends], ends, strict=False)], color=COLORS.get(name), label=label
         )
     # A peer that grows with the square may leave the axis; ours shall stay readable.
-    ours = found["paged"]
+    ours = seconds_per_turn["paged"]
     for axis, highest in ((total, ours[-1]), (each, max(b - a for a, b in pairwise(ours)))):
         axis.set_ylim(0, min(4 * highest, axis.get_ylim()[1]))
     for axis, name in ((total, "processor seconds up to the end of a turn"), (each, "processor seconds of a turn")):
@@ -109,19 +109,19 @@ def main() -> None:
     context = multi_turn_context(options.turns)
     names = ["paged", *options.only]
     peers, missing = start_peers(options.size, GROUPS * GROUP_SIZE, context, names)
-    found: dict[str, list[float]] = {}
+    seconds_per_turn: dict[str, list[float]] = {}
     try:
         for name in names:
             entry = peers.get(name) or contenders(options.size, GROUPS * GROUP_SIZE, context, [name]).get(name)
             if entry is None:
                 continue
             try:
-                found[name] = measure_turns(options.size, options.turns, entry, options.limit_s)
+                seconds_per_turn[name] = measure_turns(options.size, options.turns, entry, options.limit_s)
             except Missing as cause:
                 missing[name] = str(cause)
                 continue
             print(
-                f"{name}: {len(found[name])} turns, {found[name][-1]:.1f} processor seconds",
+                f"{name}: {len(seconds_per_turn[name])} turns, {seconds_per_turn[name][-1]:.1f} processor seconds",
                 file=sys.stderr,
                 flush=True,
             )
@@ -129,8 +129,8 @@ def main() -> None:
         for peer in peers.values():
             peer.close()
     if options.plot is not None:
-        draw(found, options.plot)
-    print(json.dumps({"size": options.size, "processor_s_after_turn": found, "missing": missing}, indent=1))
+        draw(seconds_per_turn, options.plot)
+    print(json.dumps({"size": options.size, "processor_s_after_turn": seconds_per_turn, "missing": missing}, indent=1))
 
 
 if __name__ == "__main__":

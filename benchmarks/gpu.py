@@ -22,12 +22,11 @@ computed token costs
   6 operations per weight of the layers, a trained one 6 per weight of the output layer; a layer's causal attention of L
   tokens costs 6 L^2 heads head_dim. These over the time, over those of the matrix product, is the utilisation. What is
   computed twice does not count.
-- *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens, for each way of decoding:
-where one is
-  wrong, it shows here.
+- *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens, for each way of decoding;
+  a wrong one shows here.
 - *Memory*: torch's peak of allocated bytes on the GPU, beside what `config/memory.py` predicts.
 
-The first round of everything is a warm-up and not counted; medians. A size that does not fit says so, the others go on.
+Figures are medians without the first round, which warms up. A size that does not fit is reported, and the others run.
 """
 
 from __future__ import annotations

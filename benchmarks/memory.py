@@ -104,9 +104,9 @@ def build_config(case: str) -> Any:
 
 def read_memory(name: str) -> int:
     """Bytes: "VmRSS" resident now, "VmHWM" at most since the last reset."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:

@@ -47,8 +47,8 @@ def measure(run: Path) -> dict[str, dict[str, Any]]:
     }
     plain = sorted(name for name in rows if name.count("_") == 1)
     controls = [name for name in rows if name.count("_") > 1]
-    found = {"before": rows[plain[0]], "after": rows[plain[-1]]}
-    return found | ({"code_off": rows[controls[0]]} if controls else {})
+    summaries = {"before": rows[plain[0]], "after": rows[plain[-1]]}
+    return summaries | ({"code_off": rows[controls[0]]} if controls else {})
 
 
 def to_markdown(seeds: list[int], with_code: list[dict[str, Any]], without: list[dict[str, Any]]) -> str:

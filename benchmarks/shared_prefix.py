@@ -136,12 +136,13 @@ def measure(size: str, samples: list[Sample], options: argparse.Namespace) -> di
     for round_number in range(options.rounds + 1):
         for side in SIDES if round_number % 2 else reversed(SIDES):
             rows[side].append(take_step(model, optimizer, samples, options, SIDES[side]))
-    kept = {side: found[1:] for side, found in rows.items()}  # the first round warms up
+    kept = {side: of_side[1:] for side, of_side in rows.items()}  # the first round warms up
     ratios = [
         alone["processor_seconds"] / shared["processor_seconds"] for alone, shared in zip(*kept.values(), strict=True)
     ]
     medians = {
-        side: {key: statistics.median(row[key] for row in found) for key in found[0]} for side, found in kept.items()
+        side: {key: statistics.median(row[key] for row in of_side) for key in of_side[0]}
+        for side, of_side in kept.items()
     }
     return {
         "parameters": num_parameters(model),

@@ -89,9 +89,9 @@ class Process:
 
 def prepare_model(overrides: Sequence[str]) -> str:
     """Warm up, unless an earlier run of this benchmark has; the checkpoint's path."""
-    found = sorted(PREPARED_IN.glob("*/checkpoints/step_000000/config.json"))
-    if found and not overrides:
-        return str(found[-1].parent.resolve())
+    checkpoints = sorted(PREPARED_IN.glob("*/checkpoints/step_000000/config.json"))
+    if checkpoints and not overrides:
+        return str(checkpoints[-1].parent.resolve())
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parent)}
     command = [*COMMANDS["turnwise"], "prepare", str(PREPARED_IN.resolve()), *overrides]
     return str(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout)["model"])
@@ -143,8 +143,8 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for key in ratios
         },
         "ratio": {
-            key: {"median": statistics.median(found), "min": min(found), "max": max(found)}
-            for key, found in ratios.items()
+            key: {"median": statistics.median(values), "min": min(values), "max": max(values)}
+            for key, values in ratios.items()
         },
         "phases": phases,
         "sampled_tokens": {side: statistics.fmean(row["tokens"]["sampled"] for row in kept[side]) for side in SIDES},

@@ -110,10 +110,10 @@ class Register:
             )
             for s in specs
         ]
-        found = [world.SYSTEM, CHAT_FORMAT, *shown] * 20
+        texts = [world.SYSTEM, CHAT_FORMAT, *shown] * 20
         for index in range(count):
             question = world.build_question(self._seed, index)
             friend = world.REGISTER[question["entity"]]["friend"]
             calls = [world.to_call_json(world.build_call(question, results)) for results in ([], [friend])]
-            found += [f"user\n{question['text']}\nassistant\n", *(f"\n{call}\n" for call in calls), question["answer"]]
-        return found
+            texts += [f"user\n{question['text']}\nassistant\n", *(f"\n{call}\n" for call in calls), question["answer"]]
+        return texts

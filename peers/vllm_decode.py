@@ -257,17 +257,17 @@ class Server:
         import httpx
 
         histories = [list(prompt) for prompt in request["prompts"]]
-        asked, cached, known = 0, 0, True
+        asked, cached, hits_known = 0, 0, True
 
         async def trajectory(index: int, client: Any) -> None:
-            nonlocal asked, cached, known
+            nonlocal asked, cached, hits_known
             history = histories[index]
             for turn in range(len(observations[index]) + 1):
                 reply, hits = await self._complete(client, history, request)
                 check_lengths([len(reply)], request)
                 asked += len(history)
                 cached += hits or 0
-                known = known and hits is not None
+                hits_known = hits_known and hits is not None
                 history += reply
                 if turn < len(observations[index]):
                     history += observations[index][turn]
@@ -277,7 +277,7 @@ class Server:
         )
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self._port}", timeout=600.0, limits=limits) as client:
             await asyncio.gather(*(trajectory(index, client) for index in range(len(request["prompts"]))))
-        return histories, asked, cached if known else None
+        return histories, asked, cached if hits_known else None
 
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
         """One request per prompt, all at once."""

@@ -12,7 +12,7 @@ from pathlib import Path
 # Before torch is imported anywhere: workers of a parallel test run must not fight over cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
-# What is exact is so on the CPU: `model.device = "auto"` must not find a GPU, unless whoever runs the tests names one.
+# Exactness holds on the CPU: `model.device = "auto"` must not find a GPU, unless CUDA_VISIBLE_DEVICES names one.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # Tests press Ctrl-C; started in the background of a script they would ignore it, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

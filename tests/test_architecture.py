@@ -59,7 +59,7 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 def find_violations(sources: Mapping[str, str]) -> list[str]:
     """Every broken rule as `path: what`. `sources` maps paths below `src` (`turnwise/core/types.py`) to their text."""
-    found: list[str] = []
+    breaches: list[str] = []
     graph: dict[str, set[str]] = {}
     for path, text in sources.items():
         tree = ast.parse(text)
@@ -71,10 +71,10 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
             call_rules(tree, folder, path),
             catch_rules(tree, folder, path),
         ]
-        found += [f"{path}: {problem}" for rule in rules for problem in rule]
+        breaches += [f"{path}: {problem}" for rule in rules for problem in rule]
         if Path(path).name in VAGUE_NAMES:
-            found.append(f"{path}: a name that says nothing; call it what it does")
-    return found + [f"import cycle {' -> '.join(cycle)}" for cycle in find_cycles(graph)]
+            breaches.append(f"{path}: a name that says nothing; call it what it does")
+    return breaches + [f"import cycle {' -> '.join(cycle)}" for cycle in find_cycles(graph)]
 
 
 def folder_of(path: str) -> str:

@@ -141,10 +141,10 @@ def test_one_file_and_its_entry_in_the_table_are_an_algorithm(tmp_path: Path) ->
         check=True,
         timeout=150,
     )
-    found = json.loads(result.read_text(encoding="utf-8"))
-    assert (found["config"]["credit"]["method"], found["config"]["loss"]["method"]) == ("toy", "toy_loss")
-    assert found["aggregation"] == "sequence_sum"
-    assert len(found["credited"]) == 4
-    for reward, advantages in found["credited"]:
+    report = json.loads(result.read_text(encoding="utf-8"))
+    assert (report["config"]["credit"]["method"], report["config"]["loss"]["method"]) == ("toy", "toy_loss")
+    assert report["aggregation"] == "sequence_sum"
+    assert len(report["credited"]) == 4
+    for reward, advantages in report["credited"]:
         assert advantages == [reward + 3]
-    assert found["changed"] > 0
+    assert report["changed"] > 0

@@ -192,9 +192,9 @@ def check_rows(case: Case, function) -> None:
     reward = batch.reward.copy()
     if "unscored_row" in case.inputs:
         reward[case.inputs["unscored_row"]] = np.nan
-    found = function(to_trajectories(batch, reward=reward))
-    assert [row for row, turns in enumerate(found) if turns is None] == [case.inputs[key] for key in case.inputs]
-    assert_equal(to_padded(batch, found), case.output("advantages")[:, None] * batch.mask)
+    credited = function(to_trajectories(batch, reward=reward))
+    assert [row for row, turns in enumerate(credited) if turns is None] == [case.inputs[key] for key in case.inputs]
+    assert_equal(to_padded(batch, credited), case.output("advantages")[:, None] * batch.mask)
 
 
 @compares(

@@ -73,8 +73,8 @@ class Case:
     def batch(self):
         """The batch that went in, as `peers.batches.Batch`."""
         prefix = f"batch/{self.batch_name}:"
-        found = {key.removeprefix(prefix): array for key, array in load_arrays().items() if key.startswith(prefix)}
-        return batches.Batch(**found)
+        arrays = {key.removeprefix(prefix): array for key, array in load_arrays().items() if key.startswith(prefix)}
+        return batches.Batch(**arrays)
 
     def output(self, name: str) -> Array:
         """The peer's numbers."""

@@ -274,7 +274,7 @@ def _(case: Case) -> None:
 @compares("verl/kl/adaptive", ours=update_kl_coefficient)
 def _(case: Case) -> None:
     options = case.options
-    coefficient, found = options["init_kl_coef"], []
+    coefficient, coefficients = options["init_kl_coef"], []
     for measured in case.inputs["kl"]:
         coefficient = update_kl_coefficient(
             coefficient,
@@ -283,8 +283,8 @@ def _(case: Case) -> None:
             horizon=options["horizon"],
             num_samples=options["n_steps"],
         )
-        found.append(coefficient)
-    assert_equal(found, case.output("coefficients"))
+        coefficients.append(coefficient)
+    assert_equal(coefficients, case.output("coefficients"))
 
 
 @compares("trl/loss/entropy_bonus", ours=compute_entropy_loss)

@@ -251,7 +251,7 @@ def test_the_oracle_succeeds_and_chance_does_not(case: Case) -> None:
     family = case.build()
     tasks = take(family, "heldout", 40)
     assert success(family, tasks, "oracle") >= 0.95
-    # The example's "random" tries the letters in either order; whoever guesses an open vault is right half the time.
+    # The example's "random" tries the letters in either order; a guess that the vault is open is right half the time.
     assert success(family, tasks, "random") <= (0.75 if case is CASES["example"] else 0.2)
 
 

@@ -310,7 +310,7 @@ def test_an_engine_that_ignores_a_version_is_named(model: PreTrainedModel, serve
     sync = CopiedParameters(model, served, {"a": Stub({}), "b": stub})
     with pytest.raises(EngineError, match=r"engine 'b' serves version 0 after it was told to adopt 4"):
         asyncio.run(sync.publish(4))
-    # Nobody knows what it holds, so nothing is sampled with it.
+    # Its weights are unknown, so nothing is sampled with it.
     assert stub.is_paused
 
 

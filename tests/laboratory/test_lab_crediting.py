@@ -71,14 +71,14 @@ def test_exact_values_give_the_truth_where_nothing_is_left_to_chance() -> None:
 
 def test_trajectory_level_credit_cannot_tell_turns_apart_and_state_values_can() -> None:
     world = build_distractors()
-    found = {
+    correlations = {
         name: measure_arm(world, ARMS[name], success=0.5, seed=0, num_batches=8, num_warmups=4).correlation
         for name in ("grpo", "vine", "vine, exact values")
     }
-    assert found["grpo"] is not None
-    assert found["vine"] is not None
-    assert found["grpo"] < 0.4 < found["vine"] < 0.8
-    assert found["vine, exact values"] == pytest.approx(1.0, abs=1e-9)
+    assert correlations["grpo"] is not None
+    assert correlations["vine"] is not None
+    assert correlations["grpo"] < 0.4 < correlations["vine"] < 0.8
+    assert correlations["vine, exact values"] == pytest.approx(1.0, abs=1e-9)
 
 
 def test_true_advantages_give_the_true_gradient() -> None:
@@ -126,12 +126,12 @@ def test_forked_values_are_means_of_their_forks_and_are_paid_for() -> None:
     tokens, rng = half(world), np.random.default_rng(0)
     paths = sample_groups(world, tokens, 30, 8, rng)
     measured = ForkedValues(world, tokens, rng).measure(paths, tokens, rng)
-    found = measured.fields["state_value"][paths.taken]
-    assert set((found * ForkedValues.NUM_FORKS).tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0}
+    estimates = measured.fields["state_value"][paths.taken]
+    assert set((estimates * ForkedValues.NUM_FORKS).tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0}
     rows, turns = np.nonzero(paths.taken)
     true = compute_values(world, tokens[:, 1]).states[turns, paths.states[rows, turns]]
     # Over 1,000 states with 4 forks each: a deviation of the mean is at most 0.5 / sqrt(4000) = 0.008.
-    assert found.mean() == pytest.approx(true.mean(), abs=0.03)
+    assert estimates.mean() == pytest.approx(true.mean(), abs=0.03)
     assert measured.num_turns > 4 * paths.num_sampled_turns
 
 

@@ -90,7 +90,7 @@ def test_three_states_by_hand() -> None:
 
 
 def test_the_turn_limit_is_a_failure() -> None:
-    # With one turn nobody gets past state 0; with three there is nothing left to do in the third.
+    # With one turn no policy gets past state 0; with three there is nothing left to do in the third.
     assert compute_success(build_three_states(1), compute_values(build_three_states(1), POLICY)) == 0.0
     assert compute_success(build_three_states(3), compute_values(build_three_states(3), POLICY)) == pytest.approx(0.625)
 

@@ -67,12 +67,12 @@ def test_summary_of_runs() -> None:
 
 
 def test_one_arm_gives_plain_data() -> None:
-    found = run_arm(build_late_decisive(num_turns=3), ARMS["turn_gae"], replace(QUICK, budget_steps=10))
-    assert json.loads(json.dumps(found)) == found
-    assert found["arm"] == "turn_gae"
-    assert -1 <= found["quality"]["0.5"]["correlation"][0] <= 1
-    assert found["quality"]["0.5"]["tokens_per_batch"] > 0
-    assert len(found["small_step"]["tokens"]) == QUICK.num_seeds
+    curve = run_arm(build_late_decisive(num_turns=3), ARMS["turn_gae"], replace(QUICK, budget_steps=10))
+    assert json.loads(json.dumps(curve)) == curve
+    assert curve["arm"] == "turn_gae"
+    assert -1 <= curve["quality"]["0.5"]["correlation"][0] <= 1
+    assert curve["quality"]["0.5"]["tokens_per_batch"] > 0
+    assert len(curve["small_step"]["tokens"]) == QUICK.num_seeds
 
 
 def test_the_benchmark_prints_json_and_writes_tables(tmp_path: Path) -> None:
@@ -91,6 +91,6 @@ def test_the_benchmark_prints_json_and_writes_tables(tmp_path: Path) -> None:
     }
     (tmp_path / "results.json").write_text(done.stdout, encoding="utf-8")
     pytest.importorskip("matplotlib")
-    again = [sys.executable, str(BENCHMARK), "--read", str(tmp_path / "results.json"), "--plots", str(tmp_path)]
-    subprocess.run(again, check=True, capture_output=True)
+    read_command = [sys.executable, str(BENCHMARK), "--read", str(tmp_path / "results.json"), "--plots", str(tmp_path)]
+    subprocess.run(read_command, check=True, capture_output=True)
     assert (tmp_path / "credit_late_decisive.png").stat().st_size > 10_000

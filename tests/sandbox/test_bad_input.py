@@ -89,8 +89,8 @@ def test_programs_and_what_they_start_see_the_environment_that_is_written_down(a
     execution, _ = attempt(
         "import os, subprocess\nprint(*sorted(os.environ), sep='\\n', flush=True)\nsubprocess.run(['env'])"
     )
-    own, _, started = execution.stdout.decode().partition("\nUSER\n")
-    assert set(own.split()) == {*ENVIRONMENT, "PWD", "TMPDIR"} - {"USER"}
+    own_ids, _, started = execution.stdout.decode().partition("\nUSER\n")
+    assert set(own_ids.split()) == {*ENVIRONMENT, "PWD", "TMPDIR"} - {"USER"}
     assert {row.partition("=")[0] for row in started.splitlines()} == {*ENVIRONMENT, "PWD", "TMPDIR"}
 
 

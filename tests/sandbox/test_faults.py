@@ -200,8 +200,8 @@ def test_a_session_whose_place_is_killed_says_so(reaper, run, role):
                 with pytest.raises(SandboxError, match="over"):
                     await attempt
             await session.close()
-            again = await sandbox.open()
-            assert (await again.run("1 + 1")).value == "2"
+            reopened = await sandbox.open()
+            assert (await reopened.run("1 + 1")).value == "2"
 
     run(work())
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())

@@ -433,7 +433,7 @@ def test_a_session_that_ignores_the_end_of_its_children_can_be_forked(with_sessi
     with_session(work)
 
 
-def test_a_branch_that_dies_takes_nobody_along(with_session):
+def test_a_branch_that_dies_leaves_the_others_alive(with_session):
     async def work(session):
         await session.run("x = 1")
         branch = await session.fork()

@@ -44,8 +44,8 @@ def outputs(sandbox, run, code, seeds, **options):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_seed_decides(sandbox, run, name):
-    same, again, other, negative, large = outputs(sandbox, run, SOURCES[name], [7, 7, 8, -7, 2**40 + 7])
-    assert same == again
+    same, repeated, other, negative, large = outputs(sandbox, run, SOURCES[name], [7, 7, 8, -7, 2**40 + 7])
+    assert same == repeated
     assert len({same, other, negative, large}) == 4
 
 
@@ -146,6 +146,6 @@ def test_a_session_follows_its_seed(sandbox, run):
     async def work():
         return [await draw(seed) for seed in (1, 1, 2)]
 
-    first, again, other = run(work())
-    assert first == again
+    first, repeated, other = run(work())
+    assert first == repeated
     assert len({*first, *other}) == 4

@@ -1,6 +1,6 @@
 """The table of credit methods, and how a name and its options become a checked function.
 
-A method's row stands in the method's own file; it enters the table here.
+Each method's file defines its row; this table lists the rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether journal, ledger and stored groups tell one story: what became of every draw and every sampled token."""
+"""Check that journal, ledger and stored groups agree on the fate of every draw and every sampled token."""
 
 from __future__ import annotations
 
@@ -120,14 +120,14 @@ def check_account(
 def _check_dropped(account: GroupAccount, group: TrajectoryGroup) -> list[Breach]:
     """The account of a group that never trained follows from what is stored."""
     try:
-        again = account_dropped(group, account.fate, step=account.step, version=account.version)  # type: ignore[arg-type]
+        recomputed = account_dropped(group, account.fate, step=account.step, version=account.version)  # type: ignore[arg-type]
     except LedgerError as cause:
         return [Breach(check="ledger", step=account.step, trajectory=cause.trajectory, text=str(cause))]
-    if again == account:
+    if recomputed == account:
         return []
     text = (
         f"the ledger has {account.sampled} sampled tokens dropped as {account.dropped}, the store gives "
-        f"{again.sampled} dropped as {again.dropped}, or other tokens"
+        f"{recomputed.sampled} dropped as {recomputed.dropped}, or other tokens"
     )
     return [Breach(check="ledger", step=account.step, draw=account.draw, text=text)]
 

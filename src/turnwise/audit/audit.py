@@ -97,7 +97,7 @@ class _Audit:
         self._materials = materials
         self._replay_tools = replay_tools
         self._tallies = Tallies()
-        # In this order a run that goes on only adds to what was read before: a stored draw is in the journal, a
+        # In this order a running run only adds to what was read before: a stored draw is in the journal, a
         # finished step in the ledger.
         self._store = GroupStore(run)
         self._stored_draws = self._store.list_draws()

@@ -27,7 +27,7 @@ CHECKS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """One thing that is not as it must be."""
+    """One violation."""
 
     check: str
     """A name of `CHECKS`."""
@@ -35,9 +35,9 @@ class Breach:
     step: int | None = None
     """The step that trained or dropped it; None where there is none."""
     draw: int | None = None
-    """None where no single draw is meant, or `trajectory` says which."""
+    """None if it concerns no single draw, or `trajectory` names the draw."""
     trajectory: TrajectoryId | None = None
-    """None where no single trajectory is meant."""
+    """None if it concerns no single trajectory."""
 
     def __str__(self) -> str:
         places = [
@@ -69,11 +69,11 @@ class Tallies:
         return self.by_check[check]
 
     def take(self, breaches: Iterable[Breach]) -> None:
-        """Note what is wrong."""
+        """Record a violation."""
         for breach in breaches:
             self.by_check[breach.check].breaches.append(breach)
 
     def skip(self, check: str, reason: str, count: int) -> None:
-        """Note what could not be looked at; a `count` of 0 is not noted."""
+        """Record what could not be checked; a `count` of 0 is left out."""
         if count:
             self.by_check[check].not_checked[reason] += count

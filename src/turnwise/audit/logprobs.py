@@ -47,8 +47,8 @@ class LogprobCheck:
                     self._tallies.skip("logprobs", reason, int(of_version.sum()))
         for version, parts in sorted(by_version.items()):
             scores = self._materials.score(self._checkpoints[version], [sample for _, sample, _ in parts])
-            for (step, sample, of_version), again in zip(parts, scores, strict=True):
-                self._compare(step, sample, of_version, np.asarray(again, np.float64), version)
+            for (step, sample, of_version), recomputed in zip(parts, scores, strict=True):
+                self._compare(step, sample, of_version, np.asarray(recomputed, np.float64), version)
 
     def finish(self) -> dict[str, float]:
         """The bounds and the differences seen; a mean above its bound is a breach."""
@@ -69,10 +69,10 @@ class LogprobCheck:
         return facts
 
     def _compare(
-        self, step: int | None, sample: Sample, of_version: NDArray[np.bool_], again: NDArray[Any], version: int
+        self, step: int | None, sample: Sample, of_version: NDArray[np.bool_], recomputed: NDArray[Any], version: int
     ) -> None:
         recorded = sample.behavior_logprobs[sample.loss_mask]
-        gaps = np.abs(again - recorded)[of_version]
+        gaps = np.abs(recomputed - recorded)[of_version]
         tally = self._tallies["logprobs"]
         tally.checked += len(gaps)
         self._gaps.append(gaps)
@@ -80,7 +80,8 @@ class LogprobCheck:
             worst = int(np.flatnonzero(of_version)[np.nanargmax(np.where(np.isfinite(gaps), gaps, np.inf))])
             text = (
                 f"sampled token {worst} of branch {sample.origin.branch} has log-probability {recorded[worst]:.6f} on "
-                f"record and {float(again[worst]):.6f} under weight version {version}; the bound is {self._bound.max:g}"
+                f"record and {float(recomputed[worst]):.6f} under weight version {version}; "
+                f"the bound is {self._bound.max:g}"
             )
             tally.breaches.append(Breach(check="logprobs", step=step, trajectory=sample.origin.trajectory, text=text))
 

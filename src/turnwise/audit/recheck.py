@@ -37,7 +37,7 @@ class RecordScored(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Rechecked:
-    """What checking one trajectory again gave: breaches by check, and what could not be compared and why."""
+    """The result of rechecking one trajectory: breaches by check, and what could not be compared and why."""
 
     breaches: list[tuple[str, str]] = field(default_factory=list)
     """`(check, text)`; check is "prompts", "rewards" or "tools"."""
@@ -199,9 +199,9 @@ async def _play_again(
 
     Slow calls are exempt only here: the first call of an audit may have waited for its sandbox to start.
     """
-    again = Rechecked()
-    repeated = await _play(trajectory, environment, again)
-    if again.slow:
+    second = Rechecked()
+    repeated = await _play(trajectory, environment, second)
+    if second.slow:
         outcome.not_checked.append(("tools", f"calls that took longer than {SLOW_CALL_S:g} s and came out differently"))
     elif repeated == differences:
         outcome.breaches += [("tools", f"turn {index}: {text}") for index, text in differences.items()]
@@ -225,19 +225,19 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
         yield f"the turn gets the reward {reward:g}, on record is {turn.scores.reward}"
 
 
-def _reward_problems(stored: Reward, again: Reward) -> list[str]:
-    if isinstance(stored, Invalid) or isinstance(again, Invalid):
+def _reward_problems(stored: Reward, recomputed: Reward) -> list[str]:
+    if isinstance(stored, Invalid) or isinstance(recomputed, Invalid):
         return (
-            [f"scoring again gives {again}, on record is {stored}"]
-            if isinstance(stored, Invalid) != isinstance(again, Invalid)
+            [f"scoring again gives {recomputed}, on record is {stored}"]
+            if isinstance(stored, Invalid) != isinstance(recomputed, Invalid)
             else []
         )
-    names = {part.name for part in (*stored.parts, *again.parts)}
+    names = {part.name for part in (*stored.parts, *recomputed.parts)}
     problems = []
-    if not math.isclose(stored.total, again.total, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-        problems.append(f"the stored reward is {stored.total:g}, scoring again gives {again.total:g}")
+    if not math.isclose(stored.total, recomputed.total, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+        problems.append(f"the stored reward is {stored.total:g}, scoring again gives {recomputed.total:g}")
     for name in sorted(names):
-        values = stored.part(name), again.part(name)
+        values = stored.part(name), recomputed.part(name)
         if (
             values[0] is None
             or values[1] is None

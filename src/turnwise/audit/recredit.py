@@ -38,17 +38,17 @@ def check_advantages(
         return
     try:
         credit = build_credit_method(config)
-        again = compute_advantages(credit, groups, to_credit_trajectories(groups, shaping=config.credit.shaping))
+        computed = compute_advantages(credit, groups, to_credit_trajectories(groups, shaping=config.credit.shaping))
     except TrainingError as cause:
         text = f"credit cannot be computed from the stored rewards: {cause}"
         tally.breaches.append(Breach(check="advantages", step=step, text=text))
         return
     stored = {name: turns for name, turns in advantages.items() if turns is not None}
     recomputed: dict[TrajectoryId, Sequence[NDArray[Any] | None]] = {
-        t.id: pad_turns(again[t.id], t)
+        t.id: pad_turns(computed[t.id], t)
         for group in groups
         for t in group.trajectories
-        if t.id in again and (config.rollout.train_truncated or not t.stop.is_truncated)
+        if t.id in computed and (config.rollout.train_truncated or not t.stop.is_truncated)
     }
     for name in sorted(recomputed.keys() | stored.keys()):
         tally.checked += 1

@@ -35,8 +35,8 @@ def check_masks(
         starts.append(at)
         names.append(id_from_json(row))
         for number, turn in enumerate(row["turns"]):
-            (start, middle), (again, end) = turn["context"], turn["completion"]
-            if (start, middle) != (at, again) or not start <= middle < end <= total:
+            (start, middle), (completion_start, end) = turn["context"], turn["completion"]
+            if (start, middle) != (at, completion_start) or not start <= middle < end <= total:
                 text = (
                     f"turn {number} claims tokens {start}..{middle}..{end}, the turn before it ends at {at} of "
                     f"{total}; a turn or a trajectory is missing or moved"

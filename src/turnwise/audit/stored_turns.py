@@ -12,8 +12,7 @@ from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, T
 ANSWERED = (StopReason.DONE, StopReason.MAX_TURN_TOKENS)
 """Stop reasons that leave no observation without a reply."""
 GRAMMAR_TOLERANCE = 0.05
-"""Nats by which rounding in half precision may turn the order of a log-probability with the grammar and without it
-around."""
+"""Nats by which half-precision rounding may lift the log-probability without the grammar above the one with it."""
 
 
 def has_order(trajectory: Trajectory) -> bool:

@@ -156,7 +156,7 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             not loss.mask_observations and (loss.recompute_old is True or loss.correction.mode not in ("auto", "none")),
-            "loss.mask_observations=false trains tokens nobody sampled, which have no ratio to correct; "
+            "loss.mask_observations=false trains tokens that were not sampled, which have no ratio to correct; "
             "use loss.recompute_old=false and loss.correction.mode='none'",
         ),
         (

@@ -1,7 +1,7 @@
 """The nouns of Turnwise: tasks, draws, messages, completions, turns, trajectories, groups, samples.
 
 All are frozen data without behaviour beyond derived views. Token data are read-only 1-D numpy arrays. Absent is None,
-never 0.0. This module knows nothing about text formats, models or disks.
+never 0.0. Nothing here depends on text formats, models or disks.
 
 A worked example, the tokens of one linear trajectory with two turns (P prompt, C completion, O observation):
 
@@ -58,7 +58,7 @@ def to_mask(values: Sequence[bool] | NDArray[Any]) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPart:
-    """One piece of text in a message. Other kinds of part (images) will stand beside it."""
+    """One piece of text in a message. It is the only kind of part."""
 
     text: str
 

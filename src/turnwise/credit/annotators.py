@@ -67,7 +67,7 @@ async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> Trajectory
     cause = work.exception()
     if cause is not None:
         raise AnnotatorError(
-            f"{where} raised {type(cause).__name__}: {cause}; mend it, or leave it out of the recipe"
+            f"{where} raised {type(cause).__name__}: {cause}; fix it, or leave it out of the recipe"
         ) from cause
     return work.result()
 

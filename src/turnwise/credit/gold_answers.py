@@ -1,8 +1,7 @@
 """How likely the policy finds the right answer before and after every turn (IGPO), teacher-forced.
 
-It is scored under the weights that sampled. A family that says what the right answer is and how a reply gives it is all
-this needs. The probabilities stay on the turns as scores, so that they are stored and an audit can compute advantages
-again.
+It is scored under the weights that sampled. The family gives the right answer and the reply that states it. The
+probabilities stay on the turns as scores, so that they are stored and an audit can recompute the advantages.
 """
 
 from __future__ import annotations

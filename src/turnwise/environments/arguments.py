@@ -49,8 +49,8 @@ def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Ar
             raise cause from None
         stated = f"{'.'.join(map(str, problem['loc']))}={problem['input']!r}"
         if problem["type"] == "extra_forbidden":
-            known = [field.alias or name for name, field in section.model_fields.items()]
-            nearest = difflib.get_close_matches(str(problem["loc"][0]), known, n=1, cutoff=0.0)[0]
+            names = [field.alias or name for name, field in section.model_fields.items()]
+            nearest = difflib.get_close_matches(str(problem["loc"][0]), names, n=1, cutoff=0.0)[0]
             raise ConfigError(f"{stated}: there is no such argument; did you mean {nearest!r}?") from None
         message = problem["msg"].replace("Input should be", "it must be", 1)
         raise ConfigError(f"{stated}: {message}") from None

@@ -19,7 +19,7 @@ from turnwise.learning.drops import list_drops
 
 
 class _Memoryless:
-    """What a learner needs that asks for no scores and remembers nothing."""
+    """A learner without scores and without memory."""
 
     wanted: frozenset[Wanted] = frozenset()
 

@@ -9,7 +9,7 @@ import torch
 
 
 def read_memory_size(device: torch.device) -> int:
-    """Bytes of memory on `device`, whoever uses them: the total, so that the answer is the same at every start."""
+    """Bytes of memory on `device`, used or free, so that the answer is the same at every start."""
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
         return int(total)

@@ -3,7 +3,7 @@
 Three plans. Value estimates (VinePPO, arXiv 2410.01679): fresh continuations from the state before every reply of the
 attempt; they never train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn by chance get further leaves, in rounds.
 Entropy-guided (ARPO, arXiv 2507.19849): states after which the policy's first tokens were less certain than at the
-start. What the leaves are worth is credit's business.
+start. Credit decides what the leaves are worth.
 
 Prefixes are recorded once (`core.paths`): a branch's turns hang below the turn it forked from.
 """
@@ -152,9 +152,11 @@ async def _grow_at_random(tree: _Tree, branching: RandomTree) -> None:
     for number in range(branching.num_rounds):
         states: list[State] = [state for state in tree.snapshots if state is not None] or [None]
         random = rng(tree.attempt.seed(tree.sampling.seed, "grow", number))
-        whole, rest = divmod(branching.num_branches, len(states))
+        whole, remainder = divmod(branching.num_branches, len(states))
         await tree.grow(
-            sorted([*states * whole, *random.sample(states, rest)], key=lambda state: -1 if state is None else state)
+            sorted(
+                [*states * whole, *random.sample(states, remainder)], key=lambda state: -1 if state is None else state
+            )
         )
 
 

@@ -1,4 +1,4 @@
-"""The account of one trajectory: walks samples back to the turns they were cut from, and counts every sampled token."""
+"""The account of one trajectory: traces samples back to their turns and counts every sampled token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Samp
 
 
 class LedgerError(TrainingError):
-    """A token would train that was not sampled so, or twice, or is lost. Raised before the weights change."""
+    """A token would be lost, train twice, or train differently from how it was sampled. No weight has changed."""
 
     def __init__(self, message: str, *, trajectory: TrajectoryId) -> None:
         super().__init__(message)

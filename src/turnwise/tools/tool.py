@@ -80,7 +80,7 @@ async def run_tool(tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: i
     """Run one call and say what happened. What the model did wrong comes back as an observation.
 
     Synchronous functions run in a daemon thread; one that hangs is abandoned, never waited for. A string result is the
-    observation, anything else its JSON; longer than `max_chars` it is cut and says so.
+    observation, anything else its JSON; longer than `max_chars` it is cut, with a marker.
 
     Raises:
         ToolTimeout: the function ran past `timeout_s`.

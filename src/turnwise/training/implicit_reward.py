@@ -88,8 +88,8 @@ def run_implicit_reward_step(
         raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
     if not all(0 <= outcome <= 1 for outcome in outcomes):
         raise TrainingError(
-            f"rewards from {min(outcomes)} to {max(outcomes)} are no chances of success; an implicit reward model "
-            "needs outcomes in [0, 1]"
+            f"rewards from {min(outcomes)} to {max(outcomes)} are no probabilities; an implicit reward model needs "
+            "outcomes in [0, 1]"
         )
     total, correct = 0.0, 0.0
     device = model.module.device

@@ -46,15 +46,15 @@ class TrainerSettings:
     """Numbers of a recipe that every step reads."""
 
     schedule: Schedule
-    """Of the RL optimizer."""
+    """Learning rates of the RL optimizer."""
     warmup: Schedule
-    """Of the supervised warm-up's own optimizer."""
+    """Learning rates of the supervised warm-up's optimizer."""
     betas: tuple[float, float]
     weight_decay: float
     max_grad_norm: float
     packing: Packing
     temperature: float
-    """Of the rollouts."""
+    """Sampling temperature of the rollouts."""
     critic_epochs: int = 1
     """Optimizer steps of a separate critic per batch."""
     needs_reference: bool = False

@@ -166,11 +166,11 @@ def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
             cause="none", text=f"mean difference {parity.mean:.2g}, largest {parity.max:.2g} nats: within the bound"
         )
     for find in (_find_not_finite, _find_end_token, _find_temperature, _find_top_p, _find_alternative, _find_shift):
-        if (found := find(evidence, bound)) is not None:
-            return found
+        if (diagnosis := find(evidence, bound)) is not None:
+            return diagnosis
     for look in (_find_template, _find_padding, _find_rounding):
-        if (found := look(evidence, bound)) is not None:
-            return found
+        if (diagnosis := look(evidence, bound)) is not None:
+            return diagnosis
     return Diagnosis(
         cause="unknown",
         text=(

@@ -39,12 +39,12 @@ RATIOS, SQUARED_RATIOS = "ratios", "squared_ratios"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLoss:
-    """What is minimised."""
+    """The loss of a step and its options."""
 
     function: LossFunction
     """The policy loss of packed tokens."""
     temperature: float
-    """Of the rollouts."""
+    """Sampling temperature of the rollouts."""
     aggregation: Aggregation = "token_mean"
     constant: float | None = None
     """Divisor of the aggregation "constant"."""
@@ -55,10 +55,10 @@ class PolicyLoss:
     """From old and behavior log-probabilities and the sequence index to weights; None corrects nothing."""
     kl_kind: KLKind = "k3"
     kl_coefficient: float = 0.0
-    """Of the divergence from the reference in the loss."""
+    """Weight of the divergence from the reference."""
     entropy_coefficient: float = 0.0
     teacher_coefficient: float = 0.0
-    """Of the exact reverse KL to the teacher."""
+    """Weight of the exact reverse KL to the teacher."""
 
 
 def run_policy_step(
@@ -81,7 +81,7 @@ def run_policy_step(
     Any split into micro-batches gives the same gradient.
 
     Args:
-        shared_prefix: compute what several samples begin with once; the gradient is the same up to rounding.
+        shared_prefix: compute a prefix that several samples share once; the gradient is the same up to rounding.
         columns: numbers per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that
             shares the policy's layers those of `compute_value_columns`.
         reference: needed when `loss.kl_coefficient` is not 0.

@@ -26,7 +26,7 @@ class Snapshot:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put weights and moments back in place and drop all gradients. Use it once: the moments are handed over."""
+        """Restore weights and moments in place and drop all gradients. Use it once: it gives the moments away."""
         for model, weights, moments in zip(self._models, self._weights, self._moments, strict=True):
             for parameter, weight in zip(model.module.parameters(), weights, strict=True):
                 parameter.copy_(weight)

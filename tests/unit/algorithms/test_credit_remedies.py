@@ -22,11 +22,11 @@ def find_names() -> set[str]:
         for module in (protocols, types, gold_answers)
         for _, member in inspect.getmembers(module, inspect.isclass)
     ]
-    return {name for found in classes for name in (*vars(found), *getattr(found, "__annotations__", {}))}
+    return {name for owner in classes for name in (*vars(owner), *getattr(owner, "__annotations__", {}))}
 
 
 def problems(text: str) -> list[str]:
-    """What a remedy names that does not exist; or that it names nothing."""
+    """Names in a remedy that do not exist; or that the remedy names nothing."""
     keys = re.findall(rf"\b(?:{SECTIONS})\.[a-z_.]*[a-z_]", text)
     names = re.findall(r"`(\w+)`", text)
     methods = re.findall(r"credit\.method='(\w+)'", text)

@@ -123,7 +123,7 @@ def trajectory(member: int, reward: float | None, turns: list[tuple[list[int], l
 
 def test_step_pairs_share_their_prefix() -> None:
     prompt, seen = [1, 2], [9]
-    found = mine_step_pairs(
+    pairs = mine_step_pairs(
         make_group(
             trajectory(0, 0.0, [(prompt, [3]), (seen, [5])]),
             trajectory(1, 1.0, [(prompt, [3]), (seen, [6])]),
@@ -135,11 +135,11 @@ def test_step_pairs_share_their_prefix() -> None:
     )
     # First turn: reply 3 has mean (0 + 1 + 0.6) / 3 = 0.5333, reply 4 has 0.2. Chosen is the best through 3: member 1.
     # After 3 and observation 9: reply 6 (1.0) against 5 (0.0). Other prefixes have one reply only.
-    assert [(p.chosen_member, p.chosen_turn, p.rejected_member, p.rejected_turn) for p in found] == [
+    assert [(p.chosen_member, p.chosen_turn, p.rejected_member, p.rejected_turn) for p in pairs] == [
         (1, 0, 2, 0),
         (1, 1, 0, 1),
     ]
-    assert [p.margin for p in found] == pytest.approx([1.6 / 3 - 0.2, 1.0])
+    assert [p.margin for p in pairs] == pytest.approx([1.6 / 3 - 0.2, 1.0])
 
 
 def test_no_step_pair_without_a_difference() -> None:

@@ -3,7 +3,8 @@
 Seven draws of two members, staleness 1. Step 1 takes draws 1 and 0, step 2 draws 3 and 4. Draw 2 was dropped because it
 teaches nothing, draw 5 waits, draw 6 is open, draw 7 was dropped before anything of it was stored. Draw 0 has an
 over-drawn member, one reply of draw 3 was sampled by versions 0 and 1, draw 4 has an attempt that was made again and a
-baseline."""
+baseline.
+"""
 
 from __future__ import annotations
 
@@ -282,10 +283,10 @@ def make_groups(config: RunConfig) -> dict[int, TrajectoryGroup]:
     )
     first, failed, baseline = groups[4].trajectories
     hung = Invalid(reason="hung", retryable=True)
-    again = replace(baseline, id=replace(failed.id, attempt=1))
+    second = replace(baseline, id=replace(failed.id, attempt=1))
     groups[4] = replace(
         groups[4],
-        trajectories=(first, again),
+        trajectories=(first, second),
         baseline=replace(baseline, id=replace(baseline.id, member=2)),
         discarded=(Discarded(trajectory=replace(failed, reward=hung), reason=DropReason.RETRIED),),
     )

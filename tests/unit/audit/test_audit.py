@@ -1,5 +1,4 @@
-"""The audit of a run: a sound one passes, and every planted corruption is found by name, with the ledger and without
-it."""
+"""The audit of a run passes a sound one and finds every planted corruption, with the ledger and without it."""
 
 import json
 import shutil
@@ -60,8 +59,7 @@ def edit(path: Path, kind: str, **changes: Any) -> None:
 
 
 class Stored:
-    """The stored group of one draw, to be changed in place and written back as an honest writer would: the journal
-    has the digest of what is written."""
+    """The stored group of one draw, to change in place; the journal gets the digest of the changed files."""
 
     def __init__(self, run: Path, draw: int = 3) -> None:
         self.run, self.draw = run, draw
@@ -447,7 +445,7 @@ def a_step_that_left_another_version(run: Path) -> None:
 
 @plant("journal")
 def a_lost_draw(run: Path) -> None:
-    """The ledger knows nothing of draw 4, which the journal trained: its tokens are lost."""
+    """The ledger has no account of draw 4, which the journal trained: its tokens are lost."""
     rewrite(run / LEDGER, lambda rows: [row for row in rows if row["draw"] != 4])
 
 
@@ -529,8 +527,7 @@ def a_damaged_checkpoint(run: Path) -> None:
 
 @plant("checkpoints", "logprobs")
 def weights_of_another_version(run: Path) -> None:
-    """The engine kept sampling with the weights of version 0 and wrote version 1: here, the checkpoint of 1 holds
-    others."""
+    """The engine sampled with version 0 and recorded version 1; here the checkpoint of 1 holds other weights."""
     save_checkpoint(run, 1, 0)
 
 
@@ -621,7 +618,7 @@ def test_draws_of_one_task_index_have_one_task(run: Path) -> None:
 
 
 def test_a_changed_answer_of_a_tool_is_found_by_running_it_again(run: Path) -> None:
-    """Record, observation and their tokens agree with each other and with nothing that was ever computed."""
+    """Record, observation and their tokens agree with each other, but with no computed result."""
     stored = Stored(run, 5)
     turn, after = stored.long["turns"][:2]
     turn["tool_records"][0]["observation"] = turn["observations"][0]["content"][0]["text"] = "7"
@@ -692,6 +689,6 @@ def test_a_run_of_another_format_is_refused(run: Path) -> None:
 
 
 def test_the_weights_of_the_run_are_numbers(sound: Path) -> None:
-    """What the other tests stand on."""
+    """The other tests rely on this."""
     assert [read_weights(path) for path in sorted((sound / "checkpoints").iterdir())] == [0, 1, 2]
     assert double(2) == 4

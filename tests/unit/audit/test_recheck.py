@@ -163,13 +163,13 @@ def test_branches_on_record_are_proven_along_their_own_path() -> None:
 def test_every_conversation_is_rendered_from_its_own_opening() -> None:
     """A second conversation starts with what is on record for it."""
     first = play(double)
-    again = ConversationOpening(name="summary", messages=(text_message("user", "go on"),))
+    summary = ConversationOpening(name="summary", messages=(text_message("user", "go on"),))
     main = ConversationOpening(name="main", messages=(text_message("user", "add 0 000"),))
     root = replace(first.turns[-1], parent=None, context_ids=encode("go on"), conversation=1)
-    episode = replace(first, turns=(*first.turns[:2], root), conversations=(main, again))
+    episode = replace(first, turns=(*first.turns[:2], root), conversations=(main, summary))
     calls = first.turns[-1].message
     assert opening_of(replace(episode, turns=(*episode.turns[:2], replace(root, message=calls)))) == []
-    problems = opening_of(replace(episode, conversations=(again, main)))
+    problems = opening_of(replace(episode, conversations=(summary, main)))
     assert [problem.partition(" does not")[0] for problem in problems] == [
         "the context of turn 0",
         "the context of turn 2",

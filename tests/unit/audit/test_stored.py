@@ -93,9 +93,9 @@ def make_tree() -> Trajectory:
 
 def problems(trajectory: Trajectory) -> list[str]:
     assert has_order(trajectory)
-    found = [*check_endings(None, trajectory)]
-    found += [breach for path in split_paths(trajectory) for breach in check_turns(None, path.trajectory)]
-    return [breach.text for breach in found]
+    problems = [*check_endings(None, trajectory)]
+    problems += [breach for path in split_paths(trajectory) for breach in check_turns(None, path.trajectory)]
+    return [breach.text for breach in problems]
 
 
 def test_a_tree_is_checked_path_by_path() -> None:

@@ -147,7 +147,7 @@ def test_both_layouts_say_the_same_of_every_trained_token(rows: list[list[int]],
         make_sample(row, [at for at in range(1, len(row)) if random.random() < 0.5], n) for n, row in enumerate(rows)
     ]
     columns = {"number": [np.full(int(s.loss_mask.sum()), s.origin.trajectory.member) for s in samples]}
-    told = {}
+    sums = {}
     for shared in (False, True):
         entries = []
         for indices, batch in iterate_micro_batches(
@@ -155,8 +155,8 @@ def test_both_layouts_say_the_same_of_every_trained_token(rows: list[list[int]],
         ):
             before = batch.token_ids[batch.predict_at[batch.row]], batch.positions[batch.predict_at[batch.row]]
             fields = (*before, batch.targets, batch.behavior_logprobs, batch.advantages, batch.columns["number"])
-            own = torch.tensor(indices)[batch.sequence] if len(batch.sequence) else batch.sequence
-            assert torch.equal(own, batch.columns["number"])
+            sample_indices = torch.tensor(indices)[batch.sequence] if len(batch.sequence) else batch.sequence
+            assert torch.equal(sample_indices, batch.columns["number"])
             entries += list(zip(*(field.tolist() for field in fields), strict=True))
-        told[shared] = sorted(entries)
-    assert told[True] == told[False]
+        sums[shared] = sorted(entries)
+    assert sums[True] == sums[False]

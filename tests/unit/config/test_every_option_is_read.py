@@ -11,8 +11,7 @@ PACKAGE = Path(__file__).parents[3] / "src" / "turnwise"
 
 
 def list_unread(names: Iterable[str], source: str) -> list[str]:
-    """Options that `source` reads neither as `.section.field` nor through a variable named after the innermost
-    section."""
+    """Options that `source` reads neither as `.section.field` nor through a variable named after the section."""
     return [name for name in names if not re.search(rf"\b{re.escape('.'.join(name.split('.')[-2:]))}\b", source)]
 
 

@@ -33,8 +33,11 @@ def make_config(*, micro_batch_tokens: int = 0, max_concurrency: int = 3, max_co
 
 
 def training_peak(num_tokens: int) -> int:
-    """Weights and two moments, gradients, a cache of 3 x 10 tokens of 128 bytes, and what each token of the micro-batch
-    adds: 2 layers of 224 numbers, and 0.4 rows of 100 logits 3.2 times, of 4 bytes, all small: 1.85 times."""
+    """Bytes of weights, two moments, gradients, a cache of 3 x 10 tokens of 128 bytes, and each token's arrays.
+
+    A token of the micro-batch adds 2 layers of 224 numbers, and 0.4 rows of 100 logits 3.2 times, of 4 bytes, all
+    small: 1.85 times.
+    """
     return LIBRARIES + 4 * 2376 * 4 + 30 * 128 + int(1.85 * (2 * 224 + 0.4 * 100 * 3.2) * 4 * num_tokens)
 
 

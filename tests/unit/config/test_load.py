@@ -169,7 +169,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             "loss.kl.kind='k3' with loss.kl.place='reward': only k1 is right",
         ),
         (["loss.kl.coefficient=0.1", "loss.kl.kind=k1"], "its expected gradient is 0"),
-        (["loss.mask_observations=false", "loss.recompute_old=true"], "trains tokens nobody sampled"),
+        (["loss.mask_observations=false", "loss.recompute_old=true"], "trains tokens that were not sampled"),
         (["loss.correction.low=3.0"], "loss.correction.low=3.0 is above loss.correction.high=2.0"),
         (["loss.teacher.replace_credit=true"], "leaves nothing to learn from"),
         (["train.algorithm=dpo", "critic.kind=head"], "has no use for critic.kind='head'"),

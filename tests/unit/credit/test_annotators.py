@@ -159,7 +159,7 @@ def test_what_an_annotator_raises_is_named(error: Exception) -> None:
     async def crash(group: TrajectoryGroup) -> TrajectoryGroup:
         raise error
 
-    with pytest.raises(AnnotatorError, match=r"annotator 'judge' of draw 7 .* raised \w+: .*; mend it") as raised:
+    with pytest.raises(AnnotatorError, match=r"annotator 'judge' of draw 7 .* raised \w+: .*; fix it") as raised:
         run(named(crash))
     assert raised.value.__cause__ is error
 

@@ -1,5 +1,4 @@
-"""From trajectories to credit: scores by name, replies the environment never saw, shaping, penalties, and what is
-refused."""
+"""From trajectories to credit: scores by name, replies the environment never saw, shaping, penalties, refusals."""
 
 from typing import Any
 
@@ -118,7 +117,7 @@ def test_shaping_by_hand() -> None:
     shaping = ShapingSection(max_tokens=10, buffer=4)
     members = [member(i, 1.0, turn(n), success=0.0) for i, n in enumerate((6, 8, 12))]
     assert compute_shaped_rewards(group(*members, member(3, None, turn(1))), shaping) == [1.0, 0.5, 0.0, None]
-    # Nobody succeeded: the gate makes them equal. One success, and the shaped rewards stand.
+    # Without a success the gate makes them equal; with one the shaped rewards stay.
     gated = shaping.model_copy(update={"gate": "success"})
     assert compute_shaped_rewards(group(*members), gated) == [0.0, 0.0, 0.0]
     assert compute_shaped_rewards(group(*members, member(3, 1.0, turn(1), success=1.0)), gated) == [1.0, 0.5, 0.0, 1.0]

@@ -1,5 +1,4 @@
-"""How likely the right answer is, by hand on a policy that knows nothing and on one that knows one token, and what
-credit makes of it."""
+"""How likely the right answer is, by hand, on a uniform policy and on one that favours a token; and its credit."""
 
 import asyncio
 from collections.abc import Sequence
@@ -108,8 +107,8 @@ def annotate(renderer: TagRenderer, model: Any, group: TrajectoryGroup) -> tuple
 
 
 def test_only_the_answers_own_tokens_count(renderer: TagRenderer) -> None:
-    reply, own = encode_answer(Family(), renderer, TASK)
-    assert renderer._tokenizer.decode(reply[own]).strip() == "Port Vessa"
+    reply, answer_tokens = encode_answer(Family(), renderer, TASK)
+    assert renderer._tokenizer.decode(reply[answer_tokens]).strip() == "Port Vessa"
     assert renderer._tokenizer.decode(reply).replace(" ", "") == "<answer>PortVessa</answer>"
 
 
@@ -134,10 +133,10 @@ def test_the_probability_is_that_of_the_conversation_so_far(renderer: TagRendere
     assert two[1].answer_probability == two[0].answer_probability
     assert three[1].answer_probability != pytest.approx(three[0].answer_probability, rel=1e-3)
     # By hand: the geometric mean over the answer's tokens after turn 0 and its observation (the context of turn 1).
-    reply, own = encode_answer(Family(), renderer, TASK)
+    reply, answer_tokens = encode_answer(Family(), renderer, TASK)
     tokens = torch.tensor([[10, 5, 6, 11, *reply.tolist()]])
     mask = np.zeros(tokens.shape[1], bool)
-    mask[4 + own.start : 4 + own.stop] = True
+    mask[4 + answer_tokens.start : 4 + answer_tokens.stop] = True
     nothing = to_floats(np.zeros(len(mask)))
     sample = Sample(
         token_ids=to_ids(tokens[0].numpy()),

@@ -77,8 +77,8 @@ def test_the_shapes_are_the_published_ones(gpu: ModuleType, size: str, parameter
 def run(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_without_a_gpu_it_says_so_and_ends_well() -> None:
 @pytest.mark.slow
 def test_a_tiny_run_on_the_cpu() -> None:
     sizes = ("--sizes", "tiny", "--device", "cpu", "--sequences", "4", "8", "--new-tokens", "6", "--rounds", "1")
-    found = run(
+    report = run(
         *sizes,
         "--attention",
         "gather",
@@ -103,9 +103,9 @@ def test_a_tiny_run_on_the_cpu() -> None:
         "--micro-batch-tokens",
         "128",
     )
-    assert (found["device"], found["dtype"]) == ("cpu", "bfloat16")
-    assert min(found["limits"].values()) > 0
-    tiny = found["sizes"]["tiny"]
+    assert (report["device"], report["dtype"]) == ("cpu", "bfloat16")
+    assert min(report["limits"].values()) > 0
+    tiny = report["sizes"]["tiny"]
     assert {number: list(ways) for number, ways in tiny["decode"].items()} == {
         "4": ["gather", "flex"],
         "8": ["gather", "flex"],

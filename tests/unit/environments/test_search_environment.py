@@ -133,15 +133,17 @@ def test_what_search_returns_is_the_corpus_and_nothing_else():
 
 
 def test_document_formats():
-    found = {}
+    results = {}
     for document_format in ("plain", "search_r1"):
         family = SearchQA(**{**TINY, "document_format": document_format}, kinds={"1hop": 1.0})
         task = family.task("train", 0)
         _, _, environment = asyncio.run(play(family, task, family.policy("oracle")))
-        found[document_format] = environment.tool_records[0].observation.splitlines()
+        results[document_format] = environment.tool_records[0].observation.splitlines()
     passages = {p.text: p.title for p in family.retriever(task).passages}
-    expected = [f"Doc {number}(Title: {passages[text]}) {text}" for number, text in enumerate(found["plain"], start=1)]
-    assert found["search_r1"] == expected
+    expected = [
+        f"Doc {number}(Title: {passages[text]}) {text}" for number, text in enumerate(results["plain"], start=1)
+    ]
+    assert results["search_r1"] == expected
 
 
 def test_an_invalid_reply_is_answered_and_the_episode_goes_on():
@@ -341,8 +343,8 @@ LAYOUTS = [
 
 @pytest.mark.parametrize(("row", "expected"), LAYOUTS)
 def test_question_layouts(tmp_path, row, expected):
-    (found,) = load_questions(write(tmp_path / "q.jsonl", "", row, "  "))
-    assert (found.question, found.answers, found.kind) == expected
+    (question,) = load_questions(write(tmp_path / "q.jsonl", "", row, "  "))
+    assert (question.question, question.answers, question.kind) == expected
 
 
 @pytest.mark.parametrize(

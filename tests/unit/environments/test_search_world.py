@@ -1,5 +1,4 @@
-"""The generated world: determinism, disjoint splits, passages that read back, questions that are right, retrieval that
-finds."""
+"""The generated world: determinism, disjoint splits, passages that read back, right questions, retrieval."""
 
 import json
 from random import Random
@@ -57,24 +56,24 @@ def test_every_fact_reads_back_from_its_passage_and_nothing_contradicts_it():
     for fact, index in corpus.evidence.items():
         assert read_fact(corpus.passages[index].text) == (*fact, facts[fact])
         assert corpus.passages[index].title == fact[1]
-    known = {name for world in worlds for name in world.types}
+    names = {name for world in worlds for name in world.types}
     distractors = [p for i, p in enumerate(corpus.passages) if i not in set(corpus.evidence.values())]
     stated = [fact for p in distractors if (fact := read_fact(p.text)) is not None]
     assert stated
-    assert all(subject not in known and target not in known for _, subject, target in stated)
+    assert all(subject not in names and target not in names for _, subject, target in stated)
 
 
 def test_splits_share_no_entity_over_many_tasks():
     family = SearchQA(kinds=ALL_KINDS, num_entities=40)
     names: dict[Split, set[str]] = {"train": set(), "heldout": set()}
-    for split, found in names.items():
+    for split, names_of_split in names.items():
         for index in range(150):
             task = family.task(split, index)
-            found |= constants(parse(task.payload["query"])) | set(task.payload["answers"]) - {"unknown"}
+            names_of_split |= constants(parse(task.payload["query"])) | set(task.payload["answers"]) - {"unknown"}
             assert all(split_of(p.title) == split for p in family.retriever(task).passages)
     assert len(names["train"]) > 200
     assert not names["train"] & names["heldout"]
-    assert all(split_of(name) == split for split, found in names.items() for name in found)
+    assert all(split_of(name) == split for split, names_of_split in names.items() for name in names_of_split)
 
 
 # ------------------------------------------------------------------------------------------------ projections
@@ -204,7 +203,7 @@ def test_the_fixed_corpus_has_the_size_asked_for_and_both_splits():
 
 def test_retrieval_finds_both_hops():
     family = SearchQA(kinds={"2hop": 1.0}, num_phrasings=NUM_PHRASINGS)
-    found = total = 0
+    hits = total = 0
     for index in range(100):
         task = family.task("heldout", index)
         retriever = family.retriever(task)
@@ -213,9 +212,9 @@ def test_retrieval_finds_both_hops():
             fact = read_fact(texts[passage])
             assert fact is not None
             relation, subject, _ = fact
-            found += passage in [p.id for p in retriever.search(f"{relation} of {subject}", 3)]
+            hits += passage in [p.id for p in retriever.search(f"{relation} of {subject}", 3)]
             total += 1
-    assert found / total >= 0.97
+    assert hits / total >= 0.97
 
 
 def test_ties_keep_the_order_of_the_corpus():

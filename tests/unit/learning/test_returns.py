@@ -17,7 +17,7 @@ def test_targets_by_hand() -> None:
         CreditTurn(num_tokens=2, values=np.array([0.5, 0.25])), CreditTurn(num_tokens=1, values=np.array([0.75]))
     )
     full = {"gamma": 1.0, "gae_lambda": 1.0, "bootstrap": "zero", "whitening": "full", "epsilon": 1e-8}
-    # gamma = lambda = 1: the return of every token is the outcome, whatever the critic said.
+    # gamma = lambda = 1: the return of every token is the outcome, at any values of the critic.
     assert [t.tolist() for t in compute_returns(CREDIT_METHODS["gae"], {**full, "kl_coefficient": 0.0}, two)] == [
         [1.0, 1.0],
         [1.0],

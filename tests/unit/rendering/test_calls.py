@@ -108,9 +108,9 @@ def test_parse_is_total(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> N
     ],
 )
 def test_lines_are_calls_or_errors(block: str, calls: list[tuple[str, dict[str, Any]]], problems: list[str]) -> None:
-    found, errors = parse_calls(block, id_prefix="call_9")
-    assert [(call.name, json.loads(call.arguments)) for call in found] == calls
-    assert [call.id for call in found] == [f"call_9_{index}" for index in range(len(calls))]
+    parsed, errors = parse_calls(block, id_prefix="call_9")
+    assert [(call.name, json.loads(call.arguments)) for call in parsed] == calls
+    assert [call.id for call in parsed] == [f"call_9_{index}" for index in range(len(calls))]
     assert len(errors) == len(problems)
     assert all(
         problem in error.message and error.kind == "bad_call" for problem, error in zip(problems, errors, strict=True)

@@ -128,7 +128,7 @@ def make_late_gate(**options: Any) -> Gate:
 
 def test_late_groups_are_dropped_after_the_patience() -> None:
     gate = make_late_gate(late="drop", patience_s=10.0)
-    assert gate.overdue(99.0, {}) == ()  # nobody asked before: the clock starts at 99 s
+    assert gate.overdue(99.0, {}) == ()  # the first call: the clock starts at 99 s
     assert gate.pick(100.0) == Wait((0, 1), "deadline", 109.0)
     assert gate.overdue(108.9, {}) == ()
     assert gate.overdue(109.0, {}) == (0, 1)

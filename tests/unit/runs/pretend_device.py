@@ -2,7 +2,7 @@
 
 Its tensors say that they are on `DEVICE`. An operation that mixes them with tensors of the CPU raises (but for single
 numbers, as on a GPU), and so do kernels that exist for the CPU only and looking at memory (`.numpy()`). Stricter than
-CUDA in one point: an index on the CPU is refused too. It knows nothing of how another device rounds, how fast it is, or
+CUDA in one point: an index on the CPU is refused too. It does not model how another device rounds, how fast it is, or
 which dtypes its kernels lack.
 
 Registering a device is for a whole process and must come before the first backward pass, so what uses it runs in a
@@ -55,7 +55,7 @@ class There(torch.Tensor):
         return self.inner.detach().tolist()
 
     def storage(self) -> Any:
-        """For whoever asks which tensors share memory, as saving a checkpoint does."""
+        """For code that asks which tensors share memory, as saving a checkpoint does."""
         return self.inner.storage()
 
     def untyped_storage(self) -> torch.UntypedStorage:

@@ -183,7 +183,7 @@ def test_two_samplings_of_the_same_tokens_are_two_turns() -> None:
     assert [[turn.node for turn in path.turns] for path in seen] == [[0, 1], [0, 2], [3, 4]]
     assert len({path.tree for path in seen}) == 1
     alone = [replace(path, turns=tuple(replace(turn, node=None) for turn in path.turns)) for path in seen]
-    # Nobody counted: taken for one turn, its mean would be (1 + 1 - 2) / 3 of 0.57735.
+    # Without counts: taken for one turn, its mean would be (1 + 1 - 2) / 3 of 0.57735.
     merged = build_credit("tree", {"intra": 0.0})(alone)
     assert merged[0] is not None
     assert merged[0][0][0] == pytest.approx(0.0, abs=1e-6)

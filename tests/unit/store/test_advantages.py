@@ -33,11 +33,11 @@ def test_what_is_read_equals_what_was_written(
     assert loaded is not None
     assert list(loaded) == list(advantages)
     for name, turns in advantages.items():
-        again = loaded[name]
-        if turns is None or again is None:
-            assert turns is again is None
+        loaded_turns = loaded[name]
+        if turns is None or loaded_turns is None:
+            assert turns is loaded_turns is None
             continue
-        assert [None if a is None else a.tobytes() for a in again] == [
+        assert [None if a is None else a.tobytes() for a in loaded_turns] == [
             None if b is None else b.tobytes() for b in turns
         ], "bit for bit; no credit is not 0"
 

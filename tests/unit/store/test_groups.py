@@ -40,9 +40,9 @@ def test_a_group_comes_back_by_its_draw(run: Path, store: GroupStore) -> None:
 
 def test_a_group_that_was_rolled_out_again_replaces_the_one_before(store: GroupStore) -> None:
     first = store.save(group_of_draw(5), None)
-    again = store.save(replace(group_of_draw(5), version=3), None)
-    assert first != again
-    assert store.load(5, digest=again).version == 3
+    new_digest = store.save(replace(group_of_draw(5), version=3), None)
+    assert first != new_digest
+    assert store.load(5, digest=new_digest).version == 3
 
 
 @pytest.mark.parametrize("number", [0, 1])

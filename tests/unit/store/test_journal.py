@@ -241,7 +241,7 @@ def test_every_opened_draw_has_one_fate_after_any_prefix(rows: list[dict[str, An
         model = Model()
         model.rows = rows[:size]
         for fate, draws in model.sets().items():
-            assert {draw for draw, found in fates(state).items() if found == fate} == draws
+            assert {draw for draw, fate_of_draw in fates(state).items() if fate_of_draw == fate} == draws
         opened = {row["draw"] for row in rows[:size] if row["kind"] == "opened"}
         assert set(state.draws) == opened == set(range(state.next_draw))
         in_steps = [draw for draws in state.taken.values() for draw in draws]

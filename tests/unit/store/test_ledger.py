@@ -1,5 +1,4 @@
-"""The token ledger: the identity holds for sound groups, and every way to lose, invent or repeat a token stops the
-step by name."""
+"""The token ledger: sound groups balance, and every way to lose, invent or repeat a token stops the step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -115,8 +114,7 @@ def account(
 
 
 def flatten(trajectory: Trajectory, branch: int = 0, trains: Sequence[int] | None = None) -> Sample:
-    """A sample of one branch, written apart from `batching`: `trains` are the turns that carry loss (None: all of the
-    branch)."""
+    """A sample of one branch, built without `batching`; the turns `trains` carry loss, all of them for None."""
     path = trajectory.branches()[branch]
     ids: list[int] = []
     mask: list[bool] = []
@@ -147,12 +145,12 @@ FAILED = make_trajectory(2, make_turn(None, [1, 2, 3], [4]), reward=Invalid(reas
 
 
 def test_the_identity_holds_and_is_counted() -> None:
-    found = account(make_group(LINEAR, OTHER, FAILED, version=2), [flatten(LINEAR), flatten(OTHER)])
+    line = account(make_group(LINEAR, OTHER, FAILED, version=2), [flatten(LINEAR), flatten(OTHER)])
     # 3 of the first, 1 of the second; the third sampled 1 token and is Invalid.
-    assert (found.sampled, found.trained, found.dropped) == (5, 4, {"invalid": 1})
-    assert [(e.trajectory.member, e.sampled, e.trained) for e in found.entries] == [(0, 3, 3), (1, 1, 1), (2, 1, 0)]
-    assert (found.draw, found.fate, found.step, found.version) == (3, "trained", 7, 4)
-    assert (found.start_version, found.oldest_version, found.max_staleness) == (2, 4, 0)
+    assert (line.sampled, line.trained, line.dropped) == (5, 4, {"invalid": 1})
+    assert [(e.trajectory.member, e.sampled, e.trained) for e in line.entries] == [(0, 3, 3), (1, 1, 1), (2, 1, 0)]
+    assert (line.draw, line.fate, line.step, line.version) == (3, "trained", 7, 4)
+    assert (line.start_version, line.oldest_version, line.max_staleness) == (2, 4, 0)
 
 
 def test_drops_are_counted_by_reason_and_turn() -> None:
@@ -160,15 +158,15 @@ def test_drops_are_counted_by_reason_and_turn() -> None:
         Drop(trajectory=name(0), reason=DropReason.NO_CREDIT, turns=(1,)),
         Drop(trajectory=name(1), reason=DropReason.TRUNCATED),
     ]
-    found = account(make_group(LINEAR, OTHER), [flatten(LINEAR, trains=[0])], drops)
-    assert (found.trained, found.dropped) == (2, {"no_credit": 1, "truncated": 1})
+    line = account(make_group(LINEAR, OTHER), [flatten(LINEAR, trains=[0])], drops)
+    assert (line.trained, line.dropped) == (2, {"no_credit": 1, "truncated": 1})
 
 
 def test_a_shared_turn_trains_in_one_branch() -> None:
     tree = make_trajectory(0, make_turn(None, [1], [2, 3]), make_turn(0, [4], [5]), make_turn(0, [6], [7, 8]))
     first, second = flatten(tree, 0, [0, 1]), flatten(tree, 1, [2])
-    found = account(make_group(tree), [first, second])
-    assert (found.sampled, found.trained) == (5, 5)
+    line = account(make_group(tree), [first, second])
+    assert (line.sampled, line.trained) == (5, 5)
     with pytest.raises(LedgerError, match=r"3/0: sampled token 0 of turn 0 trains 2 times"):
         account(make_group(tree), [first, flatten(tree, 1)])
 
@@ -176,8 +174,8 @@ def test_a_shared_turn_trains_in_one_branch() -> None:
 def test_several_conversations_of_one_trajectory_all_train() -> None:
     """Two roots: each is a branch of its own."""
     episode = make_trajectory(0, make_turn(None, [1], [2, 3]), make_turn(None, [4, 5], [6]))
-    found = account(make_group(episode), [flatten(episode, 0), flatten(episode, 1)])
-    assert (found.sampled, found.trained) == (3, 3)
+    line = account(make_group(episode), [flatten(episode, 0), flatten(episode, 1)])
+    assert (line.sampled, line.trained) == (3, 3)
 
 
 def breach(
@@ -279,8 +277,8 @@ def test_observations_train_only_where_they_may() -> None:
     unmasked = replace(
         flatten(LINEAR), loss_mask=to_mask([0, 0, 0, 1, 1, 1, 1, 1]), context_mask=to_mask([0, 0, 0, 0, 0, 1, 1, 0])
     )
-    found = account(make_group(LINEAR), [unmasked], observations_train=True)
-    assert (found.trained, found.context_trained) == (3, 2)
+    line = account(make_group(LINEAR), [unmasked], observations_train=True)
+    assert (line.trained, line.context_trained) == (3, 2)
     with pytest.raises(LedgerError, match="context token 0 of turn 1 trains"):
         account(make_group(LINEAR), [unmasked])
 
@@ -329,11 +327,11 @@ def test_a_batch_knows_its_groups() -> None:
 
 def test_a_group_that_never_trains_loses_every_token_for_its_reason() -> None:
     group = make_group(LINEAR, OTHER, FAILED, discarded=[late(make_trajectory(3, make_turn(None, [1], [2, 3])))])
-    found = account_dropped(group, DropReason.FILTERED_GROUP, step=7, version=4)
+    line = account_dropped(group, DropReason.FILTERED_GROUP, step=7, version=4)
     # 3 + 1 of the scored members, 1 of the Invalid one, 2 of the one that came late.
-    assert (found.sampled, found.trained) == (7, 0)
-    assert found.dropped == {"filtered_group": 4, "invalid": 1, "late": 2}
-    assert (found.fate, found.max_staleness) == (DropReason.FILTERED_GROUP, None)
+    assert (line.sampled, line.trained) == (7, 0)
+    assert line.dropped == {"filtered_group": 4, "invalid": 1, "late": 2}
+    assert (line.fate, line.max_staleness) == (DropReason.FILTERED_GROUP, None)
 
 
 def late(trajectory: Trajectory) -> Discarded:
@@ -345,8 +343,10 @@ def retried(trajectory: Trajectory) -> Discarded:
 
 
 def test_discarded_trajectories_are_sampled_and_dropped() -> None:
-    """4 tokens of the attempts that count, 2 + 1 of one before them, 1 of an over-drawn one. Neither an attempt that
-    sampled nothing nor a baseline has an account."""
+    """4 tokens of the attempts that count, 2 + 1 of one before them, 1 of an over-drawn one.
+
+    Neither an attempt that sampled nothing nor a baseline has an account.
+    """
     hung = Invalid(reason="hung", retryable=True)
     first = make_trajectory(0, make_turn(None, [1, 2, 3], [4, 5]), make_turn(0, [6], [7]), reward=hung)
     empty = make_trajectory(1, reward=hung)
@@ -354,9 +354,9 @@ def test_discarded_trajectories_are_sampled_and_dropped() -> None:
     members = at_attempt(LINEAR, 1), at_attempt(OTHER, 1)
     baseline = make_trajectory(9, make_turn(None, [1], [2, 3, 4]))
     group = make_group(*members, discarded=[retried(first), retried(empty), overdrawn], baseline=baseline)
-    found = account(group, [flatten(member) for member in members])
-    assert (found.sampled, found.trained, found.dropped) == (8, 4, {"retried": 3, "overdrawn": 1})
-    assert [(e.trajectory.member, e.trajectory.attempt, e.sampled) for e in found.entries] == [
+    line = account(group, [flatten(member) for member in members])
+    assert (line.sampled, line.trained, line.dropped) == (8, 4, {"retried": 3, "overdrawn": 1})
+    assert [(e.trajectory.member, e.trajectory.attempt, e.sampled) for e in line.entries] == [
         (0, 1, 3),
         (1, 1, 1),
         (0, 0, 3),
@@ -412,16 +412,16 @@ def test_a_changed_line_is_refused(run: RunFolder, old: str, new: str, words: st
 
 
 def test_a_draw_accounted_for_twice_is_refused(run: RunFolder) -> None:
-    found = account(make_group(OTHER), [flatten(OTHER)])
-    append_accounts(run.path, [found])
-    append_accounts(run.path, [replace(found, step=8)])
+    line = account(make_group(OTHER), [flatten(OTHER)])
+    append_accounts(run.path, [line])
+    append_accounts(run.path, [replace(line, step=8)])
     with pytest.raises(StoreError, match="draw 3 twice"):
         load_accounts(run.path)
 
 
 def test_resuming_forgets_the_accounts_of_steps_that_run_again(run: RunFolder) -> None:
-    found = account(make_group(OTHER), [flatten(OTHER)])
-    append_accounts(run.path, [replace(found, draw=step, step=step) for step in (1, 2, 3)])
+    line = account(make_group(OTHER), [flatten(OTHER)])
+    append_accounts(run.path, [replace(line, draw=step, step=step) for step in (1, 2, 3)])
     run.truncate(after_step=2)
     assert [each.step for each in load_accounts(run.path)] == [1, 2]
 
@@ -451,8 +451,8 @@ def test_any_tree_balances_and_any_missing_sample_is_found(data: st.DataObject) 
     for branch, path in enumerate(tree.branches()):
         samples.append(flatten(tree, branch, [index for index in path if index not in seen]))
         seen.update(path)
-    found = account(make_group(tree), samples)
-    assert found.sampled == found.trained == sum(sizes)
+    line = account(make_group(tree), samples)
+    assert line.sampled == line.trained == sum(sizes)
     lost = data.draw(st.integers(0, len(samples) - 1))
     with pytest.raises(LedgerError, match="neither train nor are dropped"):
         account(make_group(tree), samples[:lost] + samples[lost + 1 :])
@@ -472,15 +472,14 @@ def test_every_token_must_be_fresh_enough() -> None:
     ):
         account(make_group(mixed), [flatten(mixed)])
     assert account(make_group(mixed), [flatten(mixed)], max_staleness=1).trained == 3
-    # What stands in the middle counts, too.
+    # The middle of an array counts, too.
     hidden = with_completion(versions=to_ids([4, 2]))
     with pytest.raises(LedgerError, match=r"weight version 2\.\.4"):
         account(make_group(hidden), [flatten(hidden)], max_staleness=1)
 
 
 def test_what_a_grammar_cut_trains_with_the_whole_distribution() -> None:
-    """Sampled at -0.1 and -0.2 of what the grammar left, which is -0.4 and -0.5 of everything: the trainer sees the
-    latter."""
+    """Sampled at -0.1 and -0.2 of the grammar's tokens, -0.4 and -0.5 of all tokens, which the trainer scores."""
     guided = with_completion(logprobs=to_floats([-0.1, -0.2]), full_logprobs=to_floats([-0.4, -0.5]))
     assert account(make_group(guided), [flatten(LINEAR)]).trained == 3
     cut = replace(flatten(LINEAR), behavior_logprobs=to_floats([0, 0, 0, -0.1, -0.2, 0, 0, -0.8]))

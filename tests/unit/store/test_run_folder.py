@@ -102,8 +102,8 @@ def test_truncate_forgets_later_steps_only(run: RunFolder) -> None:
             write_bytes_atomic(run.path / "groups" / "000" / f"{step:09d}{suffix}", b"x")
         write_bytes_atomic(run.path / "evaluations" / f"heldout_{step:06d}_search_off.summary.json", b"x")
     run.truncate(after_step=1)
-    found = [(row["phase"], row["step"]) for row in run.read_metrics()]
-    assert found == [("sft", 1), ("sft", 2), ("sft", 3), ("evaluate", 0), ("train", 1)]
+    rows = [(row["phase"], row["step"]) for row in run.read_metrics()]
+    assert rows == [("sft", 1), ("sft", 2), ("sft", 3), ("evaluate", 0), ("train", 1)]
     assert [f.name for f in sorted((run.path / "steps").iterdir())] == ["step_000001.jsonl", "step_000001.npz"]
     assert [f.name for f in sorted((run.path / "evaluations").iterdir())] == ["heldout_000001_search_off.summary.json"]
     run.truncate(after_step=-1)

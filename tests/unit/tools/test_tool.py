@@ -197,7 +197,7 @@ def test_hanging_tools_time_out_and_their_threads_come_back_when_they_end() -> N
         ):
             run(function, "{}", timeout_s=0.05)
         assert time.perf_counter() - started < 2.0
-    assert run(add, '{"first": 1}').observation == "None:1.0"  # the abandoned thread is nobody's obstacle
+    assert run(add, '{"first": 1}').observation == "None:1.0"  # the abandoned thread delays nothing
     release.set()  # delivers to a closed loop: nothing may be raised in the thread
 
 

@@ -107,8 +107,8 @@ def test_a_fresh_critic_says_zero_and_learns_its_targets(kind: Kind) -> None:
                 critic=critic,
             )
     learned, _ = score_values(critic, SAMPLES, micro_batch_tokens=100)
-    known = np.concatenate(returns)
-    np.testing.assert_allclose(np.concatenate(learned)[np.isfinite(known)], known[np.isfinite(known)], atol=0.15)
+    targets = np.concatenate(returns)
+    np.testing.assert_allclose(np.concatenate(learned)[np.isfinite(targets)], targets[np.isfinite(targets)], atol=0.15)
     if kind == "separate":
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
@@ -121,8 +121,8 @@ def test_any_split_gives_the_critic_the_same_step(kind: Kind) -> None:
         model = build()
         critic = critic_of(model, kind)
         torch.nn.init.ones_(critic.head.weight)
-        own = torch.optim.SGD(critic.module.parameters(), lr=1.0)
-        object.__setattr__(critic, "optimizer", own)
+        critic_optimizer = torch.optim.SGD(critic.module.parameters(), lr=1.0)
+        object.__setattr__(critic, "optimizer", critic_optimizer)
         if kind == "separate":
             run_critic_step(critic, SAMPLES, columns, max_grad_norm=1e9, micro_batch_tokens=tokens)
             return [p.detach() for p in critic.module.parameters()]

@@ -71,8 +71,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def make_evidence(temperature: float = 1.0, within: float = 1.0) -> Evidence:
-    """Eight sequences of two replies of six tokens, drawn from random logits; the last token of a reply is the end
-    token.
+    """Eight sequences of two replies of six tokens from random logits; each reply ends with the end token.
 
     `within` keeps tokens in the nucleus of that mass.
     """
@@ -188,7 +187,7 @@ def test_scores_of_the_neighbouring_token(shift: int) -> None:
     assert named(replace(evidence, sampler_logprobs=np.roll(evidence.trainer_logprobs, shift))) == "shifted"
 
 
-def test_diverged_numbers_and_a_bias_nobody_explains() -> None:
+def test_diverged_numbers_and_an_unexplained_bias() -> None:
     evidence = make_evidence()
     broken = evidence.trainer_logprobs.copy()
     broken[3] = -math.inf
@@ -217,8 +216,7 @@ def make_model(dtype: str = "float32") -> PreTrainedModel:
 def sample_conversations(
     engine: Engine, *, temperature: float = 1.0, top_p: float = 1.0, stop_token_ids: tuple[int, ...] = ()
 ) -> list[Sample]:
-    """Six conversations of three replies with observations between, sampled side by side; all begin with the same 30
-    tokens."""
+    """Six conversations of three replies with observations, sampled side by side; all share their first 30 tokens."""
 
     async def converse(member: int) -> Trajectory:
         rng, session = np.random.default_rng(member), Session("parity", str(member))
@@ -303,8 +301,7 @@ def test_exact_mode_has_no_difference_in_any_bit(temperature: float) -> None:
 
 
 def test_a_truncated_sampler_is_refused_for_training() -> None:
-    """Its log-probabilities are those of another distribution than the trainer's, so exact mode does not exist
-    there."""
+    """Its log-probabilities are of another distribution than the trainer's, so it has no exact mode."""
     with pytest.raises(ConfigError, match=r"'rollout\.top_p'; training samples from the whole distribution"):
         load_config([], ["rollout.top_p=0.9", 'model.path="somewhere"'])
 
@@ -323,8 +320,8 @@ def test_invariant_attention_has_the_same_gradient() -> None:
         ).sum().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
     assert len(gradients[0]) > 10
-    for expected, found in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    for expected, gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_an_update_that_changes_no_weight_is_seen() -> None:

@@ -58,8 +58,7 @@ def build(model_type: str = "qwen3", seed: int = 0, dtype: str = "float64") -> P
 def make_tree(
     seed: int, *, num_groups: int = 2, group_size: int = 4, prompt: int = 12, prompt_trains: bool = False
 ) -> list[Sample]:
-    """Groups with a common system prompt and a prompt of their own; members extend each other at random places, so that
-    prefixes nest."""
+    """Groups with a common system prompt and their own prompts; members branch at random places, so prefixes nest."""
     rng = np.random.default_rng(seed)
     system = rng.integers(0, VOCAB, 5).tolist()
     samples = []
@@ -107,12 +106,12 @@ def compute_step(
 ) -> torch.Tensor:
     """The gradient of a step: what plain SGD at rate 1 takes off the parameters of policy and value head."""
     model = build(model_type)
-    known = dict(columns or {})
+    step_columns = dict(columns or {})
     critic: Critic | None = None
     if with_critic:
         critic = _make_critic(model, "head")
         old, _ = score_values(critic, samples, **packing)
-        known |= compute_value_columns(old, _make_returns(samples))
+        step_columns |= compute_value_columns(old, _make_returns(samples))
     modules = [model] if critic is None else [model, critic.module]
     before = parameters_of(*modules)
     run_policy_step(
@@ -122,7 +121,7 @@ def compute_step(
         loss=loss,
         lr=1.0,
         max_grad_norm=1e9,
-        columns=known,
+        columns=step_columns,
         reference=build(model_type, 3),
         teacher=build(model_type, 4),
         critic=critic,
@@ -151,11 +150,13 @@ def make_columns(samples: list[Sample]) -> dict[str, list[np.ndarray]]:
     }
 
 
-def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """To 1e-6 of the gradient's norm. Float64 weights leave about 1e-7: transformers' norms and rotary embeddings
-    compute in float32."""
+def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """To 1e-6 of the gradient's norm.
+
+    Float64 weights leave about 1e-7: transformers' norms and rotary embeddings compute in float32.
+    """
     assert expected.norm() > 1e-3
-    assert float((found - expected).norm() / expected.norm()) < 1e-6
+    assert float((actual - expected).norm() / expected.norm()) < 1e-6
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -208,10 +209,10 @@ def test_scores_and_values_come_back_in_the_samples_order(model_type: str) -> No
     critic = _make_critic(model, "head")
     for tokens in (10_000, 45):
         packing = Packing(micro_batch_tokens=tokens, shared_prefix=True)
-        for found, expected in zip(
+        for shared, expected in zip(
             score_logprobs(model, samples, 1.0, **packing), score_logprobs(model, samples, 1.0, **ALONE), strict=True
         ):
-            assert found == pytest.approx(expected, abs=1e-6)
+            assert shared == pytest.approx(expected, abs=1e-6)
         values, finals = score_values(critic, samples, **packing)
         plain, plain_finals = score_values(critic, samples, **ALONE)
         assert np.concatenate(values) == pytest.approx(np.concatenate(plain), abs=1e-5)

@@ -150,13 +150,13 @@ def test_distillation_by_the_exact_divergence_moves_towards_the_teacher() -> Non
     model, teacher = build(), build(9)
     optimizer = build_optimizer(model, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0)
     loss = replace(LOSS, teacher_coefficient=1.0)
-    told = [
+    metrics = [
         run_policy_step(
             model, optimizer, samples, loss=loss, lr=3e-3, max_grad_norm=1.0, micro_batch_tokens=100, teacher=teacher
         )
         for _ in range(30)
     ]
-    assert told[-1]["train/teacher_kl"].value < 0.2 * told[0]["train/teacher_kl"].value
+    assert metrics[-1]["train/teacher_kl"].value < 0.2 * metrics[0]["train/teacher_kl"].value
 
 
 def test_tokens_outside_the_mask_have_exactly_no_gradient() -> None:

@@ -1,6 +1,6 @@
 """The table of policy losses, and how a name and its options become a checked function.
 
-A loss's row stands in the loss's own file; it enters the table here.
+Each loss's file defines its row; this table lists the rows.
 """
 
 from __future__ import annotations

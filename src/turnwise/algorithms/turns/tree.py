@@ -65,7 +65,7 @@ def compute_tree_advantages(
 def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
     """A number per turn of every leaf, equal where leaves of one tree hold the same turn.
 
-    Turns are the same where `CreditTurn.node` says so. Where it is None, turn k of two leaves is the same when turns 0
+    Turns with equal `CreditTurn.node` are the same. Where it is None, turn k of two leaves is the same when turns 0
     to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling
     have the same ones, two samplings only when they drew the same tokens. A turn without `logprobs` is then never
     shared.

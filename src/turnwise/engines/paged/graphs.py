@@ -29,7 +29,7 @@ WARM_UPS = 2
 can hold."""
 
 Step = Callable[[], torch.Tensor]
-"""Computes a step's logits from inputs that stand where they stood before."""
+"""Computes a step's logits from inputs at the same addresses as before."""
 Record = Callable[[Step], Step]
 """Turns a step into one that repeats its operations on the same tensors, with the output in the same place each
 time."""

@@ -38,7 +38,7 @@ def answer_message(answer: str) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What a policy knows from the messages: its queries and what came back."""
+    """A policy's queries and the results, read from the messages."""
 
     queries: tuple[str, ...]
     results: tuple[str, ...]

@@ -96,7 +96,7 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
 
 
 async def _accept(**arguments: object) -> str:
-    """What every API answers; no one reads it, since the calls are the result."""
+    """What every API answers; it is unused, since the calls are the result."""
     return "accepted"
 
 

@@ -19,8 +19,10 @@ def make_trajectory(
     turn_rewards: Sequence[float] | None = None,
     **fields: Any,
 ) -> CreditTrajectory:
-    """One trajectory with turns of the given numbers of sampled tokens. `values=[..]` (all tokens joined) is cut into
-    turns."""
+    """One trajectory with turns of the given numbers of sampled tokens.
+
+    `values=[..]` (all tokens joined) is cut into turns.
+    """
     starts = np.cumsum([0, *lengths])
     per_token: dict[str, Any] = {
         name: fields.pop(name) for name in ("values", "logprobs", "reference_logprobs") if name in fields

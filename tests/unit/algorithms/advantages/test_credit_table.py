@@ -57,8 +57,8 @@ def test_defaults_are_those_of_the_code(name: str) -> None:
     assert method.name == name
     signature = inspect.signature(method.build)
     assert dict(method.defaults) == {option: parameter.default for option, parameter in signature.parameters.items()}
-    known = {field.name for field in (*fields(CreditTurn), *fields(CreditTrajectory))}
-    assert set(method.needs) <= known
+    field_names = {field.name for field in (*fields(CreditTurn), *fields(CreditTrajectory))}
+    assert set(method.needs) <= field_names
     assert set(method.needs) <= set(FIELD_REMEDIES)
 
 

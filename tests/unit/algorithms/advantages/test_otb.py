@@ -24,14 +24,14 @@ def test_advantages_by_hand() -> None:
     # Position 0: W 1 and 3, G 1 and 0: B = 1/4. Position 1: W 1 and 4: B = 1/5. Position 2 belongs to the second alone:
     # B = 0.
     returns = [np.array([1.0, 1.0]), np.array([0.0, 0.0, 0.5])]
-    found = compute_otb_advantages(returns, [np.array([1.0, 1.0]), np.array([3.0, 4.0, 5.0])])
-    assert found[0].tolist() == pytest.approx([0.75, 0.8])
-    assert found[1].tolist() == pytest.approx([-0.25, -0.2, 0.5])
+    advantages = compute_otb_advantages(returns, [np.array([1.0, 1.0]), np.array([3.0, 4.0, 5.0])])
+    assert advantages[0].tolist() == pytest.approx([0.75, 0.8])
+    assert advantages[1].tolist() == pytest.approx([-0.25, -0.2, 0.5])
 
 
 def test_without_any_energy_it_is_the_mean() -> None:
-    found = compute_otb_advantages([np.array([1.0]), np.array([0.0])], [np.zeros(1), np.zeros(1)])
-    assert [row.tolist() for row in found] == [[0.5], [-0.5]]
+    advantages = compute_otb_advantages([np.array([1.0]), np.array([0.0])], [np.zeros(1), np.zeros(1)])
+    assert [row.tolist() for row in advantages] == [[0.5], [-0.5]]
 
 
 def test_turns_join_and_unscored_members_stay_out() -> None:
@@ -63,9 +63,11 @@ def test_a_constant_group_gives_exactly_0_where_two_or_more_are_left(
     value: float, lengths: list[int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    found = compute_otb_advantages([np.full(n, value) for n in lengths], [np.cumsum(rng.random(n)) for n in lengths])
+    advantages = compute_otb_advantages(
+        [np.full(n, value) for n in lengths], [np.cumsum(rng.random(n)) for n in lengths]
+    )
     shared = sorted(lengths)[-2] if len(lengths) > 1 else max(lengths)
-    assert all((row[:shared] == 0).all() for row in found)
+    assert all((row[:shared] == 0).all() for row in advantages)
 
 
 @given(returns=st.lists(VALUES, min_size=2, max_size=5), seed=st.integers(0, 99), scale=st.floats(0.1, 10))
@@ -73,10 +75,10 @@ def test_weighted_advantages_sum_to_0_and_the_scale_of_the_energy_does_not_matte
     returns: list[float], seed: int, scale: float
 ) -> None:
     energies = [np.array([w]) for w in np.random.default_rng(seed).uniform(0.1, 2, len(returns))]
-    found = compute_otb_advantages([np.array([g]) for g in returns], energies)
+    advantages = compute_otb_advantages([np.array([g]) for g in returns], energies)
     if max(returns) - min(returns) > 1e-3:
-        assert math.fsum(float(w[0] * a[0]) for w, a in zip(energies, found, strict=True)) == pytest.approx(
+        assert math.fsum(float(w[0] * a[0]) for w, a in zip(energies, advantages, strict=True)) == pytest.approx(
             0.0, abs=1e-9
         )
     scaled = compute_otb_advantages([np.array([g]) for g in returns], [scale * w for w in energies])
-    assert [float(a[0]) for a in scaled] == pytest.approx([float(a[0]) for a in found], abs=1e-9)
+    assert [float(a[0]) for a in scaled] == pytest.approx([float(a[0]) for a in advantages], abs=1e-9)

@@ -1,5 +1,4 @@
-"""A recorder of graphs for the CPU that can do no more than a GPU's graphs, so that what they cannot do fails in a
-test."""
+"""A recorder of graphs for the CPU with the limits of a GPU's graphs, so that tests fail where a GPU would."""
 
 from typing import Any
 
@@ -34,18 +33,22 @@ class Tape(TorchDispatchMode):
 
 
 def replay(operations: list[Operation]) -> None:
-    """The same operations on the same tensors, results written where they were the first time. No Python of the step
-    runs."""
+    """The same operations on the same tensors, results written where they were the first time.
+
+    No Python of the step runs.
+    """
     for func, args, kwargs, made in operations:
-        again = func(*args, **kwargs)
-        for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
+        repeated = func(*args, **kwargs)
+        for old, new in zip(tree_leaves(made), tree_leaves(repeated), strict=True):
             if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():  # a view is where it was
                 old.copy_(new)
 
 
 def record_on_cpu() -> Record:
-    """For `PagedEngine(recorder=...)`. Warms up once, as on a GPU, where recording computes nothing; here it computes
-    once more."""
+    """For `PagedEngine(recorder=...)`.
+
+    Warms up once, as on a GPU, where recording computes nothing; here it computes once more.
+    """
 
     def record(step: Step) -> Step:
         step()

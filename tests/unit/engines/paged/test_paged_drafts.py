@@ -175,8 +175,7 @@ def test_fewer_steps_where_drafts_are_right(model: PreTrainedModel) -> None:
 
 
 def test_drafted_samples_have_the_models_distribution(model: PreTrainedModel) -> None:
-    """Chi-square over 600 seeds: of the token after a prompt for which drafts are made, and of the pair with the one
-    after it."""
+    """Chi-square over 600 seeds: of the token after a prompt with drafts, and of the pair with the one after it."""
     engine = PagedEngine(model, max_concurrency=4, max_context=64, max_draft_tokens=8)
     prompt = [1, 2, 3, 4, 5, 6, 7, 8] * 3
 

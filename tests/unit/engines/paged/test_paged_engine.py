@@ -1,5 +1,4 @@
-"""The paged engine: exact against the trainer's forward, each token computed once, the same whatever the company,
-memory or chunks."""
+"""The paged engine: exact against the trainer's forward, each token once, any company, memory or chunks."""
 
 import asyncio
 import time
@@ -93,8 +92,7 @@ EXACT = [
 def test_the_trainers_logits_give_the_same_tokens_and_log_probabilities_in_every_bit(
     model: PreTrainedModel, sampling: dict[str, Any], shape: dict[str, Any]
 ) -> None:
-    """Exact mode: packed beside others by the trainer, decoded in any company by the engine, drawn with the same random
-    numbers."""
+    """Exact mode: the trainer packs, the engine decodes in any company, with the same random numbers."""
     engine = build(model, fused=False, **{"cache_tokens": 480, **shape})
     results = crowd(engine, [0, 1, 2, 3, 4], **sampling)
     sequences, places, params, randoms, recorded = [], [], [], [], []

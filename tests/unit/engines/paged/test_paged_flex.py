@@ -1,7 +1,8 @@
 """Attention that reads pages in place: the same function as gathering them, in every situation the engine gets into.
 
 Eagerly, on the CPU. The slow test compiles torch's kernel for the CPU, which reads listed pages only, like those for a
-GPU."""
+GPU.
+"""
 
 import asyncio
 from dataclasses import dataclass

@@ -112,9 +112,9 @@ def test_padding_rows_write_to_the_spare_page_alone() -> None:
     # Position 0 of page 2, then position 16: its second page, 4, after a full first one of which only slot 0 holds
     # something: 10.
     assert graphs.run([DecodeRow(9, 0, [2])]).tolist() == [[10.0] * 4]
-    found = graphs.run([DecodeRow(23, 16, [2, 4]), DecodeRow(6, 1, [3, 1])])
+    outputs = graphs.run([DecodeRow(23, 16, [2, 4]), DecodeRow(6, 1, [3, 1])])
     # (10 + 15 x 0 + 24) / 17 = 2, and (0 + 7) / 2 = 3.5, a page that it has and does not see yet left alone.
-    assert found.flatten().tolist() == pytest.approx([2.0] * 4 + [3.5] * 4, abs=1e-12)
+    assert outputs.flatten().tolist() == pytest.approx([2.0] * 4 + [3.5] * 4, abs=1e-12)
     assert [memory.pages(0)[page].abs().sum().item() for page in range(5)] == [0, 0, 20, 14, 48]
     assert memory.pages(0)[5].abs().sum().item() == 2  # token 0 of padding rows
 

@@ -1,5 +1,4 @@
-"""Guided sampling: the text obeys, the log-probabilities are of the masked distribution, the whole one's are recorded
-beside them."""
+"""Guided sampling: the text obeys, with log-probabilities of the masked and of the whole distribution."""
 
 import asyncio
 import json
@@ -124,7 +123,7 @@ def test_log_probabilities_are_masked_and_the_trainers_are_recorded(
                 input_ids=torch.tensor([ids]), use_cache=False, attention_plan=InvariantAttention([len(ids)])
             ).logits[0]
         at = torch.arange(len(prompt) - 1, len(ids) - 1)
-        # What a trainer that knows no grammar computes: the same bits.
+        # A trainer without the grammar computes the same bits.
         whole = (logits[at] / temperature).log_softmax(-1)
         assert whole.gather(-1, torch.tensor(ids[len(prompt) :])[:, None])[:, 0].tolist() == done.full_logprobs.tolist()
         # The masked ones, by replaying the grammar: the allowed tokens, renormalised.
@@ -178,12 +177,12 @@ def test_tool_calls_are_well_formed(
     grammar = build_call_grammar([SEARCH], special_tokens=True, max_calls=2)
     free = Grammar(kind="lark", text=grammar.text.replace("TEXT? ", ""))  # a random model would never stop talking
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    found = run_all(
+    completions = run_all(
         build(model, compiler, tokenizer),
         [[5]] * 4,
         [params_of(i, free, stop_token_ids=(stop,), max_tokens=200) for i in range(4)],
     )
-    for done in found:
+    for done in completions:
         assert isinstance(done, Completion)
         assert done.finish_reason is FinishReason.STOP
         content, calls, errors = parse_tool_calls(tokenizer.decode(done.token_ids[:-1]))

@@ -99,8 +99,8 @@ def test_discard_forgets_what_a_failed_request_wrote() -> None:
     cache.register(lease, [1, 2, 3], 3)  # one whole page, one half page known to the tree
     doubtful = lease.pages[1:]
     assert cache.discard(lease) == doubtful
-    again, copy = cache.acquire([1, 2, 3, 4])
-    assert (again.num_reused, copy) == (2, None)
+    reacquired, copy = cache.acquire([1, 2, 3, 4])
+    assert (reacquired.num_reused, copy) == (2, None)
 
 
 def test_tokens_behind_older_weights_are_counted_where_they_are_kept() -> None:
@@ -121,7 +121,8 @@ def test_pages_hold_what_the_tree_says_whatever_happens(seed: int, num_pages: in
     """A model of the memory: every page remembers, per place, the whole token history written there.
 
     Reading anything but the reader's own history would be a wrong answer; writing a place that somebody else may read
-    is caught because the next read of it differs."""
+    is caught because the next read of it differs.
+    """
     draw = random.Random(seed)
     cache = PrefixCache(num_pages=num_pages, page_size=size)
     memory: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""Messages: what is sent is what arrives, every bit of it."""
+"""Messages arrive as they were sent, bit for bit."""
 
 import asyncio
 

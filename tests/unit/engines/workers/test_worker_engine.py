@@ -1,5 +1,4 @@
-"""Engine workers: the samples of one process, weights shared in place, and what each fault costs: the requests of its
-worker only."""
+"""Engine workers: the samples of one process, weights shared in place, and faults that cost one worker's requests."""
 
 import asyncio
 import contextlib
@@ -72,16 +71,15 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
 
 
 async def converse(engine: WorkerEngine | PagedEngine, group: int, member: int) -> list[Completion]:
-    """Two turns of a member of a group; the first member of a group samples truncated, the second stops early where it
-    can."""
-    session, ids, found = Session(f"task{group}", str(member)), prompt_of(group), []
+    """Two turns of a group's member; the first member samples truncated, the second stops early where it can."""
+    session, ids, completions = Session(f"task{group}", str(member)), prompt_of(group), []
     changes = {"top_p": 0.9} if member == 0 else {"stop": ("e", "xy"), "stop_token_ids": tuple(range(50))}
     for turn in range(2):
         params = SamplingParams(max_tokens=8, temperature=0.8, seed=100 * group + 10 * member + turn, **changes)
-        found.append(await engine.generate(to_ids(ids), params, session=session))
-        ids = [*ids, *found[-1].token_ids.tolist(), *prompt_of(1000 + group, 6)]
+        completions.append(await engine.generate(to_ids(ids), params, session=session))
+        ids = [*ids, *completions[-1].token_ids.tolist(), *prompt_of(1000 + group, 6)]
     await engine.release(session)
-    return found
+    return completions
 
 
 def crowd(engine: WorkerEngine | PagedEngine) -> list[Completion]:
@@ -130,8 +128,8 @@ def test_workers_see_weights_that_change_in_place(
         for parameter, old in zip(model.parameters(), kept, strict=True):
             parameter.copy_(old)
     # They change back without `adopt`: that is noticed all the same.
-    again = crowd(engine)
-    assert [c.logprobs.tolist() for c in again] == [c.logprobs.tolist() for c in before]
+    repeated = crowd(engine)
+    assert [c.logprobs.tolist() for c in repeated] == [c.logprobs.tolist() for c in before]
 
 
 def test_a_grammar_holds_in_a_worker(engine: WorkerEngine, alone: PagedEngine) -> None:

@@ -1,5 +1,4 @@
-"""A sandbox for tests that isolates nothing: a process per program. It keeps count of what was opened, run and
-closed."""
+"""A sandbox for tests without isolation: a process per program. Counts what was opened, run and closed."""
 
 from __future__ import annotations
 

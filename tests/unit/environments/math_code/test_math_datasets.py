@@ -80,5 +80,5 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_row_of_ones_own() -> None:
     row: dict[str, Any] = {"question": " q ", "answers": ["1/2", "0.5"], "kind": "fractions", "type": "ignored"}
-    found = to_math_row(row)
-    assert (found.question, found.answers, found.kind) == ("q", ("1/2", "0.5"), "fractions")
+    math_row = to_math_row(row)
+    assert (math_row.question, math_row.answers, math_row.kind) == ("q", ("1/2", "0.5"), "fractions")

@@ -1,5 +1,4 @@
-"""Episodes with an interpreter: policies and controls, observations, limits, scoring, and the switch that takes the
-tool away."""
+"""Episodes with an interpreter: policies, controls, observations, limits, scoring, and the tool switched off."""
 
 from __future__ import annotations
 
@@ -241,15 +240,15 @@ def test_a_fork_goes_on_by_itself() -> None:
         await environment.reset(task, 0)
         await environment.step(code_message("print(1)", 0))
         twin = await environment.fork()
-        own = await environment.step(code_message("print(2)", 1))
+        step = await environment.step(code_message("print(2)", 1))
         broken = await twin.step(code_message("1 / 0", 1))
         # A failed program is an error of the fork's call, and of no other.
-        assert own.tool_records[0].error is None
+        assert step.tool_records[0].error is None
         assert broken.tool_records[0].error is not None
         for each in (environment, twin):
             await each.close()
         return [
-            (own.observations[0].text, len(environment.tool_records)),
+            (step.observations[0].text, len(environment.tool_records)),
             (broken.observations[0].text, len(twin.tool_records)),
         ]
 

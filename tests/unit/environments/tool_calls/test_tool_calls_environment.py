@@ -1,5 +1,4 @@
-"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can and cannot
-read."""
+"""Episodes without a model: policies, controls, ToolRL's reward from recorded calls, and what the agent can read."""
 
 from __future__ import annotations
 
@@ -117,8 +116,7 @@ def test_the_demonstrator_makes_one_call_and_where_none_is_right_asks_for_what_i
 
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refuses: bool) -> None:
-    """What the goal of 90% is worth: with the recipe's kinds, no way to treat all requests for one thing alike comes
-    near it."""
+    """No way to treat all requests for one thing alike comes near 90% with the recipe's kinds."""
     kinds = tomllib.loads(RECIPE.read_text())["environment"]["args"]["kinds"]
     family = ToolCalls(prompt="short", kinds=kinds)
     successes = 0.0
@@ -168,7 +166,7 @@ def test_nothing_the_agent_reads_holds_a_call_or_the_kind() -> None:
             )
 
 
-def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
+def test_shuffled_and_blanked_names_match_no_tool() -> None:
     for schema in ("shuffled", "blanked"):
         family = ToolCalls(prompt="short", schema=schema)  # type: ignore[arg-type]
         for index in range(40):
@@ -177,10 +175,10 @@ def test_shuffled_and_blanked_names_are_nobodys_own() -> None:
             real = Reading.of(task, task.prompt).apis
             shown = Reading.of(task, opening.messages).apis
             assert [api.capability for api in shown] == [api.capability for api in real]
-            for own, other in zip(real, shown, strict=True):
-                assert own.name != other.name
-                assert [slot for _, slot in own.parameters] == [slot for _, slot in other.parameters]
-                assert all(a != b for (a, _), (b, _) in zip(own.parameters, other.parameters, strict=True))
+            for given, other in zip(real, shown, strict=True):
+                assert given.name != other.name
+                assert [slot for _, slot in given.parameters] == [slot for _, slot in other.parameters]
+                assert all(a != b for (a, _), (b, _) in zip(given.parameters, other.parameters, strict=True))
             assert [tool.name for tool in opening.tools] == [api.name for api in shown]
 
 
@@ -281,9 +279,9 @@ def test_the_state_is_the_calls_made() -> None:
     ((name, arguments),) = gold(task)
     _, made = play(family, task, calls_message([(name, arguments)]))
     assert [(record.call.name, record.error) for record in made.tool_records] == [(name, None)]
-    _, again = play(family, task, calls_message([(name, arguments)]))
+    _, repeated = play(family, task, calls_message([(name, arguments)]))
     _, other = play(family, task, calls_message([("news0", arguments)]))
-    assert made.state_hash() == again.state_hash() != other.state_hash()
+    assert made.state_hash() == repeated.state_hash() != other.state_hash()
     assert "no tool 'news0'" in (other.tool_records[0].error or "")
     with pytest.raises(EnvironmentFault, match="after its episode ended"):
         asyncio.run(made.step(words_message("more")))

@@ -68,13 +68,13 @@ def test_all_words_of_an_episode_are_different() -> None:
 
 def test_no_tool_is_in_both_splits_and_both_use_all_numbers() -> None:
     tools: dict[Split, set[tuple[str, ...]]] = {"train": set(), "heldout": set()}
-    for split, found in tools.items():
+    for split, names in tools.items():
         for seed in range(400):
             for api in draw("1call", seed, split).apis:
-                found.add((api.name, *sorted(name for name, _ in api.parameters)))
+                names.add((api.name, *sorted(name for name, _ in api.parameters)))
     assert not tools["train"] & tools["heldout"]
-    for found in tools.values():
-        assert {int(name[-2:]) for tool in found for name in tool} == set(NUMBERS[:40])
+    for names in tools.values():
+        assert {int(name[-2:]) for tool in names for name in tool} == set(NUMBERS[:40])
     shares = Counter(split_of(f"news{number}", (f"city{other}",)) for number in NUMBERS for other in NUMBERS)
     assert 0.45 < shares["train"] / shares.total() < 0.55
 
@@ -94,19 +94,19 @@ def test_a_word_says_nothing_about_its_number() -> None:
 
 def test_slots_stand_in_the_order_of_the_api_unless_shuffled() -> None:
     orders = {shuffled: set[bool]() for shuffled in (False, True)}
-    for shuffled, found in orders.items():
+    for shuffled, in_order in orders.items():
         for seed in range(60):
             problem = draw("1call", seed, shuffle_slots=shuffled)
             api = next(api for api in problem.apis if api.capability == problem.wishes[0].capability)
-            found.add([slot for _, slot in api.parameters] == [slot for slot, _ in problem.wishes[0].values])
+            in_order.add([slot for _, slot in api.parameters] == [slot for slot, _ in problem.wishes[0].values])
     assert orders == {False: {True}, True: {True, False}}
 
 
 def test_in_order_the_last_value_is_missing_and_shuffled_any() -> None:
     places = {shuffled: set[int]() for shuffled in (False, True)}
-    for shuffled, found in places.items():
+    for shuffled, positions in places.items():
         for seed in range(60):
             problem = draw("missing", seed, shuffle_slots=shuffled, max_parameters=2)
             api = next(api for api in problem.apis if api.capability == problem.wishes[0].capability)
-            found.add([slot for _, slot in api.parameters].index(str(problem.missing)))
+            positions.add([slot for _, slot in api.parameters].index(str(problem.missing)))
     assert places == {False: {1}, True: {0, 1}}

@@ -24,7 +24,7 @@ def test_a_pid_that_was_given_to_another_process_is_a_dead_owner():
     assert owner.is_dead(f"{pid}-{int(start) - 1}-{namespace}")
 
 
-def test_nobody_knows_of_an_owner_in_another_pid_namespace():
+def test_an_owner_in_another_pid_namespace_is_unknown():
     pid, start, namespace = owner.own_tag().split("-")
     assert not owner.is_dead(f"{pid}-{int(start) - 1}-{int(namespace) + 1}")
     assert not owner.is_dead("canary")

@@ -62,9 +62,9 @@ def test_every_call_number_gets_its_own_verdict(machine, network):
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_no_name_in_the_lists_is_misspelt(machine):
     # Every listed call exists on one of the two machines; a typing error would silently make a call unknown.
-    known = set(syscall_numbers("x86_64")) | set(syscall_numbers("aarch64"))
+    names = set(syscall_numbers("x86_64")) | set(syscall_numbers("aarch64"))
     listed = f"{seccomp._ALLOWED} {seccomp._DENIED} {seccomp._NO_ATTRIBUTES} {seccomp._PRETENDED}".split()
-    assert set(listed) <= known
+    assert set(listed) <= names
     assert len(listed) == len(set(listed))
 
 

@@ -49,18 +49,18 @@ def test_threads_work_in_a_clone(in_child):
     def attempt():
         import threading
 
-        found = []
+        finished = []
         lock = threading.RLock()
         with lock:
             threads = [
-                threading.Thread(target=lambda: (lock.acquire() and found.append(1)) or lock.release())
+                threading.Thread(target=lambda: (lock.acquire() and finished.append(1)) or lock.release())
                 for _ in range(3)
             ]
             for thread in threads:
                 thread.start()
         for thread in threads:
             thread.join()
-        return len(found)
+        return len(finished)
 
     assert in_child(attempt) == 3
 
@@ -130,17 +130,17 @@ def test_identity_is_replaced_completely(in_child, as_root):
 
 
 def test_a_user_namespace_maps_one_user_to_itself(in_child):
-    own = os.geteuid(), os.getegid()
+    own_ids = os.geteuid(), os.getegid()
 
     def attempt():
         before = os.geteuid()
-        syscalls.enter_user_namespace(*own)
+        syscalls.enter_user_namespace(*own_ids)
         return [before, os.geteuid(), os.getegid()]
 
     answer = in_child(attempt, flags=syscalls.CLONE_NEWUSER)
     if answer in ("EPERM", "EACCES"):
         pytest.skip(f"the host lets no user namespace be used: {answer}")
-    assert answer == [65534, *own]
+    assert answer == [65534, *own_ids]
 
 
 def test_close_range_closes_the_rest(in_child):
