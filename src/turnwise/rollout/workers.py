@@ -45,7 +45,7 @@ class FailurePolicy:
     def check(self, groups: Iterable[TrajectoryGroup]) -> None:
         """Raise EnvironmentFault naming the commonest cause when more than the allowed share is Invalid.
 
-        Reasons that differ in task, draw and session alone are one cause; the message quotes its first.
+        Reasons that differ in the names of task, draw and trajectory alone are one cause; the message quotes its first.
         """
         members = [(group.draw, trajectory.reward) for group in groups for trajectory in group.trajectories]
         reasons = [(draw, reward.reason) for draw, reward in members if isinstance(reward, Invalid)]
@@ -60,8 +60,8 @@ class FailurePolicy:
 
 
 def _leave_out_names(reason: str, draw: Draw) -> str:
-    """The reason without what names the group in it: the task, the draw, an engine session."""
-    names = rf"{re.escape(draw.task.id)}|draw {draw.index}|\w+/{draw.index}/\d+[/.\d]*"
+    """The reason without what names the group in it: the task, the draw, a trajectory or its engine session."""
+    names = rf"{re.escape(draw.task.id)}|draw {draw.index}|(?:\w+/)?{draw.index}/\d+[/.\d]*"
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "", reason)
 
 

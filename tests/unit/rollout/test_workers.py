@@ -360,7 +360,8 @@ def fail_members(draw: int, reason: str, count: int = 2) -> TrajectoryGroup:
     [
         "EnvironmentFault: step of environment 'world' for task {task}: OSError: the tool server is gone",
         "annotator 'gold_answers' of draw {draw} (task {task}) raised OSError: gone; mend it",
-        "EngineError: the request of 'train/{draw}/{member}' was refused",
+        "EngineError: the request of 'train/{draw}/{member}/0' was refused",
+        "the members were {draw}/0, {draw}/1 and are {draw}/0",
     ],
 )
 def test_failures_that_differ_in_task_draw_and_member_alone_are_one_cause(reason: str) -> None:
