@@ -1,9 +1,8 @@
 """What becomes of groups that cannot train as they are, and of a run whose annotators or engines fail."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pipeline_world import (
     Pace,
     World,
     WorldEngine,
+    WorldEnvironment,
     WorldFamily,
     WorldRun,
     WorldSync,
@@ -20,7 +20,7 @@ from pipeline_world import (
 )
 
 from turnwise.core.batch import Receipt
-from turnwise.core.errors import DataError, EngineError, EnvironmentFault, TurnwiseError
+from turnwise.core.errors import DataError, EngineError, EnvironmentFault
 from turnwise.core.types import (
     Completion,
     IntArray,
@@ -32,8 +32,8 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.credit.gold_answers import GoldAnswerAnnotator
-from turnwise.credit.greedy_baseline import GreedyBaseline
 from turnwise.store.groups import GroupStore
+from turnwise.store.journal import read_journal
 from turnwise.sync.publication import EngineGroup
 
 
@@ -141,6 +141,7 @@ def test_a_scored_baseline_counts_although_something_went_wrong_after_it(
 
 
 # Annotators that fail.
+
 
 class GoldFamily(WorldFamily):
     """The right answer to every task is alpha. Implements `GoldAnswers` as well."""
@@ -314,3 +315,209 @@ def test_a_receipt_of_something_else_is_one_clear_error_and_loses_nothing(
     assert sorted(world.journal.trained) == [1, 2, 3]
     assert 3 not in {row["step"] for row in world.read_lines("metrics.jsonl")}
     check_resumed(world)
+
+
+# Late groups.
+
+SLOW_DRAW = 2
+"""Opened under version 0 with staleness 1: it trains at the second step, or never."""
+
+
+def slow_down(patch: pytest.MonkeyPatch, seconds: Mapping[int, float]) -> None:
+    """Members of draw `SLOW_DRAW` search first and get their second reply after so many seconds."""
+    generate = WorldEngine.generate
+    num_replies = dict.fromkeys(seconds, 0)
+
+    async def delay(self: WorldEngine, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        member = int(session.name.split("/")[0])
+        if session.group != f"train/{SLOW_DRAW}" or member not in seconds:
+            return await generate(self, prompt_ids, params, session=session)
+        num_replies[member] += 1
+        if num_replies[member] == 2:
+            await asyncio.sleep(seconds[member])
+        search = self._tokenizer.get_added_vocab()["<search>"]
+        while True:
+            completion = await generate(self, prompt_ids, params, session=session)
+            if num_replies[member] > 1 or completion.token_ids[0] == search:
+                return completion
+            params = replace(params, seed=params.seed + 1)
+
+    patch.setattr(WorldEngine, "generate", delay)
+
+
+def make_late_world(path: Path, **schedule: Any) -> World:
+    """6 steps of 2 groups of 3, trained at most one version late."""
+    sections = {
+        "rollout": {"group_size": 3},
+        "schedule": {"max_staleness": 1, "patience_s": 0.2, "min_members": 2, **schedule},
+        "train": {"steps": 6},
+    }
+    return make_world(path, sections)
+
+
+def check_ages(rows: Mapping[int, Mapping[str, Any]], bound: int) -> None:
+    ages = [row["version"] - row["start_version"] for row in rows.values() if row["fate"] == "trained"]
+    assert 0 <= min(ages) <= max(ages) <= bound
+
+
+def read_ledger(world: World) -> dict[int, dict[str, Any]]:
+    rows = world.read_lines("ledger.jsonl")
+    assert len({row["draw"] for row in rows}) == len(rows)
+    return {row["draw"]: row for row in rows}
+
+
+def list_members(group: TrajectoryGroup) -> tuple[list[int], list[tuple[int, str]]]:
+    """The members that a group kept, and those that it discarded with their reasons."""
+    discarded = [(each.trajectory.id.member, each.reason.value) for each in group.discarded]
+    return [trajectory.id.member for trajectory in group.trajectories], discarded
+
+
+def test_a_late_group_that_is_cut_trains_with_the_members_that_had_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_down(monkeypatch, {2: 60.0})
+    world = make_late_world(tmp_path / "run", late="cut")
+    world.live()
+    rows = read_ledger(world)
+    group = GroupStore(world.path).load(SLOW_DRAW)
+    assert list_members(group) == ([0, 1], [(2, "late")])
+    assert (rows[SLOW_DRAW]["fate"], rows[SLOW_DRAW]["step"]) == ("trained", 2)
+    late_tokens = group.discarded[0].trajectory.num_sampled_tokens
+    assert late_tokens > 0
+    assert rows[SLOW_DRAW]["dropped"]["late"] == late_tokens
+    assert len(rows) == 6 * 2
+    check_ages(rows, 1)
+    check_audit(world)
+
+
+def test_a_late_group_is_cut_when_it_reaches_min_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, {1: 0.6, 2: 60.0})  # overdue after about 0.2 s, when one member of two has ended
+    world = make_late_world(tmp_path / "run", late="cut")
+    world.live()
+    assert list_members(GroupStore(world.path).load(SLOW_DRAW)) == ([0, 1], [(2, "late")])
+    rows = read_ledger(world)
+    assert (rows[SLOW_DRAW]["fate"], rows[SLOW_DRAW]["step"]) == ("trained", 2)
+    check_ages(rows, 1)
+    check_audit(world)
+
+
+def test_a_late_group_that_is_dropped_leaves_as_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, {2: 60.0})
+    world = make_late_world(tmp_path / "run", late="drop")
+    world.live()
+    rows = read_ledger(world)
+    assert rows[SLOW_DRAW]["fate"] == "late"
+    assert rows[SLOW_DRAW]["trained"] == 0
+    assert rows[SLOW_DRAW]["dropped"] == {"late": count_sampled_tokens(world, SLOW_DRAW)}
+    assert sum(row["fate"] == "trained" for row in rows.values()) == 6 * 2  # another group came in its place
+    check_ages(rows, 1)
+    check_audit(world)
+
+
+def test_a_batch_that_waits_neither_cuts_nor_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, {1: 0.6, 2: 0.7})
+    world = make_late_world(tmp_path / "run", late="wait")
+    world.live()
+    rows = read_ledger(world)
+    assert list_members(GroupStore(world.path).load(SLOW_DRAW)) == ([0, 1, 2], [])
+    assert {row["fate"] for row in rows.values()} == {"trained"}
+    assert not any("late" in row["dropped"] for row in rows.values())
+    assert rows[SLOW_DRAW]["step"] == 2
+    check_ages(rows, 1)
+    check_audit(world)
+
+
+# When groups open.
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_groups_open_before_the_checkpoint_of_a_step_only_where_training_is_asynchronous(
+    tmp_path: Path, staleness: int
+) -> None:
+    opened: dict[int, tuple[list[int], list[int]]] = {}
+
+    class WatchedRun(WorldRun):
+        """Writes down which draws were opened under a step's weights before and after its checkpoint and evaluation."""
+
+        async def _after_step(self, step: int) -> None:
+            before = self._list_opened(step)
+            await super()._after_step(step)
+            opened[step] = (before, self._list_opened(step))
+
+        def _list_opened(self, version: int) -> list[int]:
+            records = read_journal(self.folder.path).draws.values()
+            return sorted(record.draw for record in records if record.version == version)
+
+    sections = {"schedule": {"max_staleness": staleness}, "evaluate": {"tasks": 2, "every": 1}}
+    world = make_world(tmp_path / "run", sections, run_class=WatchedRun)
+    world.live()
+    if staleness:  # draws 0 to 3 start under version 0, and a batch of 2 after each publication until all 8 are open
+        assert {step: before for step, (before, _) in opened.items()} == {1: [4, 5], 2: [6, 7], 3: [], 4: []}
+    else:
+        assert opened == dict.fromkeys((1, 2, 3, 4), ([], []))
+    check_audit(world)
+
+
+@pytest.mark.parametrize(("steps", "staleness"), [(1, 0), (1, 3), (3, 1), (3, 5)])
+def test_the_last_steps_open_no_group_that_could_not_train(tmp_path: Path, steps: int, staleness: int) -> None:
+    world = make_world(tmp_path / "run", {"schedule": {"max_staleness": staleness}, "train": {"steps": steps}})
+    world.live()
+    rows = read_ledger(world)
+    assert sorted(rows) == list(range(steps * 2))
+    assert {row["fate"] for row in rows.values()} == {"trained"}
+    assert world.journal.next_draw == steps * 2
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_training_split_that_ends_is_one_clear_error(tmp_path: Path, staleness: int) -> None:
+    sections = {"schedule": {"max_staleness": staleness}}
+    world = make_world(tmp_path / "run", sections, family=WorldFamily(num_tasks=7))
+    with pytest.raises(
+        DataError,
+        match=r"^the training split ended after 7 tasks; lower train\.steps or rollout\.tasks_per_step, or give",
+    ):
+        world.live()
+    world.family.num_tasks = 8
+    check_resumed(world)
+
+
+# Branched rollouts of which some members are superfluous or late.
+
+
+class ForkableWorld(WorldEnvironment):
+    """Implements `ForkableEnvironment` as well: the calls so far are the whole state."""
+
+    async def fork(self) -> WorldEnvironment:
+        twin = ForkableWorld(self._family, self._task)
+        twin.tool_records = [*self.tool_records]
+        return twin
+
+
+class ForkableFamily(WorldFamily):
+    def build_environment(self, task: Task) -> WorldEnvironment:
+        return ForkableWorld(self, task)
+
+
+@pytest.mark.parametrize("method", ["vine", "tree", "arpo"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"overdraw": 1},
+        {"max_staleness": 1, "late": "cut", "patience_s": 0.0, "min_members": 1},
+        {"max_staleness": 1, "late": "drop", "patience_s": 0.0},
+    ],
+    ids=["overdraw", "cut", "drop"],
+)
+def test_branched_rollouts_lose_members_and_keep_every_token_accounted_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, schedule: dict[str, Any]
+) -> None:
+    slow_down(monkeypatch, {1: 60.0})
+    sections = {"credit": {"method": method}, "schedule": schedule}
+    world = make_world(tmp_path / "run", sections, family=ForkableFamily(), pace=Pace(environment_s=0.02))
+    world.live()
+    rows = read_ledger(world)
+    assert sorted(world.journal.trained) == [1, 2, 3, 4]
+    reasons = {reason for row in rows.values() for reason in row["dropped"]}
+    assert ("overdrawn" if "overdraw" in schedule else "late") in reasons
+    check_ages(rows, world.config.schedule.max_staleness)
+    check_audit(world)
