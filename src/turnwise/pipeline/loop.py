@@ -326,7 +326,7 @@ class Pipeline:
         is_short = len(group.trajectories) < self.config.rollout.group_size
         if not group.trajectories or (is_short and self.config.schedule.late == "drop"):
             return DropReason.LATE
-        if self._steps.needs_baseline and (group.baseline is None or group.baseline.error is not None):
+        if self._steps.needs_baseline and _find_baseline_failure(group) is not None:
             return DropReason.NO_BASELINE
         name = self.config.rollout.dynamic_sampling.metric
         if name:
@@ -346,11 +346,19 @@ class Pipeline:
         await self._stream.close()
 
 
+def _find_baseline_failure(group: TrajectoryGroup) -> str | None:
+    """Why credit cannot compare with the group's greedy attempt; None if that was scored."""
+    if group.baseline is None:
+        return "there is none"
+    reward = group.baseline.reward
+    return reward.reason if isinstance(reward, Invalid) else None
+
+
 def _fail_without_baseline(group: TrajectoryGroup) -> TrajectoryGroup:
     """The group with Invalid rewards where its greedy baseline failed, which costs it as much as failed members."""
-    if group.baseline is not None and group.baseline.error is None:
+    cause = _find_baseline_failure(group)
+    if cause is None:
         return group
-    cause = "there is none" if group.baseline is None else group.baseline.error
     reward = Invalid(reason=f"greedy baseline: {cause}", retryable=False)
     failed = (t if isinstance(t.reward, Invalid) else replace(t, reward=reward) for t in group.trajectories)
     return replace(group, trajectories=tuple(failed))

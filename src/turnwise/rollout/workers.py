@@ -7,6 +7,7 @@ started beyond that (`overdraw`) are then cut; what they sampled stays with the 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,16 +43,26 @@ class FailurePolicy:
     not bad luck."""
 
     def check(self, groups: Iterable[TrajectoryGroup]) -> None:
-        """Raise EnvironmentFault naming the commonest cause when more than the allowed share is Invalid."""
-        trajectories = [t for group in groups for t in group.trajectories]
-        causes = Counter(t.reward.reason for t in trajectories if isinstance(t.reward, Invalid))
-        share = sum(causes.values()) / max(1, len(trajectories))
-        if share > self.max_invalid_share:
-            cause, count = causes.most_common(1)[0]
+        """Raise EnvironmentFault naming the commonest cause when more than the allowed share is Invalid.
+
+        Reasons that differ in the names of task, draw and trajectory alone are one cause; the message quotes its first.
+        """
+        members = [(group.draw, trajectory.reward) for group in groups for trajectory in group.trajectories]
+        reasons = [(draw, reward.reason) for draw, reward in members if isinstance(reward, Invalid)]
+        if len(reasons) / max(1, len(members)) > self.max_invalid_share:
+            causes = [_leave_out_names(reason, draw) for draw, reason in reasons]
+            commonest, count = Counter(causes).most_common(1)[0]
+            _, example = reasons[causes.index(commonest)]
             raise EnvironmentFault(
-                f"{sum(causes.values())} of {len(trajectories)} trajectories could not be scored, more than "
-                f"rollout.max_invalid_share={self.max_invalid_share}; most often ({count}x): {cause}"
+                f"{len(reasons)} of {len(members)} trajectories could not be scored, more than "
+                f"rollout.max_invalid_share={self.max_invalid_share}; most often ({count}x): {example}"
             )
+
+
+def _leave_out_names(reason: str, draw: Draw) -> str:
+    """The reason without what names the group in it: the task, the draw, a trajectory or its engine session."""
+    names = rf"{re.escape(draw.task.id)}|draw {draw.index}|(?:\w+/)?{draw.index}/\d+[/.\d]*"
+    return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "", reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

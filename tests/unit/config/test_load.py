@@ -179,6 +179,33 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
         (["train.algorithm=step_dpo", "preference.kind=ipo"], "belong to 'dpo'"),
         (["train.algorithm=dpo", "preference.kind=ipo", "preference.label_smoothing=0.1"], "set it to 0 with 'ipo'"),
         (["rejection.first_threshold=2.0"], "the bar must not fall"),
+        (
+            ["rollout.tasks_per_step=8", "schedule.max_open_groups=7"],
+            "schedule.max_open_groups=7 is less than rollout.tasks_per_step=8, so no batch is ever full; raise it, or "
+            "use 0",
+        ),
+        (
+            ["rollout.tasks_per_step=8", "schedule.max_staleness=1", "schedule.max_open_groups=17"],
+            "schedule.max_open_groups=17 is never reached: schedule.max_staleness=1 allows 16 groups of "
+            "rollout.tasks_per_step=8; lower it, or raise the staleness",
+        ),
+        (
+            ["schedule.late=cut"],
+            "schedule.late='cut' with schedule.max_staleness=0: a synchronous step waits for its one batch; use 'wait'",
+        ),
+        (["schedule.late=drop"], "schedule.late='drop' with schedule.max_staleness=0"),
+        (
+            ["rollout.group_size=4", "schedule.max_staleness=1", "schedule.late=cut", "schedule.min_members=5"],
+            "schedule.min_members=5 is more than rollout.group_size=4, so no group is ever cut; lower it",
+        ),
+        (
+            ["schedule.max_staleness=1", "rollout.dynamic_sampling={metric = 'reward', refill = 'value'}"],
+            "refill='value' compares the tasks of one synchronous step; use 'new', or schedule.max_staleness=0",
+        ),
+        (
+            ["rollout.group_size=1", "credit.method=reinforce", "schedule.overdraw=1"],
+            "schedule.overdraw=1 keeps the first of 2 members, rollout.group_size=1; use groups of at least 2",
+        ),
     ],
 )
 def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str], expected: str) -> None:
@@ -187,6 +214,21 @@ def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str
     with pytest.raises(ConfigError) as caught:
         load_config([recipe], overrides)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["rollout.tasks_per_step=8", "schedule.max_open_groups=8"],
+        ["rollout.tasks_per_step=8", "schedule.max_staleness=1", "schedule.max_open_groups=16"],
+        ["rollout.group_size=4", "schedule.max_staleness=1", "schedule.late=cut", "schedule.min_members=4"],
+        ["rollout.group_size=4", "schedule.max_staleness=1", "schedule.late=drop", "schedule.min_members=5"],
+        ["rollout.group_size=2", "schedule.overdraw=1"],
+        ["rollout.dynamic_sampling={metric = 'reward', refill = 'value'}"],
+    ],
+)
+def test_schedules_at_the_edge_of_what_fits_together_load(tmp_path: Path, overrides: list[str]) -> None:
+    load_config([write(tmp_path, MODEL)], overrides)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_many_failures_stop_the_run_and_it_goes_on_when_they_are_mended(tmp_path
 
     world = make_world(tmp_path / "run", {"train": {"steps": 4, "checkpoint_every": 1}})
     world.family.misbehave = fail
-    with pytest.raises(EnvironmentFault, match=r"4 of 4 trajectories.*most often \(2x\).*the tool server is gone"):
+    with pytest.raises(EnvironmentFault, match=r"4 of 4 trajectories.*most often \(4x\).*the tool server is gone"):
         world.live()
     assert sorted(world.journal.trained) == [1, 2]
     world.family.misbehave = lambda task: None

@@ -337,6 +337,52 @@ def test_too_many_failures_stop_the_run_with_the_commonest_cause(renderer: TagRe
     FailurePolicy(max_retries=0, max_invalid_share=1.0).check(groups)
 
 
+def fail_members(draw: int, reason: str, count: int = 2) -> TrajectoryGroup:
+    """A group of `count` members that could not be scored; `reason` may name `{task}`, `{draw}` and `{member}`."""
+    opened = make_draw(draw)
+
+    def fail(member: int) -> Trajectory:
+        text = reason.format(task=opened.task.id, draw=draw, member=member)
+        return Trajectory(
+            id=TrajectoryId(draw=draw, member=member),
+            task_id=opened.task.id,
+            turns=(),
+            stop=StopReason.ERROR,
+            reward=Invalid(reason=text, retryable=False),
+            error=text,
+        )
+
+    return TrajectoryGroup(draw=opened, trajectories=tuple(fail(member) for member in range(count)))
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "EnvironmentFault: step of environment 'world' for task {task}: OSError: the tool server is gone",
+        "annotator 'gold_answers' of draw {draw} (task {task}) raised OSError: gone; mend it",
+        "EngineError: the request of 'train/{draw}/{member}/0' was refused",
+        "the members were {draw}/0, {draw}/1 and are {draw}/0",
+    ],
+)
+def test_failures_that_differ_in_task_draw_and_member_alone_are_one_cause(reason: str) -> None:
+    # 3 draws of 2 members fail for one reason, draw 3's members for another: 6 of 8 against 2 of 8.
+    groups = [*(fail_members(draw, reason) for draw in range(3)), fail_members(3, "the reward is nan")]
+    with pytest.raises(EnvironmentFault) as caught:
+        FailurePolicy(max_retries=0, max_invalid_share=0.4).check(groups)
+    example = reason.format(task=make_draw(0).task.id, draw=0, member=0)
+    assert str(caught.value).endswith(f"most often (6x): {example}")
+
+
+def test_failures_that_differ_in_what_went_wrong_are_different_causes() -> None:
+    groups = [
+        fail_members(0, "status 500 after 1/2 tries"),
+        fail_members(1, "status 503"),
+        fail_members(2, "status 503"),
+    ]
+    with pytest.raises(EnvironmentFault, match=r"most often \(4x\): status 503$"):
+        FailurePolicy(max_retries=0, max_invalid_share=0.4).check(groups)
+
+
 def test_what_building_an_environment_raises_ends_the_run_and_nothing_hangs(renderer: TagRenderer) -> None:
     world = World(renderer, lambda draw, member, attempt: [HANG])
 

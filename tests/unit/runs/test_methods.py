@@ -252,5 +252,5 @@ def test_what_a_recipe_says_itself_stands() -> None:
     ],
 )
 def test_stale_tokens_that_a_recipe_cannot_correct_are_refused(overrides: list[str], reason: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(reason)):
+    with pytest.raises(ConfigError, match=rf"{re.escape(reason)}.*schedule\.max_staleness=0"):
         resolve_correction(config(*overrides, STALE))
