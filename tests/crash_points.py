@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 from pipeline_world import WorldSync, WorldTrainer
 
-from turnwise.runs import steps, train
+from turnwise.pipeline import steps
+from turnwise.runs import train
 from turnwise.store import checkpoint_folder
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal

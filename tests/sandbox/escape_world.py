@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -105,8 +106,8 @@ def enter(world: str) -> None:
             ]
             # Refuse prctl(PR_SET_SECCOMP) too, the other way to install a filter. No filter can follow this one.
             program = b"".join(struct.pack("HBBI", *row) for row in [*code, (0x06, 0, 0, 0x7FFF0000)])
-            memory = syscalls.ctypes.create_string_buffer(program, len(program))
-            request = struct.pack("HxxxxxxQ", len(program) // 8, syscalls.ctypes.addressof(memory))
+            memory = ctypes.create_string_buffer(program, len(program))
+            request = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
             syscalls.syscall("prctl", 22, 2, request)
     elif world != "root":
         raise ValueError(world)
