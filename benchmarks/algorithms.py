@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnwise.algorithms.credit import CreditFunction
 from turnwise.algorithms.credit_table import build_credit
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.table import LOSSES, build_loss
@@ -121,12 +122,11 @@ def measure_speed(num_tokens: int) -> dict[str, Any]:
     keys = list(attempts)
     rng = np.random.default_rng(0)
     values = {key: [rng.normal(size=REPLY) for _ in range(TURNS)] for key in keys}
-    credit_s = {}
-    for name in CREDIT:
-        credit = build_credit(name)
-        credit_s[name] = median_seconds(
-            lambda: compute_advantages(credit, groups, to_credit_trajectories(groups, scores={"values": values}))  # noqa: B023
-        )
+
+    def give_credit(credit: CreditFunction) -> object:
+        return compute_advantages(credit, groups, to_credit_trajectories(groups, scores={"values": values}))
+
+    credit_s = {name: median_seconds(partial(give_credit, build_credit(name))) for name in CREDIT}
     advantages = compute_advantages(build_credit("grpo"), groups, to_credit_trajectories(groups))
     samples = [sample for key, turns in advantages.items() for sample in to_samples(attempts[key], turns)]
     weights_s = median_seconds(lambda: compute_sample_weights(samples, "prompt_mean"))

@@ -20,7 +20,7 @@ from agreement_golden import (
 
 from turnwise.algorithms.advantages.gae import build_gae, compute_gae, compute_trajectory_gae
 from turnwise.algorithms.advantages.gdpo import build_gdpo
-from turnwise.algorithms.advantages.grpo import build_dr_grpo, build_grpo, compute_grpo_advantages
+from turnwise.algorithms.advantages.grpo import Deviation, build_dr_grpo, build_grpo, compute_grpo_advantages
 from turnwise.algorithms.advantages.opo import build_opo
 from turnwise.algorithms.advantages.otb import build_otb
 from turnwise.algorithms.advantages.pass_at_k import build_pass_at_k

@@ -286,7 +286,7 @@ async def _run_probe(sandbox: LocalSandbox, probe: Probe, targets: Targets) -> d
 
 def run_bare(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
     """Run every requested probe as a plain subprocess, without isolation."""
-    results = {}
+    results: dict[str, dict[str, str | None]] = {}
     for name in request["probes"]:
         probe = BY_NAME[name]
         if probe.needs and not targets.values[probe.needs]:

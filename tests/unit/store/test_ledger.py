@@ -433,6 +433,7 @@ def test_digests_tell_absent_from_zero() -> None:
     zero = to_floats([0.0, 0.0])
     assert digest_advantages(None) == digest_advantages([None, None]) == "none"
     assert len({digest_advantages([zero, None]), digest_advantages([zero, zero]), digest_advantages([None, zero])}) == 3
+    # Stored as float32, whatever it was computed in.
     double = np.zeros(2)
     assert digest_advantages([double]) == digest_advantages([zero])  # type: ignore[list-item]
 
