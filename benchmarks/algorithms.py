@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnwise.algorithms.credit import CreditFunction
+from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import build_credit
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.table import LOSSES, build_loss
@@ -123,7 +123,7 @@ def measure_speed(num_tokens: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     values = {key: [rng.normal(size=REPLY) for _ in range(TURNS)] for key in keys}
 
-    def give_credit(credit: CreditFunction) -> object:
+    def give_credit(credit: CheckedCredit) -> object:
         return compute_advantages(credit, groups, to_credit_trajectories(groups, scores={"values": values}))
 
     credit_s = {name: median_seconds(partial(give_credit, build_credit(name))) for name in CREDIT}
