@@ -18,12 +18,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import build_credit
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.table import LOSSES, build_loss
@@ -120,18 +122,15 @@ def measure_speed(num_tokens: int) -> dict[str, Any]:
     keys = list(attempts)
     rng = np.random.default_rng(0)
     values = {key: [rng.normal(size=REPLY) for _ in range(TURNS)] for key in keys}
-    credit_s = {}
-    for name in CREDIT:
-        credit = build_credit(name)
-        credit_s[name] = median_seconds(
-            lambda credit=credit: compute_advantages(
-                credit, groups, to_credit_trajectories(groups, scores={"values": values})
-            )
-        )
+
+    def give_credit(credit: CheckedCredit) -> object:
+        return compute_advantages(credit, groups, to_credit_trajectories(groups, scores={"values": values}))
+
+    credit_s = {name: median_seconds(partial(give_credit, build_credit(name))) for name in CREDIT}
     advantages = compute_advantages(build_credit("grpo"), groups, to_credit_trajectories(groups))
     samples = [sample for key, turns in advantages.items() for sample in to_samples(attempts[key], turns)]
     weights_s = median_seconds(lambda: compute_sample_weights(samples, "prompt_mean"))
-    loss_s = {name: median_seconds(lambda name=name: take_loss_gradient(name, samples)) for name in LOSSES}
+    loss_s = {name: median_seconds(partial(take_loss_gradient, name, samples)) for name in LOSSES}
     config = load_config([RECIPE])
     model = build_model(config.model.model_type, config.model.config, vocab_size=vocab_size, seed=0)
     optimizer = build_optimizer(model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)

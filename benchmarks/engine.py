@@ -32,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +283,7 @@ def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
 
 def contenders(size: str, sequences: int, context: int, names: list[str]) -> dict[str, Contender]:
     """Name to contender of those in this process."""
-    shape = {"max_concurrency": sequences, "max_context": context}
+    shape: dict[str, Any] = {"max_concurrency": sequences, "max_context": context}
     makers: dict[str, Callable[[], Contender]] = {
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
         "paged_long_steps": lambda: engine_turn(PagedEngine(build(size), **shape, max_batch_tokens=8192)),
@@ -395,9 +396,7 @@ def compare(
         limits.append(matmul_flops_per_s())
         for name, entry in tuple(entries.items()):
             try:
-                rows[name].append(
-                    measure(lambda entry=entry, number=number: job(entry.turn, number), entry.processor_s)
-                )  # type: ignore[misc]
+                rows[name].append(measure(partial(job, entry.turn, number), entry.processor_s))
             except Missing as cause:
                 del entries[name]
                 missing[name] = str(cause)

@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--output", default="runs/benchmark")
     parser.add_argument("overrides", nargs="*")
     arguments = parser.parse_args()
-    with_code, without = [], []
+    with_code: list[dict[str, dict[str, Any]]] = []
+    without: list[dict[str, dict[str, Any]]] = []
     for seed in arguments.seeds:
         for code in (True, False):
             overrides = [f"run.seed={seed}", f"run.output={arguments.output}", *arguments.overrides]

@@ -56,7 +56,7 @@ def _answer(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise SystemExit(f"a version ended: {process.args}")
+        raise SystemExit(f"a version ended: {process.args!r}")
     return line
 
 

@@ -87,7 +87,7 @@ def sample(engine: PagedEngine, kind: str, groups: int, new_tokens: int, number:
 def compare(size: str, kind: str, groups: int, drafts: list[int], rounds: int, new_tokens: int) -> dict[str, Any]:
     """All settings of drafting, interleaved."""
     model = build(size, kind)
-    shape = {"max_concurrency": GROUP_SIZE * groups, "max_context": VOCABULARY + new_tokens}
+    shape: dict[str, Any] = {"max_concurrency": GROUP_SIZE * groups, "max_context": VOCABULARY + new_tokens}
     engines = {n: PagedEngine(model, **shape, max_draft_tokens=n) for n in (0, *drafts)}
     seconds: dict[int, list[float]] = {n: [] for n in engines}
     certainty = 0.0

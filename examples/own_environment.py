@@ -1,5 +1,7 @@
 """Your own environment: PYTHONPATH=examples turnwise train examples/own_environment.toml"""
 
+from typing import Any
+
 from turnwise.core.seeds import rng
 from turnwise.core.types import Scored, Task, ToolCall, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -40,7 +42,7 @@ class Guess:
 
 
 class VaultFamily:
-    def __init__(self, letters: int = 3, **limits: object) -> None:  # environment.args, limits of tools
+    def __init__(self, letters: int = 3, **limits: Any) -> None:  # environment.args, limits of tools
         self.letters, self.limits = letters, limits
 
     def task(self, split, index):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ async def served_by_plain_user(request: pytest.FixtureRequest) -> AsyncIterator[
     python = request.getfixturevalue("plain_python")
     command = [sys.executable, "-c", PLAIN_SERVER, python, str(Path(python).parents[2]), TOKEN]
     with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, cwd="/") as server:
+        assert server.stdout is not None
         url = (await asyncio.to_thread(server.stdout.readline)).strip()
         if not url:
             pytest.skip(f"a plain user has no sandbox: {server.communicate(timeout=10)[1][-500:]}")
@@ -127,10 +129,10 @@ class Kind:
 
 
 KINDS = {
-    **{level: Kind(build=lambda request, level=level: local(request, level=level)) for level in LEVELS[:-1]},
+    **{level: Kind(build=partial(local, level=level)) for level in LEVELS[:-1]},
     "strict": Kind(build=lambda request: local(request, mode="strict")),
     "http": Kind(build=served),
     "http, plain user": Kind(build=served_by_plain_user),
     "bubblewrap": Kind(build=bubblewrap, has_sessions=False),
-    **{name: Kind(build=lambda request, name=name: rented(request, name), has_sessions=False) for name in BUILDERS},
+    **{name: Kind(build=partial(rented, provider=name), has_sessions=False) for name in BUILDERS},
 }

@@ -203,7 +203,8 @@ class WorldTrainer:
     ) -> Columns:
         """Log-probabilities of the present weights for every column."""
         scores = tuple(score_sample(self.weights, sample) for sample in samples)
-        return Columns(**dict.fromkeys(wanted, scores))
+        columns: dict[str, Any] = dict.fromkeys(wanted, scores)
+        return Columns(**columns)
 
     def step(self, batch: TrainingBatch) -> StepReport:
         """Each sample of each update moves the weights; so do their order and the columns."""

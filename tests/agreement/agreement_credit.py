@@ -20,7 +20,7 @@ from agreement_golden import (
 
 from turnwise.algorithms.advantages.gae import build_gae, compute_gae, compute_trajectory_gae
 from turnwise.algorithms.advantages.gdpo import build_gdpo
-from turnwise.algorithms.advantages.grpo import build_dr_grpo, build_grpo, compute_grpo_advantages
+from turnwise.algorithms.advantages.grpo import Deviation, build_dr_grpo, build_grpo, compute_grpo_advantages
 from turnwise.algorithms.advantages.opo import build_opo
 from turnwise.algorithms.advantages.otb import build_otb
 from turnwise.algorithms.advantages.pass_at_k import build_pass_at_k
@@ -133,7 +133,7 @@ def _(case: Case) -> None:
 
 @compares("verl/pass_at_k/std", "verl/pass_at_k/no_std", ours=build_pass_at_k)
 def _(case: Case) -> None:
-    deviation = "sample" if case.options["norm_adv_by_std_in_grpo"] else "none"
+    deviation: Deviation = "sample" if case.options["norm_adv_by_std_in_grpo"] else "none"
     assert_equal(compute_credit(case, build_pass_at_k(deviation=deviation)), case.output("advantages"))
 
 
@@ -160,7 +160,7 @@ def _(case: Case) -> None:
 def _(case: Case) -> None:
     batch = case.batch
     trajectories = to_trajectories(batch)
-    parts = [{"outcome": t.reward} for t in trajectories]
+    parts = [{"outcome": t.reward} for t in trajectories if t.reward is not None]
     whole = [
         type(t)(group=t.group, reward=t.reward, turns=t.turns, parts=p)
         for t, p in zip(trajectories, parts, strict=True)

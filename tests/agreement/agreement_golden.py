@@ -45,7 +45,7 @@ batches = load_module(ROOT / "peers" / "batches.py")
 
 
 @cache
-def load_arrays() -> Mapping[str, NDArray[np.generic]]:
+def load_arrays() -> Mapping[str, NDArray[Any]]:
     """Every array of golden.npz by name."""
     with np.load(FOLDER / "golden.npz", allow_pickle=False) as file:
         arrays = {key: file[key] for key in file.files}
@@ -170,7 +170,7 @@ def compute_credit(case: Case, function: CreditFunction, *, turn_rewards: bool =
 # ------------------------------------------------------------------------------------------------ losses
 
 
-def pack(batch, array: Array) -> torch.Tensor:
+def pack(batch, array: NDArray[Any]) -> torch.Tensor:
     """`[K]` of `[B, T]` or `[B]`: tokens that train, row after row."""
     if array.ndim == 1:
         array = np.repeat(array[:, None], batch.mask.shape[1], axis=1)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from agreement_golden import Case, assert_equal, check_loss, compares, pack, pack_inputs, unpack, weigh
 
-from turnwise.algorithms.aggregate import compute_token_mean, compute_weights
+from turnwise.algorithms.aggregate import Aggregation, compute_token_mean, compute_weights
 from turnwise.algorithms.corrections import compute_correction, compute_off_policy_sequence_mask
 from turnwise.algorithms.entropy import compute_entropy_loss
-from turnwise.algorithms.kl import compute_k2, compute_kl, update_kl_coefficient
+from turnwise.algorithms.kl import KLKind, compute_k2, compute_kl, update_kl_coefficient
 from turnwise.algorithms.losses.cispo import compute_cispo_loss
 from turnwise.algorithms.losses.covariance import compute_clip_cov_loss, compute_kl_cov_loss
 from turnwise.algorithms.losses.decoupled import compute_decoupled_ppo_loss
@@ -242,7 +242,7 @@ def _(case: Case) -> None:
 
 @compares("trl/loss/kl_in_loss", "trl/loss/kl_unbiased", ours=compute_kl)
 def _(case: Case) -> None:
-    kind = "k3_weighted" if case.options.get("use_bias_correction_kl") else "k3"
+    kind: KLKind = "k3_weighted" if case.options.get("use_bias_correction_kl") else "k3"
     reference = pack(case.batch, case.batch.reference_logprobs)
 
     def loss(inputs):
@@ -368,11 +368,12 @@ def _(case: Case) -> None:
     mask[case.options["masked_row"]] = 0.0
     batch = replace(case.batch, mask=mask)
     name = case.options["loss_agg_mode"]
-    mode = {
+    modes: dict[str, Aggregation] = {
         "seq-mean-token-sum": "sequence_sum",
         "seq-mean-token-mean": "sequence_mean",
         "seq-mean-token-sum-norm": "constant",
-    }.get(name, "token_mean")
+    }
+    mode = modes.get(name, "token_mean")
     scale = batch.mask.sum() if name == "token-sum" else 1.0
     inputs = pack_inputs(batch, advantages="token")
     weights = scale * weigh(inputs, mode, constant=case.options["loss_scale_factor"])

@@ -68,7 +68,11 @@ def _(case: Case) -> None:
         step[row, slice(*batch.spans[row, turn])] = 1.0
     in_step = pack(batch, step) == 1
     assert 0 < in_step.sum() < len(in_step)
-    check_preference(case, lambda *arrays: compute_step_dpo_loss(*arrays, in_step, **options(case)).losses)
+
+    def compute(policy, reference, sequence):
+        return compute_step_dpo_loss(policy, reference, sequence, in_step, **options(case)).losses
+
+    check_preference(case, compute)
 
 
 @compares("trl/preference/sft", ours=compute_nll_loss)

@@ -296,6 +296,7 @@ def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) ->
         engine = KINDS[name].build(model)
         acts: list[Callable[[], Any]] = []
         num_steps = 0
+        loop: asyncio.AbstractEventLoop
         events: list[bool] = []
         model.get_input_embeddings().register_forward_pre_hook(lambda module, args: wait())
 
@@ -318,25 +319,35 @@ def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) ->
             loop = asyncio.get_running_loop()
             first, second = ask(0), ask(1)
             later: list[asyncio.Task[Any]] = []
-            actions: dict[str, Callable[[], Any]] = {
-                "cancel": second.cancel,
-                "release": lambda: later.append(asyncio.ensure_future(engine.release(Session("g", "1")))),
-                "submit": lambda: later.append(ask(2)),
-                "ask again": lambda: (second.cancel(), later.append(asyncio.ensure_future(ask_again()))),
-            }
 
             async def ask_again() -> Completion:
                 await asyncio.wait([second])
                 return await ask(1)
 
-            acts.append(lambda: (events.append(second.done()), actions[action]()))
+            def replace_second() -> None:
+                second.cancel()
+                later.append(asyncio.ensure_future(ask_again()))
+
+            actions: dict[str, Callable[[], Any]] = {
+                "cancel": second.cancel,
+                "release": lambda: later.append(asyncio.ensure_future(engine.release(Session("g", "1")))),
+                "submit": lambda: later.append(ask(2)),
+                "ask again": replace_second,
+            }
+
+            def act() -> None:
+                events.append(second.done())
+                actions[action]()
+
+            acts.append(act)
             reply = await first
             outcomes = await asyncio.gather(second, *later, return_exceptions=True)
             await engine.close()
             assert events == ([False] if disturb else [])
-            return reply, outcomes[-1] if action == "ask again" else reply
+            other = outcomes[-1] if action == "ask again" else reply
+            assert isinstance(other, Completion)
+            return reply, other
 
-        loop: asyncio.AbstractEventLoop
         return asyncio.run(both())
 
     assert all(same(a, b) for a, b in zip(run(disturb=True), run(disturb=False), strict=True))

@@ -68,7 +68,7 @@ def test_every_kind_of_event_is_taken(build: Build, tmp_path: Path) -> None:
     recorder, read = build(tmp_path)
     before = [repr(event) for event in EVENTS]
     for event in EVENTS:
-        assert recorder.record(event) is None
+        assert recorder.record(event) is None  # type: ignore[func-returns-value]
     assert [repr(event) for event in EVENTS] == before
     assert "parity before step 1: 4 tokens [mean 0]" in read()
 

@@ -237,7 +237,9 @@ def test_explain_shows_what_was_trained_and_what_others_would_have_given(finishe
     explained = explain_trajectory(finished, f"{draw}/0", ["remax", "dr_grpo", "scheduled_mix"])
     assert explained.columns == ("remax (as trained)", "dr_grpo", "scheduled_mix")
     rewards = [reward for reward in group.rewards() if reward is not None]
-    for turn, trained in zip(explained.turns, stored[group.trajectories[0].id], strict=True):
+    advantages = stored[group.trajectories[0].id]
+    assert advantages is not None
+    for turn, trained in zip(explained.turns, advantages, strict=True):
         assert trained is not None
         told = turn.credit["remax (as trained)"]
         assert told is not None

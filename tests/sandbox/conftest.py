@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -41,7 +41,7 @@ def run() -> Callable[[Awaitable[T]], T]:
 
 
 @pytest.fixture
-def full_level(sandbox: LocalSandbox, run: Callable[..., object]) -> None:
+def full_level(sandbox: LocalSandbox, run: Callable[..., Any]) -> None:
     level = run(sandbox.level())
     if level.name != "full":
         pytest.skip(f"needs level full: {level.reasons}")

@@ -6,6 +6,7 @@ process that died or stayed."""
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 
 PRELUDE = """
@@ -57,7 +58,7 @@ class Probe:
     control: bool = True
     """Whether it succeeds without isolation; False for what Linux refuses to every process."""
 
-    @property
+    @builtins.property  # the field above has the short name
     def code(self) -> str:
         return PRELUDE + "\n".join("    " + line for line in self.body.strip("\n").split("\n")) + POSTLUDE
 

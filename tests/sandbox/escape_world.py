@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -105,8 +106,8 @@ def enter(world: str) -> None:
             ]
             # Refuse prctl(PR_SET_SECCOMP) too, the other way to install a filter. No filter can follow this one.
             program = b"".join(struct.pack("HBBI", *row) for row in [*code, (0x06, 0, 0, 0x7FFF0000)])
-            memory = syscalls.ctypes.create_string_buffer(program, len(program))
-            request = struct.pack("HxxxxxxQ", len(program) // 8, syscalls.ctypes.addressof(memory))
+            memory = ctypes.create_string_buffer(program, len(program))
+            request = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(memory))
             syscalls.syscall("prctl", 22, 2, request)
     elif world != "root":
         raise ValueError(world)
@@ -285,7 +286,7 @@ async def _run_probe(sandbox: LocalSandbox, probe: Probe, targets: Targets) -> d
 
 def run_bare(request: dict[str, Any], targets: Targets) -> dict[str, Any]:
     """Run every requested probe as a plain subprocess, without isolation."""
-    results = {}
+    results: dict[str, dict[str, str | None]] = {}
     for name in request["probes"]:
         probe = BY_NAME[name]
         if probe.needs and not targets.values[probe.needs]:

@@ -615,6 +615,7 @@ def test_code_that_gets_no_processor_is_given_time_to_stop(sandbox, run, languag
     with subprocess.Popen(
         [sys.executable, "-c", HOGS, str(first)], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as hogs:
+        assert hogs.stdout is not None
         assert hogs.stdout.readline() == b"ready\n"
         os.sched_setaffinity(0, set(others))
         try:

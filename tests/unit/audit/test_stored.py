@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from made_run import LONG, SHORT, double, make_config, make_group, make_materials, play
@@ -36,9 +37,9 @@ def choose(*members: int, discarded: Sequence[int] = (), reason: DropReason = Dr
     return replace(GROUP, trajectories=tuple(GROUP.trajectories[m] for m in members), discarded=thrown)
 
 
-def breaches(group: TrajectoryGroup, record: DrawRecord = RECORD, **changes: object) -> list[Breach]:
+def breaches(group: TrajectoryGroup, record: DrawRecord = RECORD, **changes: Any) -> list[Breach]:
     rows = [{"task": task_to_json(group.task)} for _ in list_placed(group)]
-    return check_group(group, record, rows, replace(MATERIALS, **changes))  # type: ignore[arg-type]
+    return check_group(group, record, rows, replace(MATERIALS, **changes))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def breaches(group: TrajectoryGroup, record: DrawRecord = RECORD, **changes: obj
         (choose(1, discarded=[0], reason=DropReason.LATE), {"cuts_late": True, "num_started": 2}),
     ],
 )
-def test_these_members_are_complete(group: TrajectoryGroup, changes: dict[str, object]) -> None:
+def test_these_members_are_complete(group: TrajectoryGroup, changes: dict[str, Any]) -> None:
     assert breaches(group, **changes) == []
 
 
@@ -65,7 +66,7 @@ def test_these_members_are_complete(group: TrajectoryGroup, changes: dict[str, o
         (choose(0, 1, 2), {"cuts_late": True}),
     ],
 )
-def test_these_members_are_not(group: TrajectoryGroup, changes: dict[str, object]) -> None:
+def test_these_members_are_not(group: TrajectoryGroup, changes: dict[str, Any]) -> None:
     assert any("it has members" in str(breach) for breach in breaches(group, **changes))
 
 

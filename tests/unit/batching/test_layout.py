@@ -66,7 +66,7 @@ def test_every_sequence_is_found_on_its_path_and_every_beginning_stands_once(row
 def test_a_token_sees_its_own_beginning_and_nothing_else(rows: list[list[int]]) -> None:
     layout = lay_prefix_tree(to_arrays(rows))
     seen = layout.token_ids if layout.seen is None else layout.seen
-    beginnings = {}
+    beginnings: dict[int, list[int]] = {}
     for row, path in zip(rows, layout.paths, strict=True):
         beginnings |= {int(place): row[: depth + 1] for depth, place in enumerate(path)}
     place, start = 0, 0

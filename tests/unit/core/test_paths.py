@@ -1,6 +1,7 @@
 """Paths of branched trajectories, on random trees with endings, and worked by hand."""
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def branched(draw: st.DrawFn) -> Trajectory:
     states = list(attempt)
     endings = []
     for trains in (*[True] * draw(st.integers(0, 4)), *[False] * draw(st.integers(0, 4))):
-        kind = "estimate" if not trains and draw(st.booleans()) else "leaf"
+        kind: Literal["leaf", "estimate"] = "estimate" if not trains and draw(st.booleans()) else "leaf"
         # Estimates value the states of the attempt.
         state = draw(st.sampled_from(attempt if kind == "estimate" else states))
         depth, first = draw(st.integers(1, 3)), len(parents)
@@ -84,7 +85,8 @@ def branched(draw: st.DrawFn) -> Trajectory:
             reward = FAILED
         stop = StopReason.DONE if isinstance(reward, Scored) else StopReason.ERROR
         endings.append(Ending(turn=len(parents) - 1, stop=stop, reward=reward, kind=kind))
-    return make_trajectory(parents, endings, draw(st.sampled_from([Scored(total=1.0), FAILED])))
+    rewards: list[Reward] = [Scored(total=1.0), FAILED]
+    return make_trajectory(parents, endings, draw(st.sampled_from(rewards)))
 
 
 def tokens(trajectory: Trajectory) -> list[int]:

@@ -60,7 +60,10 @@ class Calls:
     """An annotator that is a function."""
 
     def __init__(self, function: Annotate) -> None:
-        self.annotate = function
+        self._function = function
+
+    async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
+        return await self._function(group)
 
 
 def named(function: Annotate, *, name: str = "judge", timeout_s: float = 5.0, places: int = 1) -> NamedAnnotator:

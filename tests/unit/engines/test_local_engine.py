@@ -1,6 +1,7 @@
 """The local engine: exact against a plain forward pass, each token computed once, independent of timing and company."""
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,8 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 def build(model: PreTrainedModel, **changes: int) -> LocalEngine:
-    return LocalEngine(
-        model,
-        **{"max_concurrency": 8, "max_context": 160, **changes},
-        decode=lambda ids: "".join(chr(32 + i) for i in ids),
-    )
+    shape: dict[str, Any] = {"max_concurrency": 8, "max_context": 160, **changes}
+    return LocalEngine(model, **shape, decode=lambda ids: "".join(chr(32 + i) for i in ids))
 
 
 def prompt_of(seed: int, length: int = 20) -> list[int]:
@@ -148,10 +146,9 @@ def _first_turn(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> lis
 
 
 def test_stop_tokens_and_stop_strings_end_the_completion(model: PreTrainedModel) -> None:
-    async def run(**changes: object) -> Completion:
-        return await build(model).generate(
-            to_ids(prompt_of(1)), SamplingParams(**{"max_tokens": 12, "seed": 5, **changes}), session=Session("s", "0")
-        )  # type: ignore[arg-type]
+    async def run(**changes: Any) -> Completion:
+        params = SamplingParams(**{"max_tokens": 12, "seed": 5, **changes})
+        return await build(model).generate(to_ids(prompt_of(1)), params, session=Session("s", "0"))
 
     free = asyncio.run(run())
     assert free.finish_reason is FinishReason.LENGTH
@@ -201,18 +198,15 @@ def test_weights_that_give_nan_fail_the_request_and_the_engine_lives_on(model: P
         model.get_input_embeddings().weight[7] = float("nan")
     try:
 
-        async def run() -> tuple[object, object]:
-            return (
-                tuple(
-                    await asyncio.gather(
-                        engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session=Session("nan", "0")),
-                        return_exceptions=True,
-                    )
+        async def run() -> list[object]:
+            return list(
+                await asyncio.gather(
+                    engine.generate(to_ids([7, 7]), SamplingParams(max_tokens=3), session=Session("nan", "0")),
+                    return_exceptions=True,
                 )
-                * 2
             )
 
-        failure, _ = asyncio.run(run())
+        (failure,) = asyncio.run(run())
         assert isinstance(failure, EngineError)
         assert "not finite" in str(failure)
     finally:

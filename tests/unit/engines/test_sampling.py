@@ -48,8 +48,9 @@ def test_truncations_by_hand(params: dict[str, float], expected: list[float]) ->
     grid = 400
     for k in range(grid):
         ids, logprobs = sample_tokens(logits, [settings_], torch.tensor([(k + 0.5) / grid], dtype=torch.float64))
-        mass[ids.item()] += 1 / grid
-        assert logprobs.exp().item() == pytest.approx(expected[ids.item()], rel=1e-5)
+        token = int(ids.item())
+        mass[token] += 1 / grid
+        assert logprobs.exp().item() == pytest.approx(expected[token], rel=1e-5)
     # A grid of 400 places a border within one cell.
     assert mass == pytest.approx(expected, abs=1.01 / grid)
 

@@ -58,7 +58,7 @@ def test_every_fact_reads_back_from_its_passage_and_nothing_contradicts_it():
         assert corpus.passages[index].title == fact[1]
     names = {name for world in worlds for name in world.types}
     distractors = [p for i, p in enumerate(corpus.passages) if i not in set(corpus.evidence.values())]
-    stated = [fact for p in distractors if (fact := read_fact(p.text)) is not None]
+    stated = [told for p in distractors if (told := read_fact(p.text)) is not None]
     assert stated
     assert all(subject not in names and target not in names for _, subject, target in stated)
 

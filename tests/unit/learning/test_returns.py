@@ -33,7 +33,7 @@ def test_targets_by_hand() -> None:
 
 
 def test_explained_variance() -> None:
-    returns = [np.array([1.0, -1.0, np.nan])]
+    returns = (np.array([1.0, -1.0, np.nan]),)
     assert compute_explained_variance((np.array([1.0, -1.0, 7.0]),), returns) == 1.0
-    assert compute_explained_variance([np.zeros(3)], returns) == 0.0
-    assert compute_explained_variance([np.ones(2)], [np.ones(2)]) == 0.0
+    assert compute_explained_variance((np.zeros(3),), returns) == 0.0
+    assert compute_explained_variance((np.ones(2),), (np.ones(2),)) == 0.0

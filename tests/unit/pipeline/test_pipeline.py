@@ -61,7 +61,10 @@ def test_ages_reach_the_bound_and_never_exceed_it(tmp_path: Path, staleness: int
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_filtered_groups_are_refilled_within_the_budget(tmp_path: Path, refill: str, staleness: int) -> None:
     dynamic = {"metric": "reward", "max_batches": 3, "refill": refill}
-    sections = {"rollout": {"dynamic_sampling": dynamic}, "schedule": {"max_staleness": staleness}}
+    sections: dict[str, dict[str, Any]] = {
+        "rollout": {"dynamic_sampling": dynamic},
+        "schedule": {"max_staleness": staleness},
+    }
     world = make_world(tmp_path / "run", {**sections, "train": {"steps": 8}})
     world.live()
     rows = world.read_lines("ledger.jsonl")
@@ -75,7 +78,10 @@ def test_filtered_groups_are_refilled_within_the_budget(tmp_path: Path, refill: 
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_steps_without_anything_to_learn_from_leave_the_weights(tmp_path: Path, staleness: int) -> None:
     dynamic = {"metric": "reward", "max_batches": 2}
-    sections = {"rollout": {"dynamic_sampling": dynamic}, "schedule": {"max_staleness": staleness}}
+    sections: dict[str, dict[str, Any]] = {
+        "rollout": {"dynamic_sampling": dynamic},
+        "schedule": {"max_staleness": staleness},
+    }
     world = make_world(tmp_path / "run", sections, family=WorldFamily(success=0.0))
     world.live()
     assert all(draws == () for draws in world.journal.taken.values())
@@ -85,7 +91,7 @@ def test_steps_without_anything_to_learn_from_leave_the_weights(tmp_path: Path, 
 
 @pytest.mark.parametrize("late", ["cut", "drop"])
 def test_late_groups_are_cut_or_dropped(tmp_path: Path, late: str) -> None:
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "schedule": {"max_staleness": 1, "late": late, "patience_s": 0.0, "min_members": 1, "overdraw": 1},
         "train": {"steps": 6},
     }

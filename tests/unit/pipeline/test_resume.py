@@ -161,7 +161,7 @@ def test_a_damaged_group_is_sampled_again(tmp_path: Path, fate: str) -> None:
 
 
 def test_a_damaged_group_that_was_dropped_does_not_stop_the_run(tmp_path: Path) -> None:
-    sections = {"rollout": DYNAMIC, "train": {"steps": 4, "checkpoint_every": 1}}
+    sections: dict[str, dict[str, Any]] = {"rollout": DYNAMIC, "train": {"steps": 4, "checkpoint_every": 1}}
     for lines in range(8, 40):
         world = stop_after(tmp_path / f"run{lines}", sections, lines=lines)
         state = world.journal

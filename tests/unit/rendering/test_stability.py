@@ -30,7 +30,7 @@ def decode(ids: Sequence[int]) -> str:
 class CharacterRenderer:
     """One token per character, 0 ends a reply; a call is `name|arguments`. Faults are switched on by name."""
 
-    stop_token_ids = (STOP,)
+    stop_token_ids: tuple[int, ...] = (STOP,)
     stop: tuple[str, ...] = ()
 
     def __init__(self, fault: str = "") -> None:

@@ -244,7 +244,8 @@ def test_paths_are_trajectories_of_their_own(renderer: TagRenderer) -> None:
 
 
 def test_later_rounds_may_leave_earlier_branches(renderer: TagRenderer) -> None:
-    scripts: dict[str, Script] = {"": [SEARCH, RIGHT]} | {str(n): [SEARCH, WRONG] for n in range(1, 9)}
+    scripts: dict[str, Script] = {str(n): [SEARCH, WRONG] for n in range(1, 9)}
+    scripts[""] = [SEARCH, RIGHT]
     trajectory, _ = play(renderer, RandomTree(num_branches=4, num_rounds=2), scripts)
     paths = split_paths(trajectory)
     assert len(paths) == 9

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
+from operator import methodcaller
 from typing import Any, Protocol
 
 import pytest
@@ -385,12 +386,12 @@ def successors(world: World, *, may_close: bool, may_leave: bool) -> Iterator[Wo
     else:
         decision = world.gate.pick(0.0)
         if isinstance(decision, Batch):
-            events.append(lambda following, draws=decision.draws: following.train(draws))
+            events.append(methodcaller("train", decision.draws))
     for draw in one_per_start(world.running):
-        events.append(lambda following, draw=draw: following.finish(draw))
+        events.append(methodcaller("finish", draw))
     if may_leave:
         for draw in [*one_per_start(world.running), *one_per_start(world.finished)]:
-            events.append(lambda following, draw=draw: following.leave(draw))
+            events.append(methodcaller("leave", draw))
     if may_close and not world.closed:
         events.append(World.close)
     for event in events:

@@ -1,12 +1,12 @@
 """Busy seconds: the union of the times in which a request was open."""
 
 import asyncio
+import time
 
 import pytest
 
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
-from turnwise.rollout import meter
 from turnwise.rollout.meter import MeteredEngine
 
 PARAMS = SamplingParams(max_tokens=1)
@@ -43,7 +43,7 @@ class Gated:
 
 def test_seconds_with_a_request_open_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(meter.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
     async def run() -> None:
         engine = Gated()

@@ -429,7 +429,8 @@ def test_of_ten_members_the_first_eight_are_kept(renderer: TagRenderer, hang: st
     assert name_discarded(group) == [(m, 0, DropReason.OVERDRAWN, num_turns) for m in (2, 5)]
     assert all(each.trajectory.stop is StopReason.CUT for each in group.discarded)
     assert all(
-        each.trajectory.reward == Invalid(reason=each.trajectory.error, retryable=False) for each in group.discarded
+        each.trajectory.reward == Invalid(reason=each.trajectory.error or "", retryable=False)
+        for each in group.discarded
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -97,14 +98,20 @@ def sample_replies(kind: str, device: Device) -> list[list[float]]:
     else:
         grammars = GrammarCompiler(TOKENIZER, vocab_size=VOCAB)
         engine = PagedEngine(model, **shape, fused=name == "fused", max_draft_tokens=4, page_size=16, grammars=grammars)
-    settings = [{}, {"temperature": 0.0}, {"temperature": 0.7, "top_k": 9}, {"top_p": 0.8, "min_p": 0.01}, {}]
+    settings: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.0},
+        {"temperature": 0.7, "top_k": 9},
+        {"top_p": 0.8, "min_p": 0.01},
+        {},
+    ]
     if name != "local":
         settings[-1] = {"grammar": Grammar(kind="regex", text="[0-9]{9}")}
     prompt = [7, 8, 9] * 8
 
     async def run() -> list[Completion]:
         def ask(i: int, ids: list[int]) -> Any:
-            params = SamplingParams(max_tokens=6, seed=i, **settings[i])  # type: ignore[arg-type]
+            params = SamplingParams(max_tokens=6, seed=i, **settings[i])
             return engine.generate(to_ids(ids), params, session=Session("g", str(i)))
 
         first = await asyncio.gather(*(ask(i, prompt) for i in range(5)))
@@ -252,16 +259,14 @@ def train_and_audit(folder: Path, recipe: Path, overrides: list[str]) -> dict[st
         ]
 
     found: dict[str, Any] = {"here": rows(train("here"))}
-    choose = build.choose_device
-    build.choose_device = lambda wanted: DEVICE  # no recipe names this device
-    with Pretending():
+    # No recipe names this device.
+    with patch.object(build, "choose_device", lambda wanted: DEVICE), Pretending():
         there = train("there")
         found["there"] = rows(there)
         shutil.rmtree(there / "checkpoints" / "step_000002")
         run_train(None, resume=there, display=False)
         found["resumed"] = rows(there)
         found["breaches"] = [str(breach) for breach in audit_run(there).breaches]
-    build.choose_device = choose
     found["breaches"] += [str(breach) for breach in audit_run(there, device="cpu").breaches]
     found["events"] = (there / "events.jsonl").read_text(encoding="utf-8")
     return found

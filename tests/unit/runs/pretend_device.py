@@ -33,7 +33,7 @@ class Mixed(RuntimeError):
 class There(torch.Tensor):
     """A tensor on `DEVICE` around one on the CPU."""
 
-    inner: torch.Tensor
+    on_cpu: torch.Tensor
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "There":
@@ -44,26 +44,26 @@ class There(torch.Tensor):
         }
         with torch.inference_mode(inner.is_inference()):
             tensor = torch.Tensor._make_wrapper_subclass(cls, inner.size(), device=DEVICE, **about)  # type: ignore[attr-defined]
-        tensor.inner = inner
+        tensor.on_cpu = inner
         return tensor  # type: ignore[no-any-return]
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
-        return f"There({self.inner})"
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        return f"There({self.on_cpu})"
 
     def tolist(self) -> Any:
         """As anywhere: copied to Python."""
-        return self.inner.detach().tolist()
+        return self.on_cpu.detach().tolist()
 
     def storage(self) -> Any:
         """For code that asks which tensors share memory, as saving a checkpoint does."""
-        return self.inner.storage()
+        return self.on_cpu.storage()
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """See `storage`."""
-        return self.inner.untyped_storage()
+        return self.on_cpu.untyped_storage()
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         return run(func, args, dict(kwargs or {}))
@@ -85,7 +85,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             )
     if func is aten.copy_.default:
         there = isinstance(args[0], There)
-    inner = [each.inner if isinstance(each, There) else each for each in flat]
+    inner = [each.on_cpu if isinstance(each, There) else each for each in flat]
     for place, each in enumerate(flat):
         if isinstance(each, torch.device):
             there, inner[place] = each.type == NAME, torch.device("cpu")
@@ -133,7 +133,7 @@ class Pretending(_OnThread):
 
             return submit(pool, compute)
 
-        ThreadPoolExecutor.submit = submit_there  # type: ignore[method-assign]
+        ThreadPoolExecutor.submit = submit_there  # type: ignore[assignment, method-assign]
         return super().__enter__()
 
     def __exit__(self, *cause: Any) -> None:

@@ -78,7 +78,7 @@ def test_the_recipe_says_where_and_auto_is_the_default() -> None:
 
 def test_engine_workers_are_for_the_cpu() -> None:
     config = load_config([TINY], WORKERS)
-    about = {"common": engine_settings(config), "options": config.engine.options}
+    about: dict[str, Any] = {"common": engine_settings(config), "options": config.engine.options}
     check_engine("workers", device="cpu", **about)
     with pytest.raises(
         ConfigError, match=r"engine.kind='workers' with a model on cuda: .* memory that processes share"
@@ -164,7 +164,7 @@ def test_every_engine_in_bfloat16_is_close_to_float32() -> None:
             ]
         )
 
-    engines = {
+    engines: dict[str, Callable[[PreTrainedModel], LocalEngine | PagedEngine]] = {
         "modules": lambda model: PagedEngine(model, max_concurrency=1, max_context=64, fused=False),
         "fused": lambda model: PagedEngine(model, max_concurrency=1, max_context=64, fused=True),
         "local": lambda model: LocalEngine(model, max_concurrency=20, max_context=64),

@@ -247,7 +247,11 @@ def test_every_opened_draw_has_one_fate_after_any_prefix(rows: list[dict[str, An
         in_steps = [draw for draws in state.taken.values() for draw in draws]
         assert len(in_steps) == len(set(in_steps))
         assert {draw for draw, record in state.draws.items() if record.fate == "taken"} == set(in_steps)
-        assert all(draw in state.taken[record.step] for draw, record in state.draws.items() if record.fate == "taken")
+        assert all(
+            record.step is not None and draw in state.taken[record.step]
+            for draw, record in state.draws.items()
+            if record.fate == "taken"
+        )
         assert set(state.trained) <= set(state.taken)
         assert all(
             (record.digest is None) == (record.fate == "open") or record.fate == "dropped"

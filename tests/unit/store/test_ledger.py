@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,9 +203,9 @@ def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
             "sampled token id 1 of turn 0 is 99 in the sample, 5 was recorded",
         ),
         ({"token_ids": to_ids([1, 2, 3, 4, 5, 99, 7, 8])}, "context token id 0 of turn 1 is 99"),
-        ({"loss_mask": to_mask([0, 0, 1, 1, 0, 0, 1, 0])}, "context token 2 of turn 0 trains"),
+        ({"loss_mask": to_mask(np.array([0, 0, 1, 1, 0, 0, 1, 0]))}, "context token 2 of turn 0 trains"),
         (
-            {"loss_mask": to_mask([0, 0, 0, 1, 0, 0, 0, 1])},
+            {"loss_mask": to_mask(np.array([0, 0, 0, 1, 0, 0, 0, 1]))},
             "1 of 2 sampled tokens of turn 0 neither train nor are dropped",
         ),
         (
@@ -275,7 +276,9 @@ def test_no_token_is_older_than_its_group() -> None:
 
 def test_observations_train_only_where_they_may() -> None:
     unmasked = replace(
-        flatten(LINEAR), loss_mask=to_mask([0, 0, 0, 1, 1, 1, 1, 1]), context_mask=to_mask([0, 0, 0, 0, 0, 1, 1, 0])
+        flatten(LINEAR),
+        loss_mask=to_mask(np.array([0, 0, 0, 1, 1, 1, 1, 1])),
+        context_mask=to_mask(np.array([0, 0, 0, 0, 0, 1, 1, 0])),
     )
     line = account(make_group(LINEAR), [unmasked], observations_train=True)
     assert (line.trained, line.context_trained) == (3, 2)
@@ -430,9 +433,9 @@ def test_digests_tell_absent_from_zero() -> None:
     zero = to_floats([0.0, 0.0])
     assert digest_advantages(None) == digest_advantages([None, None]) == "none"
     assert len({digest_advantages([zero, None]), digest_advantages([zero, zero]), digest_advantages([None, zero])}) == 3
-    assert digest_advantages([np.zeros(2)]) == digest_advantages([zero]), (
-        "stored as float32, whatever it was computed in"
-    )
+    # Stored as float32, whatever it was computed in.
+    double = np.zeros(2)
+    assert digest_advantages([double]) == digest_advantages([zero])  # type: ignore[list-item]
 
 
 @settings(max_examples=40, deadline=None)
@@ -458,7 +461,7 @@ def test_any_tree_balances_and_any_missing_sample_is_found(data: st.DataObject) 
         account(make_group(tree), samples[:lost] + samples[lost + 1 :])
 
 
-def with_completion(**changes: object) -> Trajectory:
+def with_completion(**changes: Any) -> Trajectory:
     """LINEAR whose first reply, tokens 4 and 5 of version 4, was sampled in another way."""
     first, second = LINEAR.turns
     return replace(LINEAR, turns=(replace(first, completion=replace(first.completion, **changes)), second))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -86,11 +87,14 @@ openings = st.builds(
 )
 
 
+Number = TypeVar("Number", int, float)
+
+
 @st.composite
 def turns(draw: st.DrawFn, index: int) -> Turn:
     ids = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4))
 
-    def per_token(numbers: st.SearchStrategy[float]) -> st.SearchStrategy[list[float]]:
+    def per_token(numbers: st.SearchStrategy[Number]) -> st.SearchStrategy[list[Number]]:
         return st.lists(numbers, min_size=len(ids), max_size=len(ids))
 
     versions = draw(st.none() | per_token(st.integers(0, 2)))

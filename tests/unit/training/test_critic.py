@@ -69,7 +69,7 @@ def test_a_value_is_that_of_the_state_before_the_token() -> None:
     assert [len(v) for v in values] == [3, 2]
     # What comes at and after a token cannot change the value before it; what comes before it does.
     changed, _ = score_values(critic, [make_sample([5, 6, 7, 8, 99, 98], [2, 3, 5])], micro_batch_tokens=100)
-    np.testing.assert_allclose(changed[0][:2], values[0][:2], rtol=1e-5)
+    np.testing.assert_allclose(changed[0][:2].tolist(), values[0][:2].tolist(), rtol=1e-5)
     assert abs(float(changed[0][2]) - float(values[0][2])) > 1e-4
     # The final value reads the last token too.
     longer, _ = score_values(critic, [make_sample([5, 6, 7, 8, 9, 10, 1], [6])], micro_batch_tokens=100)

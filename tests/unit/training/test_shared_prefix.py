@@ -329,7 +329,7 @@ def test_attention_over_paths_is_attention_over_whole_sequences(kv_heads: int) -
     )
     paths = np.split(np.arange(len(plain.token_ids)), np.cumsum(plain.lengths)[:-1])
     # Each token of the plain layout is the tree's token with the same beginning.
-    beginnings = {}
+    beginnings: dict[int, bytes] = {}
     for run, path in zip(samples, paths, strict=True):
         beginnings |= {int(place): run.token_ids[: depth + 1].tobytes() for depth, place in enumerate(path)}
     order: dict[bytes, int] = {}

@@ -202,7 +202,11 @@ def test_a_function_of_ones_own_is_checked_too() -> None:
         ([[np.zeros(2), np.full(2, np.nan)], None], "not finite"),
         ([[np.zeros(2), np.zeros(2)], [np.zeros(2), np.zeros(2)]], "reward of None"),
     ):
-        credit = CheckedCredit(method=CREDIT_METHODS["grpo"], function=lambda _, returned=returned: returned)
+
+        def give(_: object, returned: Any = returned) -> Any:
+            return returned
+
+        credit = CheckedCredit(method=CREDIT_METHODS["grpo"], function=give)
         with pytest.raises(ValueError, match=message):
             credit(batch)
 

@@ -162,7 +162,8 @@ def test_sums_and_ratios(rewards: list[float]) -> None:
 @given(group_rewards, st.data())
 def test_opo_weighted_sum_is_zero(rewards: list[float], data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, 50), min_size=len(rewards), max_size=len(rewards)))
-    assert np.dot(lengths, compute_opo_advantages(rewards, lengths)) == pytest.approx(0, abs=1e-9)
+    advantages = np.array(compute_opo_advantages(rewards, lengths), dtype=float)
+    assert np.dot(lengths, advantages) == pytest.approx(0, abs=1e-9)
 
 
 @settings(max_examples=50)

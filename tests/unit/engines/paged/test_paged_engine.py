@@ -95,7 +95,8 @@ def test_the_trainers_logits_give_the_same_tokens_and_log_probabilities_in_every
     """Exact mode: the trainer packs, the engine decodes in any company, with the same random numbers."""
     engine = build(model, fused=False, **{"cache_tokens": 480, **shape})
     results = crowd(engine, [0, 1, 2, 3, 4], **sampling)
-    sequences, places, params, randoms, recorded = [], [], [], [], []
+    places: list[int] = []
+    sequences, params, randoms, recorded = [], [], [], []
     offset = 0
     for seed, completions in results.items():
         ids = [*SYSTEM, *prompt_of(seed // 2)]
@@ -255,6 +256,7 @@ def test_a_paused_request_goes_on_under_new_weights_with_its_versions(qwen: PreT
 
     try:
         done = asyncio.run(run())
+        assert done.versions is not None
         assert done.versions.tolist() == [0] * 5 + [1] * 15
         assert (done.version_first, done.version_last) == (0, 1)
         # What was sampled after the change is what a fresh engine samples after those five tokens, random numbers 5 to

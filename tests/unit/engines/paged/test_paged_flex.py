@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without to
 BOUNDS = {"float64": 1e-10, "float32": 1e-5}
 """Most that log-probabilities may differ: sums of some dozen numbers around 1 in another order."""
 GRAPHS = {"attention": "flex", "cuda_graphs": True, "recorder": lambda: record_on_cpu()}
-PATHS = {"flex": {"attention": "flex"}, "graphs": GRAPHS}
+PATHS: dict[str, dict[str, Any]] = {"flex": {"attention": "flex"}, "graphs": GRAPHS}
 
 
 @pytest.fixture(scope="module")

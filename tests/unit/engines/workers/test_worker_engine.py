@@ -195,14 +195,13 @@ def test_a_paused_request_goes_on_under_new_weights_and_says_which_token_had_whi
 
 def test_what_is_wrong_with_one_request_is_its_own_error(engine: WorkerEngine) -> None:
     async def run() -> tuple[Completion | BaseException, ...]:
+        unsendable = SamplingParams(max_tokens=3, seed=object())  # type: ignore[arg-type]
         good = SamplingParams(max_tokens=3)
         return await asyncio.gather(
             engine.generate(to_ids(prompt_of(1)), good, session=Session("a", "0")),
             engine.generate(to_ids([5000]), good, session=Session("b", "0")),
             engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=9999), session=Session("c", "0")),
-            engine.generate(
-                to_ids(prompt_of(1)), SamplingParams(max_tokens=3, seed=object()), session=Session("d", "0")
-            ),  # type: ignore[arg-type]
+            engine.generate(to_ids(prompt_of(1)), unsendable, session=Session("d", "0")),
             engine.generate(to_ids(prompt_of(1)), good, session=Session("e", "0")),
             return_exceptions=True,
         )

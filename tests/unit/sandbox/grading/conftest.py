@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from turnwise_sandbox.grading.channel import CHANNEL_FD
-from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Execution, Limit, Limits, Program
 
 
 class SubprocessSandbox:
@@ -52,7 +52,7 @@ class SubprocessSandbox:
             )  # fmt: skip
             if channel is not None:
                 channel.close()
-            limit = None
+            limit: Limit | None = None
             talk = asyncio.ensure_future(process.communicate(program.stdin))
             try:
                 await asyncio.wait_for(asyncio.shield(talk), limits.wall_s)

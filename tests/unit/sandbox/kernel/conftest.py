@@ -50,7 +50,7 @@ def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 20.0) -
             try:
                 answer = attempt()
             except OSError as error:
-                answer = errno.errorcode.get(error.errno, str(error.errno))
+                answer = errno.errorcode.get(error.errno or 0, str(error.errno))
             except (SandboxError, ValueError, MemoryError) as error:
                 answer = f"{type(error).__name__}: {error}"
             os.write(writer, json.dumps(answer).encode())

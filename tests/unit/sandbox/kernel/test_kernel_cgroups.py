@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from unittest.mock import patch
 
 import pytest
 
@@ -166,12 +167,8 @@ def test_version_two_files(tmp_path):
     }.items():
         (folder / name).write_text(text)
     folder.rename(tmp_path / "made")
-    real_mkdir = os.mkdir
-    try:
-        os.mkdir = lambda path: os.rename(tmp_path / "made", path)
+    with patch.object(os, "mkdir", lambda path: os.rename(tmp_path / "made", path)):
         cgroup = cgroups.Cgroup(CgroupPool(layout), layout, "g")
-    finally:
-        os.mkdir = real_mkdir
     cgroup.set_limits(1000, 5)
     assert [(folder / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max")] == ["1000", "0", "5"]
     (folder / "memory.events").write_text("oom_kill 5\n")

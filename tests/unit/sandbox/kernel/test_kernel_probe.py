@@ -1,6 +1,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import probe
 from turnwise_sandbox.kernel.probe import Capabilities, best_level
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "direct_namespaces": True,
     "user_namespaces": True,
     "first_uid": 1 << 31,

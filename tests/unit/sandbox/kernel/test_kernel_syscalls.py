@@ -36,10 +36,11 @@ def test_errors_name_the_call():
 
 def test_clone_is_a_fork_with_a_pidfd(in_child):
     def attempt():
-        pid, pidfd = syscalls.clone_process(pidfd=True)
+        pid, pidfd = syscalls.clone_process(0, pidfd=True)
         if pid == 0:
             os._exit(9 if pidfd == -1 else 1)
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        assert result is not None
         return [result.si_pid == pid, result.si_status]
 
     assert in_child(attempt) == [True, 9]
@@ -51,11 +52,13 @@ def test_threads_work_in_a_clone(in_child):
 
         finished = []
         lock = threading.RLock()
+
+        def append():
+            with lock:
+                finished.append(1)
+
         with lock:
-            threads = [
-                threading.Thread(target=lambda: (lock.acquire() and finished.append(1)) or lock.release())
-                for _ in range(3)
-            ]
+            threads = [threading.Thread(target=append) for _ in range(3)]
             for thread in threads:
                 thread.start()
         for thread in threads:
@@ -126,7 +129,12 @@ def test_identity_is_replaced_completely(in_child, as_root):
         return [os.getresuid(), os.getresgid(), os.getgroups()]
 
     assert in_child(attempt) == [[4001] * 3, [4002] * 3, []]
-    assert in_child(lambda: syscalls.drop_privileges() or syscalls.set_identity(4001, 4002)) == "EPERM"
+
+    def change_without_privileges():
+        syscalls.drop_privileges()
+        syscalls.set_identity(4001, 4002)
+
+    assert in_child(change_without_privileges) == "EPERM"
 
 
 def test_a_user_namespace_maps_one_user_to_itself(in_child):

@@ -13,7 +13,7 @@ import pytest
 
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.http import HttpSandbox
-from turnwise_sandbox.types import Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 FINISHED = {"status": "Finished", "execution_time": 0.25, "return_code": 0, "stdout": "hi\n", "stderr": ""}
 TOKEN = "a-token-for-the-tests-only"
@@ -55,8 +55,8 @@ def to_http(body: object, status: str = "200 OK", extra: str = "") -> bytes:
     return f"HTTP/1.1 {status}\r\ncontent-length: {len(content)}\r\nconnection: close\r\n{extra}\r\n".encode() + content
 
 
-def run_against(server: Server, program: Program | None = None) -> object:
-    async def once() -> object:
+def run_against(server: Server, program: Program | None = None) -> Execution:
+    async def once() -> Execution:
         async with server.running() as client, asyncio.timeout(15):
             return await client.run(program or Program(code="print('hi')"), Limits(wall_s=2.0))
 
@@ -78,7 +78,7 @@ def test_a_sandbox_fusion_server_is_asked_in_its_words() -> None:
         0,
         0.25,
         {"o": b"\x01"},
-    )  # type: ignore[attr-defined]
+    )
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /run_code HTTP/1.1")
     assert b"authorization" not in head.lower()
