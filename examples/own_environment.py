@@ -18,8 +18,7 @@ class Vault(ToolEnvironment):
         """Try letters on the vault.
 
         Args:
-            query: The letters to try.
-        """
+            query: The letters to try."""
         self.open = self.open or query == self.secret
         return "open" if self.open else "closed"
 
@@ -37,8 +36,8 @@ class Guess:
         if messages[-1].role == "tool":
             return text_message("assistant", "<answer> done </answer>")
         letters = task.payload["secret"][:: 1 if self.knows or random.random() < 0.5 else -1]
-        call = ToolCall(id="0", name="search", arguments=f'{{"query": "{letters}"}}')
-        return text_message("assistant", "", tool_calls=(call,))
+        arguments = f'{{"query": "{letters}"}}'
+        return text_message("assistant", "", tool_calls=(ToolCall(id="0", name="search", arguments=arguments),))
 
 
 class VaultFamily:
@@ -47,8 +46,8 @@ class VaultFamily:
 
     def task(self, split, index):
         secret = " ".join(rng("vault", split, index).choices("abcdefgh", k=self.letters))
-        prompt = (text_message("user", f"Backwards: {secret[::-1]}."),)
-        return Task(environment="vault", prompt=prompt, payload={"secret": secret})
+        message = text_message("user", f"Backwards: {secret[::-1]}.")
+        return Task(environment="vault", prompt=(message,), payload={"secret": secret})
 
     def build_environment(self, task):
         return Vault(**self.limits)
