@@ -120,7 +120,10 @@ def test_many_groups_without_a_baseline_stop_the_run_with_the_commonest_cause(
     assert sorted(world.journal.trained) == [1, 2]
     check_resumed(world)
     fates = {row["draw"]: row["fate"] for row in world.read_lines("ledger.jsonl")}
-    assert [draw for draw, fate in sorted(fates.items()) if fate == "no_baseline"] == [4, 5]
+    failed = {draw for draw, fate in fates.items() if fate == "no_baseline"}
+    # The first of 4 and 5 to fail frees a place for 6, which may fail before the other.
+    assert len(failed) == 2
+    assert failed < {4, 5, 6}
 
 
 def test_a_scored_baseline_counts_although_something_went_wrong_after_it(
