@@ -2,7 +2,7 @@
 tables of docs/schedule.md, or JSON.
 
     python benchmarks/schedule.py throughput [--latencies slow none] [--rounds 3] [--steps 24]
-    python benchmarks/schedule.py learning [--latencies brief] [--seeds 0 1 2] [--steps 100]
+    python benchmarks/schedule.py learning [--latencies brief] [--seeds 0 1 2] [--steps 60]
                                            both: [--arms ...] [--output runs/schedule] [--json] [--quick]
 
 Every arm is `recipes/search_r1/tiny.toml` with batches of 8 groups of 8 and one torch thread per role, and differs in
@@ -13,7 +13,7 @@ once, and ratios are taken within a round.
 "throughput" takes the time from the first rollout to the end of the last step: for asynchronous arms that includes the
 steps in which the pipeline fills and drains. "steady" is the time from the end of step 4 to the end of the fourth last
 step, in which every arm has as many groups under way as it may. "learning" trains every seed for equally many steps of
-equally many trajectories and evaluates on 600 held-out tasks.
+equally many trajectories, and evaluates on 600 held-out tasks after every third of them.
 
 Results stay in `--output`: an interrupted benchmark, called again, measures only what is missing. Delete the folder to
 measure again."""
@@ -33,6 +33,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "search_r1" / "tiny.toml"
 COMMON = (
@@ -91,7 +93,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a minute or two; the numbers say little")
     arguments = parser.parse_args()
     by_time = arguments.part == "throughput"
-    steps = arguments.steps or (24 if by_time else 100)
+    steps = arguments.steps or (24 if by_time else 60)
     numbers: list[int] = list(range(arguments.rounds)) if by_time else arguments.seeds
     warmup: tuple[str, ...] = ()
     latencies = arguments.latencies or (["slow", "none"] if by_time else ["brief"])
@@ -105,8 +107,7 @@ def main() -> None:
         for latency in latencies:
             for arm in arguments.arms:
                 overrides = (*warmup, *COMMON, *ARMS[arm], f"run.seed={seed}", f"train.steps={steps}")
-                if by_time:
-                    overrides += ("evaluate.tasks=0",)
+                overrides += ("evaluate.tasks=0",) if by_time else (f"evaluate.every={steps // 3}",)
                 job = Job(part=arguments.part, latency=latency, arm=arm, number=number, overrides=overrides)
                 results.append(run_apart(measure, arguments.output, start, job))
                 print(json.dumps(results[-1]), file=sys.stderr, flush=True)
@@ -117,9 +118,9 @@ def main() -> None:
 
 
 def run_apart(function: Any, *arguments: Any) -> Any:
-    """The result of a call in a process of its own."""
+    """The result of a call in a process of its own, which ends with this one."""
     sys.path.insert(0, str(Path(__file__).parent))  # what a spawned process sees as well
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=set_pdeathsig) as pool:
         return pool.submit(function, *arguments).result()
 
 
@@ -204,6 +205,7 @@ def read_result(run: Path, job: Job) -> dict[str, Any]:
         "max_age": max(ages),
         "trainer_idle_share": sum(row["schedule/trainer_idle_seconds"] for row in rows) / (rows[-1]["time"] - began),
         "engine_idle_share": sum(row["schedule/engine_idle_seconds"] for row in rows) / (rows[-1]["time"] - began),
+        "heldout": {},
     }
     if len(rows) > 2 * FILL:
         steady = rows[FILL - 1 : -FILL]
@@ -211,7 +213,7 @@ def read_result(run: Path, job: Job) -> dict[str, Any]:
         result["steady_seconds_per_1000"] = seconds / (per_step * (len(steady) - 1)) * 1000
     for summary in load_summaries(run):
         row = next(row for row in summary["rows"] if row["kind"] == "all")
-        result["before" if summary["step"] == 0 else "after"] = {key: row[key] for key in ("success", "low", "high")}
+        result["heldout"][summary["step"]] = {key: row[key] for key in ("success", "low", "high")}
     return result
 
 
@@ -245,21 +247,23 @@ def tabulate_times(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tabulate_learning(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line per latency and arm: held-out success per seed, its mean, and the difference to synchronous."""
+    """One line per latency and arm: held-out success per seed at the end, and means over seeds on the way."""
     seeds = sorted({r["number"] for r in results})
+    *_, first, second, last = sorted(results[0]["heldout"], key=int)
     lines = [
-        f"| latency | arm | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | minus synchronous "
-        "| trained tokens | age: mean, max |",
-        f"|---|---|{'---|' * len(seeds)}---|---|---|---|",
+        f"| latency | arm | step {first} | step {second} | step {last} | {' | '.join(f'seed {s}' for s in seeds)} "
+        f"| step {last} minus synchronous | trained tokens | age: mean, max |",
+        f"|---|---|---|---|---|{'---|' * len(seeds)}---|---|---|",
     ]
     for latency, arm, rows, base in group_by_arm(results):
-        shares = [r["after"]["success"] for r in rows]
-        cells = [latency, arm]
-        cells += [f"{r['after']['success']:.3f} [{r['after']['low']:.3f}, {r['after']['high']:.3f}]" for r in rows]
-        differences = [r["after"]["success"] - b["after"]["success"] for r, b in zip(rows, base, strict=True)]
-        cells += [
-            f"{statistics.mean(shares):.3f}",
-            interval(differences) if arm != "synchronous" else "",
+        ends = [r["heldout"][last] for r in rows]
+        differences = [end["success"] - b["heldout"][last]["success"] for end, b in zip(ends, base, strict=True)]
+        cells = [
+            latency,
+            arm,
+            *(f"{statistics.mean(r['heldout'][step]['success'] for r in rows):.3f}" for step in (first, second, last)),
+            *(f"{end['success']:.3f} [{end['low']:.3f}, {end['high']:.3f}]" for end in ends),
+            "" if arm == "synchronous" else to_interval(differences),
             f"{median(rows, 'trained_tokens'):,.0f}",
             f"{median(rows, 'mean_age'):.2f}, {max(r['max_age'] for r in rows)}",
         ]
@@ -287,7 +291,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def interval(differences: Sequence[float]) -> str:
+def to_interval(differences: Sequence[float]) -> str:
     """`-0.004 ± 0.012`: the mean and a 95% t interval over up to five seeds; the mean alone of one."""
     mean = statistics.mean(differences)
     if len(differences) < 2:
