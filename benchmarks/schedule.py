@@ -56,6 +56,11 @@ ARMS: Mapping[str, tuple[str, ...]] = {
     "staleness 4": ("schedule.max_staleness=4",),
 }
 """What each arm adds to the recipe."""
+LEARNING_ARMS: Mapping[str, tuple[str, ...]] = {
+    **ARMS,
+    "staleness 4, clipped": ("schedule.max_staleness=4", "loss.recompute_old=false", "loss.correction.mode=none"),
+}
+"""Those of "learning": besides, ratios to the sampler's log-probabilities, which PPO clips."""
 LATENCIES: Mapping[str, tuple[float, float]] = {"slow": (0.2, 2.0), "brief": (0.02, 0.2), "none": (0.0, 0.0)}
 """Median and 99th percentile of a search's wait, in seconds."""
 FILL = 4
@@ -76,7 +81,7 @@ class Job:
     @property
     def name(self) -> str:
         """Of its folder and its result."""
-        return f"{self.part}-{self.latency}-{self.number}-{self.arm}".replace(" ", "")
+        return f"{self.part}-{self.latency}-{self.number}-{self.arm}".replace(" ", "").replace(",", "-")
 
 
 def main() -> None:
@@ -84,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["throughput", "learning"])
     parser.add_argument("--latencies", nargs="+", choices=list(LATENCIES))
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=list(LEARNING_ARMS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int)
@@ -100,13 +105,14 @@ def main() -> None:
     if arguments.quick:
         steps, numbers, warmup = 10, numbers[:1], ("sft.steps=30", "sft.num_demonstrations=1000", "evaluate.tasks=40")
         arguments.output = arguments.output.with_name(arguments.output.name + "-quick")
+    arms = ARMS if by_time else LEARNING_ARMS
     results = []
     for number in numbers:
         seed = 0 if by_time else number
         start = run_apart(prepare_start, arguments.output, seed, warmup)
         for latency in latencies:
-            for arm in arguments.arms:
-                overrides = (*warmup, *COMMON, *ARMS[arm], f"run.seed={seed}", f"train.steps={steps}")
+            for arm in arguments.arms or arms:
+                overrides = (*warmup, *COMMON, *LEARNING_ARMS[arm], f"run.seed={seed}", f"train.steps={steps}")
                 overrides += ("evaluate.tasks=0",) if by_time else (f"evaluate.every={steps // 3}",)
                 job = Job(part=arguments.part, latency=latency, arm=arm, number=number, overrides=overrides)
                 results.append(run_apart(measure, arguments.output, start, job))
