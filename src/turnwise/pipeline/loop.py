@@ -99,6 +99,8 @@ class Pipeline:
         self._judged = list(waiting)
         """Finished since a batch was taken, or longer ago where they were too few to judge: how many of their members
         failed decides whether the run goes on."""
+        self._syncing: dict[int, asyncio.Task[None]] = {}
+        """By draw: a finished group on its way to the disk, while others are still rolled out."""
         self._given_up: set[int] = set()
         """Open draws that leave when their members have ended."""
         self._task_indices = {draw: record.task_index for draw, record in journal.state.draws.items()}
@@ -220,7 +222,7 @@ class Pipeline:
         clock, self._clock = self._clock, _start_clock(self._engine)
         began = self._clock.since
         draws = [group.draw.index for group in taken.groups]
-        self._store.sync(draws)
+        await self._sync_groups(draws)
         self._journal.taken(taken.step, draws)
         metrics, report = await self._steps.train(taken)
         version = self._steps.version
@@ -294,9 +296,21 @@ class Pipeline:
         if reason is None:
             self._gate.finish(draw)
             self._waiting[draw] = group
+            self._start_sync(draw)
         else:
             self._drop(group, reason)
         self._check_failures(group)
+
+    def _start_sync(self, draw: int) -> asyncio.Task[None]:
+        # In a thread: the disk takes milliseconds per file, in which the event loop has other things to do.
+        task = self._syncing[draw] = asyncio.create_task(asyncio.to_thread(self._store.sync, [draw]))
+        return task
+
+    async def _sync_groups(self, draws: Sequence[int]) -> None:
+        """Wait until these groups are on disk. Raises StoreError."""
+        await asyncio.gather(*(self._syncing.get(draw) or self._start_sync(draw) for draw in draws))
+        for draw in draws:
+            del self._syncing[draw]
 
     def _drop(self, group: TrajectoryGroup, reason: DropReason) -> None:
         """An outstanding group will not train."""
@@ -338,6 +352,7 @@ class Pipeline:
     async def _end(self) -> None:
         """Cancel what is in flight; the step that trains is waited for, as its thread cannot be stopped."""
         tasks = [task for task in (self._next, *self._annotating, self._training) if task is not None]
+        tasks += self._syncing.values()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,9 @@
 """The pipeline with everything real but the model: order, staleness, refills, failures, and what a stop leaves."""
 
 import asyncio
+import threading
+import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ from pipeline_world import Pace, World, WorldFamily, WorldSync, WorldTrainer, ma
 from turnwise.core.batch import Receipt
 from turnwise.core.errors import DataError, EngineError, EnvironmentFault, TrainingError
 from turnwise.core.types import Task
+from turnwise.store.groups import GroupStore
+from turnwise.store.journal import Journal
 from turnwise.store.run_folder import RunFolder
 
 
@@ -55,6 +60,30 @@ def test_ages_reach_the_bound_and_never_exceed_it(tmp_path: Path, staleness: int
     assert max(row["version"] - row["start_version"] for row in rows) == staleness
     assert len(rows) == world.journal.next_draw == 20  # 10 steps of 2: nothing was opened that could not train
     check_audit(world)
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_groups_are_on_disk_before_a_step_takes_them(
+    tmp_path: Path, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk: set[int] = set()
+    taken: list[int] = []
+    take = Journal.taken
+
+    def sync_slowly(store: GroupStore, draws: Collection[int]) -> None:
+        assert threading.current_thread() is not threading.main_thread()  # where the event loop runs
+        time.sleep(0.02)
+        on_disk.update(draws)
+
+    def check(journal: Journal, step: int, draws: Collection[int]) -> None:
+        assert on_disk.issuperset(draws)
+        taken.extend(draws)
+        take(journal, step, draws)
+
+    monkeypatch.setattr(GroupStore, "sync", sync_slowly)
+    monkeypatch.setattr(Journal, "taken", check)
+    make_world(tmp_path / "run", {"schedule": {"max_staleness": staleness}}).live()
+    assert sorted(taken) == list(range(8))  # 4 steps of 2
 
 
 @pytest.mark.parametrize("refill", ["new", "value"])
