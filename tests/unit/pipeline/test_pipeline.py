@@ -202,13 +202,13 @@ def test_rollouts_go_on_during_an_evaluation(tmp_path: Path) -> None:
 
 
 def test_stopping_the_loop_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
-    world = make_world(tmp_path / "run", {"schedule": {"max_staleness": 2}, "train": {"steps": 8}})
+    world = make_world(tmp_path / "run", {"schedule": {"max_staleness": 2}, "train": {"steps": 60}})
 
     async def stop() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(world._live(RunFolder.open(world.path)), 0.1)
+            await asyncio.wait_for(world._live(RunFolder.open(world.path)), 0.05)
 
     asyncio.run(stop())
     world.live()
-    assert max(world.journal.trained) == 8
+    assert max(world.journal.trained) == 60
     check_audit(world)
