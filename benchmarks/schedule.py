@@ -167,7 +167,7 @@ def measure(output: Path, start: Path, job: Job) -> dict[str, Any]:
 
 
 def prepare_run(run: Path, start: Path, job: Job) -> None:
-    """A run folder that stands where the warm-up ended, so that continuing it is the arm's training."""
+    """Return a run folder at the end of the warm-up: continuing it is the arm's training."""
     from turnwise.config.load import dump_resolved, load_config
     from turnwise.runs.build import fit_to_machine
     from turnwise.runs.methods import check_methods

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.batching.samples import list_samples
+from turnwise.batching.samples import list_outcomes, list_samples
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
-from turnwise.core.types import DropReason, Scored, TrajectoryGroup
+from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.pipeline.alarms import describe_alarms
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.workers import FailurePolicy
@@ -84,10 +84,7 @@ class StepTrainer:
         samples = list_samples(taken.groups)
         columns = Columns()
         if samples and self.learner.wanted:
-            rewards = {t.id: t.reward for group in taken.groups for t in group.trajectories}
-            outcomes = [
-                reward.total for sample in samples if isinstance(reward := rewards[sample.origin.trajectory], Scored)
-            ]
+            outcomes = list_outcomes(taken.groups)
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
         assignment = (
             self.learner.assign(taken.groups, columns, taken.step) if taken.groups else _assign_nothing(taken.step)

@@ -36,7 +36,7 @@ NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
 def write_report(run: RunFolder) -> Path:
     """Write `report.html` into the run folder, atomically, and return its path.
 
-    The report of a run that is not finished, or was not evaluated, says so. Raises ConfigError or StoreError naming the
+    The report states whether a run is unfinished or was not evaluated. Raises ConfigError or StoreError naming the
     file if one in the folder is damaged."""
     config = load_resolved(run.path / "config.json")
     metrics = run.read_metrics()
