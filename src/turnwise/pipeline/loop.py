@@ -20,7 +20,7 @@ from turnwise.core.metrics import Metric, Sum, record
 from turnwise.core.paths import unfold_groups
 from turnwise.core.protocols import Recorder, WeightSync
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import DropReason, Invalid, TrajectoryGroup
+from turnwise.core.types import Draw, DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.assignment import read_metric
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
@@ -29,7 +29,7 @@ from turnwise.rollout.gate import Batch, Gate, Wait
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import GroupStream
 from turnwise.store.groups import GroupStore
-from turnwise.store.journal import Journal
+from turnwise.store.journal import DrawRecord, Journal
 from turnwise.sync.publication import check_receipt
 
 LATE_POLL_S = 0.1
@@ -132,24 +132,38 @@ class Pipeline:
 
     def _open_groups(self) -> None:
         """Start as many groups as the gate and the budget of draws allow."""
-        if self._refills_by_value:
-            if self._is_sampling:
-                return
+        is_refill, num_begun = self._refills_by_value, self._source.num_waiting
+        if is_refill and self._is_sampling:
+            return
+        if is_refill and not num_begun:
             self._choose_refill()
+        drawn: list[Drawn] = []
         while not self._is_exhausted and self._gate.may_open():
-            self._open(self._source.next())
+            if is_refill and num_begun and not self._source.num_waiting:
+                break  # another process had chosen this refill, and the next one is chosen when it has been sampled
+            drawn.append(self._source.next())
+            self._gate.open(drawn[-1].draw.index)
+        self._start(drawn)
         if self._is_exhausted and len(self._gate.outstanding) < self.config.rollout.tasks_per_step:
             self._gate.close()
 
-    def _open(self, drawn: Drawn) -> None:
-        draw, version = drawn.draw, self._engine.version
-        if drawn.opened_version is not None and drawn.opened_version != version:
-            draw = replace(draw, attempt=draw.attempt + 1)
-        if drawn.opened_version != version:
-            self._journal.opened(draw.index, task_index=drawn.task_index, version=version, attempt=draw.attempt)
-        self._task_indices[draw.index] = drawn.task_index
-        self._gate.open(draw.index)
-        self._stream.start(draw, version=version)
+    def _start(self, drawn: Sequence[Drawn]) -> None:
+        version = self._engine.version
+        draws: list[Draw] = []
+        records: list[DrawRecord] = []
+        for each in drawn:
+            draw, attempt = each.draw, each.draw.attempt
+            if each.opened_version != version:
+                attempt += each.opened_version is not None
+                records.append(
+                    DrawRecord(draw=draw.index, task_index=each.task_index, version=version, attempt=attempt)
+                )
+            draws.append(replace(draw, attempt=attempt))
+            self._task_indices[draw.index] = each.task_index
+        if records:
+            self._journal.opened(*records)
+        for draw in draws:
+            self._stream.start(draw, version=version)
 
     @property
     def _num_filtered(self) -> int:
@@ -178,13 +192,11 @@ class Pipeline:
         groups = sorted([*self._waiting.values(), *(group for group, _ in self._dropped)], key=lambda g: g.draw.index)
         budget = rollout.dynamic_sampling.max_batches * rollout.tasks_per_step - len(groups)
         count = min(rollout.tasks_per_step - len(self._waiting), budget)
-        # Draws that wait to be opened are the first of this refill, which another process had begun.
-        if count > self._source.num_waiting and not self._is_exhausted:
+        if count > 0 and not self._is_exhausted:
             seed = derive_seed(self.config.run.seed, "refill", self._taken_step + 1, len(groups))
             indices = [self._task_indices[group.draw.index] for group in groups]
             max_reward = rollout.dynamic_sampling.max_reward
-            chosen = draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed)
-            self._source.repeat(chosen[self._source.num_waiting :])
+            self._source.repeat(draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed))
 
     def _take_batch(self, after_step: AfterStep) -> float | None:
         """Begin to train where a batch is ready; else seconds until patience with late groups ends, None if never."""
@@ -207,6 +219,8 @@ class Pipeline:
         self._gate.train_begins(draws)
         self._gate.reopen()
         self._taken_step += 1
+        # In the iteration that takes the drops: a drop after this line is one of the next step.
+        self._journal.taken(self._taken_step, draws)
         taken = Taken(
             step=self._taken_step,
             groups=tuple(self._waiting.pop(draw) for draw in draws),
@@ -221,9 +235,7 @@ class Pipeline:
         """One step: taken, trained, published, recorded."""
         clock, self._clock = self._clock, _start_clock(self._engine)
         began = self._clock.since
-        draws = [group.draw.index for group in taken.groups]
-        await self._sync_groups(draws)
-        self._journal.taken(taken.step, draws)
+        await self._sync_groups([group.draw.index for group in taken.groups])
         metrics, report = await self._steps.train(taken)
         version = self._steps.version
         self._journal.trained(taken.step, version=version, sums=report.sums)

@@ -23,7 +23,7 @@ allow. A last line without its line break was never finished: readers leave it o
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -47,7 +47,7 @@ class DrawRecord:
     """Index of its task in the training split."""
     version: int
     """Weight version at its start."""
-    attempt: int
+    attempt: int = 0
     """First attempt number of its members."""
     fate: Fate = "open"
     digest: str | None = None
@@ -115,27 +115,22 @@ def read_journal(run: Path) -> JournalState:
 
 def fold_journal(rows: Sequence[Mapping[str, Any]], *, source: Path) -> JournalState:
     """The state after some lines; `source` is named by the StoreError of a line that cannot follow those before it."""
-    fold = _Fold(source)
-    for row in rows:
-        fold.apply(row)
-    return fold.snapshot()
+    return _fold(rows, source).snapshot()
 
 
 class Journal:
     """Appends to the journal of a run. One process writes it.
 
-    Every method appends one line with one write. `taken`, `trained` and `rewound` also wait for the disk, and with
-    them for all lines before. Each raises StoreError, and writes nothing, when the line cannot follow those before it
-    or the disk refuses.
+    Every method appends with one write, which a crash does not split. `taken`, `trained` and `rewound` also wait for
+    the disk, and with them for all lines before. Each raises StoreError, and writes nothing, when a line cannot follow
+    those before it or the disk refuses.
     """
 
     def __init__(self, run: Path) -> None:
         """Open the journal, a new one where there is none, and cut off an unfinished last line. Raises StoreError."""
         check_format(run)
         self._path = run / JOURNAL
-        self._fold = _Fold(self._path)
-        for row in read_lines(self._path):
-            self._fold.apply(row)
+        self._fold = self._read()
         try:
             self._handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             os.ftruncate(self._handle, end_of_lines(self._path, self._handle))
@@ -151,16 +146,21 @@ class Journal:
         """Close the file. Nothing can be appended afterwards."""
         os.close(self._handle)
 
-    def opened(self, draw: int, *, task_index: int, version: int, attempt: int = 0) -> None:
-        """A draw's rollout starts: of task `task_index`, under weight version `version`."""
-        self._append({"kind": "opened", "draw": draw, "task": task_index, "version": version, "attempt": attempt})
+    def opened(self, *draws: DrawRecord) -> None:
+        """The rollouts of these draws start; after a crash all of them have or none has."""
+        self._append(
+            *(
+                {"kind": "opened", "draw": d.draw, "task": d.task_index, "version": d.version, "attempt": d.attempt}
+                for d in draws
+            )
+        )
 
     def finished(self, draw: int, digest: str) -> None:
         """A draw's group is stored; `digest` is what `GroupStore.save` returned."""
         self._append({"kind": "finished", "draw": draw, "digest": digest})
 
     def taken(self, step: int, draws: Collection[int]) -> None:
-        """A step is about to train on these draws, in this order. Sync their groups first."""
+        """A step is about to train on these draws, in this order. Sync their groups before a weight changes."""
         self._append({"kind": "taken", "step": step, "draws": list(draws)}, wait=True)
 
     def trained(self, step: int, *, version: int, sums: Mapping[str, int]) -> None:
@@ -175,14 +175,22 @@ class Journal:
         """Steps after `step` did not happen: their draws wait again, or are open if they never finished."""
         self._append({"kind": "rewound", "step": step}, wait=True)
 
-    def _append(self, row: Mapping[str, Any], *, wait: bool = False) -> None:
-        self._fold.check(row)
-        line = to_line(row)
+    def _append(self, *rows: Mapping[str, Any], wait: bool = False) -> None:
+        lines = b"".join(to_line(row) for row in rows)
+        try:
+            for row in rows:
+                self._fold.apply(row)
+            self._write(lines, wait=wait)
+        except BaseException:
+            self._fold = self._read()
+            raise
+
+    def _write(self, lines: bytes, *, wait: bool) -> None:
         try:
             end = os.fstat(self._handle).st_size
             try:
-                if (written := os.write(self._handle, line)) != len(line):
-                    raise OSError(f"{written} of {len(line)} bytes were written")
+                if (written := os.write(self._handle, lines)) != len(lines):
+                    raise OSError(f"{written} of {len(lines)} bytes were written")
                 if wait:
                     os.fsync(self._handle)
             except BaseException:
@@ -190,7 +198,9 @@ class Journal:
                 raise
         except OSError as cause:
             raise disk_error("append to", self._path, cause) from cause
-        self._fold.apply(row)
+
+    def _read(self) -> _Fold:
+        return _fold(read_lines(self._path), self._path)
 
 
 class _Fold:
@@ -214,8 +224,7 @@ class _Fold:
             trained=MappingProxyType(dict(self._trained)),
         )
 
-    def check(self, row: Mapping[str, Any]) -> None:
-        """Raise StoreError when the line cannot come next."""
+    def _check(self, row: Mapping[str, Any]) -> None:
         try:
             problem = self._find_problem(row)
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
@@ -228,7 +237,7 @@ class _Fold:
 
     def apply(self, row: Mapping[str, Any]) -> None:
         """Take one line. Raises StoreError when it cannot come next."""
-        self.check(row)
+        self._check(row)
         self._num_lines += 1
         match row["kind"]:
             case "opened":
@@ -323,3 +332,10 @@ class _Fold:
         where = f" by step {record.step}" if record.step is not None else ""
         why = f" as {record.reason.value}" if record.reason is not None else ""
         return f"draw {draw} cannot {what}: it is {record.fate}{where}{why}"
+
+
+def _fold(rows: Iterable[Mapping[str, Any]], source: Path) -> _Fold:
+    fold = _Fold(source)
+    for row in rows:
+        fold.apply(row)
+    return fold

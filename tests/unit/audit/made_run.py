@@ -56,7 +56,7 @@ from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.store.advantages import save_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.store.groups import GroupStore
-from turnwise.store.journal import Journal
+from turnwise.store.journal import DrawRecord, Journal
 from turnwise.store.ledger import account_batch, account_dropped, append_accounts
 from turnwise.store.run_folder import RunFolder
 
@@ -302,7 +302,7 @@ def make_run(path: Path) -> Path:
 
     def finish(*draws: int) -> None:
         for draw in draws:
-            journal.opened(draw, task_index=draw, version=groups[draw].version)
+            journal.opened(DrawRecord(draw=draw, task_index=draw, version=groups[draw].version))
         for draw in reversed(draws):
             journal.finished(draw, store.save(groups[draw], lambda ids: "".join(map(chr, ids))))
 
@@ -313,7 +313,7 @@ def make_run(path: Path) -> Path:
     append_accounts(path, [account_dropped(groups[2], DropReason.FILTERED_GROUP, step=2, version=1)])
     finish(4, 5)
     for draw in (6, 7):
-        journal.opened(draw, task_index=draw, version=1)
+        journal.opened(DrawRecord(draw=draw, task_index=draw, version=1))
     journal.dropped(7, DropReason.LATE, step=2)
     train(folder, journal, config, step=2, groups=[groups[3], groups[4]], dropped=groups[2])
     journal.close()

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from pipeline_world import Pace, World, WorldFamily, WorldSync, WorldTrainer, make_config, read_story
 
-from turnwise.core.batch import Receipt
+from turnwise.core.batch import Receipt, StepReport, TrainingBatch
 from turnwise.core.errors import DataError, EngineError, EnvironmentFault, TrainingError
 from turnwise.core.types import Task
 from turnwise.store.groups import GroupStore
-from turnwise.store.journal import Journal
 from turnwise.store.run_folder import RunFolder
 
 
@@ -63,27 +62,29 @@ def test_ages_reach_the_bound_and_never_exceed_it(tmp_path: Path, staleness: int
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
-def test_groups_are_on_disk_before_a_step_takes_them(
+def test_groups_are_on_disk_before_a_weight_changes(
     tmp_path: Path, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_disk: set[int] = set()
-    taken: list[int] = []
-    take = Journal.taken
+    trained: list[int] = []
+    world = make_world(tmp_path / "run", {"schedule": {"max_staleness": staleness}})
+    step = WorldTrainer.step
 
     def sync_slowly(store: GroupStore, draws: Collection[int]) -> None:
         assert threading.current_thread() is not threading.main_thread()  # where the event loop runs
         time.sleep(0.02)
         on_disk.update(draws)
 
-    def check(journal: Journal, step: int, draws: Collection[int]) -> None:
+    def check(trainer: WorldTrainer, batch: TrainingBatch) -> StepReport:
+        draws = world.journal.taken[batch.step]
         assert on_disk.issuperset(draws)
-        taken.extend(draws)
-        take(journal, step, draws)
+        trained.extend(draws)
+        return step(trainer, batch)
 
     monkeypatch.setattr(GroupStore, "sync", sync_slowly)
-    monkeypatch.setattr(Journal, "taken", check)
-    make_world(tmp_path / "run", {"schedule": {"max_staleness": staleness}}).live()
-    assert sorted(taken) == list(range(8))  # 4 steps of 2
+    monkeypatch.setattr(WorldTrainer, "step", check)
+    world.live()
+    assert sorted(trained) == list(range(8))  # 4 steps of 2
 
 
 @pytest.mark.parametrize("refill", ["new", "value"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import StoreError
 from turnwise.core.types import DropReason
-from turnwise.store.journal import JOURNAL, Journal, JournalState, fold_journal, read_journal
+from turnwise.store.journal import JOURNAL, DrawRecord, Journal, JournalState, fold_journal, read_journal
 from turnwise.store.run_folder import RunFolder
 
 
@@ -20,16 +20,20 @@ def run(tmp_path: Path) -> Path:
     return RunFolder.create(tmp_path / "run").path
 
 
+def opening(draw: int, task: int, version: int, attempt: int = 0) -> DrawRecord:
+    return DrawRecord(draw=draw, task_index=task, version=version, attempt=attempt)
+
+
 def play(journal: Journal) -> None:
     """Draws 0 to 4: 0 and 2 train in step 1, 1 is dropped, 3 waits, 4 is open and was opened twice."""
     for draw in range(5):
-        journal.opened(draw, task_index=10 + draw, version=draw // 3)
+        journal.opened(opening(draw, 10 + draw, draw // 3))
     for draw in (2, 0, 3):
         journal.finished(draw, f"digest{draw}")
     journal.taken(1, [2, 0])
     journal.trained(1, version=1, sums={"weight": 7})
     journal.dropped(1, DropReason.LATE, step=2)
-    journal.opened(4, task_index=14, version=1, attempt=1)
+    journal.opened(opening(4, 14, 1, 1))
 
 
 def fates(state: JournalState) -> dict[int, str]:
@@ -74,22 +78,28 @@ def test_a_rewind_takes_back_later_steps(run: Path) -> None:
 
 def test_a_lost_group_may_be_rolled_out_again(run: Path) -> None:
     journal = Journal(run)
-    journal.opened(0, task_index=0, version=0)
+    journal.opened(opening(0, 0, 0))
     journal.finished(0, "digest")
-    journal.opened(0, task_index=0, version=2, attempt=1)
+    journal.opened(opening(0, 0, 2, 1))
     [record] = read_journal(run).open
     assert (record.digest, record.version, record.attempt) == (None, 2, 1)
 
 
 Line = Callable[[Journal], None]
 IMPOSSIBLE: list[tuple[Line, str]] = [
-    (lambda j: j.opened(6, task_index=0, version=0), "draw 6 is opened after 5 draws; the next one is 5"),
-    (lambda j: j.opened(5, task_index=0, version=0, attempt=1), "opened for the first time with attempt 1"),
-    (lambda j: j.opened(5, task_index=-1, version=0), "all count from 0"),
-    (lambda j: j.opened(4, task_index=14, version=1, attempt=1), "draw 4 is opened with task 14 and attempt 1 after"),
-    (lambda j: j.opened(4, task_index=15, version=1, attempt=2), "its task stays"),
-    (lambda j: j.opened(0, task_index=10, version=1, attempt=1), "draw 0 cannot be opened: it is taken by step 1"),
-    (lambda j: j.opened(1, task_index=11, version=1, attempt=1), "it is dropped by step 2 as late"),
+    (lambda j: j.opened(opening(6, 0, 0)), "draw 6 is opened after 5 draws; the next one is 5"),
+    (lambda j: j.opened(opening(5, 0, 0, 1)), "opened for the first time with attempt 1"),
+    (lambda j: j.opened(opening(5, -1, 0)), "all count from 0"),
+    (
+        lambda j: j.opened(opening(4, 14, 1, 1)),
+        "draw 4 is opened with task 14 and attempt 1 after",
+    ),
+    (lambda j: j.opened(opening(4, 15, 1, 2)), "its task stays"),
+    (
+        lambda j: j.opened(opening(0, 10, 1, 1)),
+        "draw 0 cannot be opened: it is taken by step 1",
+    ),
+    (lambda j: j.opened(opening(1, 11, 1, 1)), "it is dropped by step 2 as late"),
     (lambda j: j.finished(3, "x"), "draw 3 cannot finish with x: it is waiting"),
     (lambda j: j.finished(9, "x"), "draw 9 cannot finish with x: it was never opened"),
     (lambda j: j.taken(2, [4]), "draw 4 cannot be taken by step 2: it is open"),
@@ -161,7 +171,7 @@ def test_a_line_torn_at_any_byte_is_cut(tmp_path_factory: pytest.TempPathFactory
     assert state == fold_journal(rows, source=run)
     journal = Journal(run)
     assert journal.state == state
-    journal.opened(state.next_draw, task_index=0, version=0)
+    journal.opened(opening(state.next_draw, 0, 0))
     assert read_journal(run) == journal.state
     assert len((run / JOURNAL).read_bytes().splitlines()) == len(rows) + 1
 
