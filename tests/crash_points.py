@@ -20,8 +20,8 @@ from turnwise.store.run_folder import RunFolder
 
 PLACES: list[tuple[Any, str]] = [
     (Journal, "_append"),
-    (GroupStore, "save"),
-    (GroupStore, "sync"),
+    (GroupStore, "prepare"),
+    (GroupStore, "_write"),
     (GroupStore, "load"),
     (RunFolder, "append_metrics"),
     (RunFolder, "append_event"),

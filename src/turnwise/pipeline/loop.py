@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from turnwise.algorithms.advantages import is_informative
 from turnwise.config.run import RunConfig
@@ -99,13 +100,12 @@ class Pipeline:
         self._judged = list(waiting)
         """Finished since a batch was taken, or longer ago where they were too few to judge: how many of their members
         failed decides whether the run goes on."""
-        self._syncing: dict[int, asyncio.Task[None]] = {}
-        """By draw: a finished group on its way to the disk, while others are still rolled out."""
         self._given_up: set[int] = set()
         """Open draws that leave when their members have ended."""
         self._task_indices = {draw: record.task_index for draw, record in journal.state.draws.items()}
         self._next: asyncio.Task[TrajectoryGroup] | None = None
-        self._annotating: set[asyncio.Task[TrajectoryGroup]] = set()
+        self._storing: set[asyncio.Task[tuple[TrajectoryGroup, str | None]]] = set()
+        """Complete groups on their way to the annotators and to the disk, while others are still rolled out."""
         self._training: asyncio.Task[None] | None = None
         self._last_step = 0
         self._taken_step = steps.step
@@ -171,7 +171,7 @@ class Pipeline:
 
     @property
     def _is_sampling(self) -> bool:
-        return bool(self._stream.num_open or self._stream.num_complete or self._annotating)
+        return bool(self._stream.num_open or self._stream.num_complete or self._storing)
 
     @property
     def _is_exhausted(self) -> bool:
@@ -219,7 +219,6 @@ class Pipeline:
         self._gate.train_begins(draws)
         self._gate.reopen()
         self._taken_step += 1
-        # In the iteration that takes the drops: a drop after this line is one of the next step.
         self._journal.taken(self._taken_step, draws)
         taken = Taken(
             step=self._taken_step,
@@ -235,7 +234,6 @@ class Pipeline:
         """One step: taken, trained, published, recorded."""
         clock, self._clock = self._clock, _start_clock(self._engine)
         began = self._clock.since
-        await self._sync_groups([group.draw.index for group in taken.groups])
         metrics, report = await self._steps.train(taken)
         version = self._steps.version
         self._journal.trained(taken.step, version=version, sums=report.sums)
@@ -273,7 +271,7 @@ class Pipeline:
         """Until something happens: a group is complete or annotated, a step is done, or patience ends."""
         if self._next is None:
             self._next = asyncio.create_task(self._stream.next())
-        pending: set[asyncio.Task[TrajectoryGroup] | asyncio.Task[None]] = {self._next, *self._annotating}
+        pending: set[asyncio.Task[Any]] = {self._next, *self._storing}
         if self._training is not None:
             pending.add(self._training)
         if len(pending) == 1 and not self._is_sampling and not self._next.done():
@@ -284,45 +282,35 @@ class Pipeline:
             training.result()
         if self._next in done:
             group, self._next = self._next.result(), None
-            if self._annotate is None:
-                self._finish(group)
-            else:
-                self._annotating.add(asyncio.create_task(self._annotated(group, self._annotate)))
-        for task in [task for task in self._annotating if task in done]:
-            self._annotating.discard(task)
-            self._finish(task.result())
+            self._storing.add(asyncio.create_task(self._store_group(group)))
+        for task in [task for task in self._storing if task in done]:
+            self._storing.discard(task)
+            self._finish(*task.result())
 
-    async def _annotated(self, group: TrajectoryGroup, annotate: Annotate) -> TrajectoryGroup:
-        group, metrics = await annotate(group)
-        for name, metric in metrics.items():
-            before = self._clock.metrics.get(name)
-            self._clock.metrics[name] = metric if before is None else before.merge(metric)  # type: ignore[arg-type]
-        return group
+    async def _store_group(self, group: TrajectoryGroup) -> tuple[TrajectoryGroup, str | None]:
+        """Annotate and store a group; the digest of its files, None if it has no trajectory."""
+        if self._annotate is not None:
+            group, metrics = await self._annotate(group)
+            for name, metric in metrics.items():
+                before = self._clock.metrics.get(name)
+                self._clock.metrics[name] = metric if before is None else before.merge(metric)  # type: ignore[arg-type]
+        if not group.trajectories and not group.discarded:
+            return group, None
+        # Text is decoded here, as a tokenizer serves one thread; files take milliseconds and are written in another.
+        return group, await asyncio.to_thread(self._store.prepare(group, self._decode))
 
-    def _finish(self, group: TrajectoryGroup) -> None:
-        """Store a complete group; admit it, or drop it where it cannot train or teaches nothing."""
+    def _finish(self, group: TrajectoryGroup, digest: str | None) -> None:
+        """Admit a stored group, or drop it where it cannot train or teaches nothing."""
         draw = group.draw.index
-        if group.trajectories or group.discarded:
-            self._journal.finished(draw, self._store.save(group, self._decode))
+        if digest is not None:
+            self._journal.finished(draw, digest)
         reason = self._why_dropped(group)
         if reason is None:
             self._gate.finish(draw)
             self._waiting[draw] = group
-            self._start_sync(draw)
         else:
             self._drop(group, reason)
         self._check_failures(group)
-
-    def _start_sync(self, draw: int) -> asyncio.Task[None]:
-        # In a thread: the disk takes milliseconds per file, in which the event loop has other things to do.
-        task = self._syncing[draw] = asyncio.create_task(asyncio.to_thread(self._store.sync, [draw]))
-        return task
-
-    async def _sync_groups(self, draws: Sequence[int]) -> None:
-        """Wait until these groups are on disk. Raises StoreError."""
-        await asyncio.gather(*(self._syncing.get(draw) or self._start_sync(draw) for draw in draws))
-        for draw in draws:
-            del self._syncing[draw]
 
     def _drop(self, group: TrajectoryGroup, reason: DropReason) -> None:
         """An outstanding group will not train."""
@@ -363,13 +351,12 @@ class Pipeline:
 
     async def _end(self) -> None:
         """Cancel what is in flight; the step that trains is waited for, as its thread cannot be stopped."""
-        tasks = [task for task in (self._next, *self._annotating, self._training) if task is not None]
-        tasks += self._syncing.values()
+        tasks = [task for task in (self._next, *self._storing, self._training) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._next, self._training = None, None
-        self._annotating.clear()
+        self._storing.clear()
         await self._stream.close()
 
 

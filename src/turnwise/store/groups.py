@@ -3,20 +3,18 @@
     groups/000/000000012.npz     token data (see `trajectories`)
     groups/000/000000012.jsonl   everything else
 
-A group is written by rename and does not wait for the disk: a killed process loses nothing that `save` returned from.
-A power cut can lose what was not synced; `sync` waits for the disk, and a run calls it before a batch trains.
+A group is written by rename and is on disk when `save` returns: neither a killed process nor a power cut loses it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from turnwise.core.errors import StoreError
 from turnwise.core.types import TrajectoryGroup
-from turnwise.store.run_folder import check_format, disk_error, sync
+from turnwise.store.run_folder import check_format, disk_error, sync, write_bytes_atomic
 from turnwise.store.trajectories import Decode, build_groups, encode_groups, parse_arrays, parse_rows, read_file
 
 _PER_FOLDER = 1000
@@ -35,17 +33,25 @@ class GroupStore:
         `decode` adds text for readers without the tokenizer; None leaves it out. Raises StoreError when the disk
         refuses, ValueError when the group has no trajectory.
         """
+        return self.prepare(group, decode)()
+
+    def prepare(self, group: TrajectoryGroup, decode: Decode | None) -> Callable[[], str]:
+        """Encode a group; the returned function does the rest of `save`, and may run in another thread."""
         data = encode_groups([group], decode=decode)
-        paths = self.paths(group.draw.index)
-        try:
-            paths[0].parent.mkdir(parents=True, exist_ok=True)
-            for path, content in zip(paths, data, strict=True):
-                temporary = path.with_name(f".{path.name}.tmp")
-                temporary.write_bytes(content)
-                os.replace(temporary, path)
-        except OSError as cause:
-            raise disk_error("write group", paths[0].with_suffix(""), cause) from cause
-        return digest_files(*data)
+        return lambda: self._write(group.draw.index, *data)
+
+    def _write(self, draw: int, npz: bytes, jsonl: bytes) -> str:
+        paths = self.paths(draw)
+        if not paths[0].parent.exists():
+            try:
+                paths[0].parent.mkdir(parents=True, exist_ok=True)
+                sync(self._folder)
+                sync(self._folder.parent)
+            except OSError as cause:
+                raise disk_error("make", paths[0].parent, cause) from cause
+        for path, content in zip(paths, (npz, jsonl), strict=True):
+            write_bytes_atomic(path, content)
+        return digest_files(npz, jsonl)
 
     def load(self, draw: int, *, digest: str | None = None) -> TrajectoryGroup:
         """The group of a draw, as it was saved. `digest` is what `save` returned; None reads without comparing.
@@ -69,16 +75,6 @@ class GroupStore:
                 "written; the files were changed or damaged: restore them from a copy"
             )
         return data
-
-    def sync(self, draws: Collection[int]) -> None:
-        """Wait until the groups of these draws, and the names of their files, are on disk. Raises StoreError."""
-        files = [path for draw in draws for path in self.paths(draw)]
-        folders = {path.parent for path in files}
-        try:
-            for path in (*files, *sorted(folders), *([self._folder, self._folder.parent] if files else [])):
-                sync(path)
-        except OSError as cause:
-            raise disk_error("sync", Path(cause.filename or self._folder), cause) from cause
 
     def list_draws(self) -> list[int]:
         """Every draw with a whole pair of files, in order."""

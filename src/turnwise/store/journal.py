@@ -160,7 +160,7 @@ class Journal:
         self._append({"kind": "finished", "draw": draw, "digest": digest})
 
     def taken(self, step: int, draws: Collection[int]) -> None:
-        """A step is about to train on these draws, in this order. Sync their groups before a weight changes."""
+        """A step is about to train on these draws, in this order."""
         self._append({"kind": "taken", "step": step, "draws": list(draws)}, wait=True)
 
     def trained(self, step: int, *, version: int, sums: Mapping[str, int]) -> None:

@@ -330,7 +330,6 @@ def train(
     dropped: TrajectoryGroup | None = None,
 ) -> None:
     """One step that changes the weights from `step - 1` to `step`."""
-    GroupStore(folder.path).sync([group.draw.index for group in groups])
     journal.taken(step, [group.draw.index for group in groups])
     credit = compute_advantages(build_credit_method(config), groups, to_credit_trajectories(groups))
     members = {t.id: t for group in groups for t in group.trajectories}

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,17 @@ def test_groups_are_on_disk_before_a_weight_changes(
     tmp_path: Path, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_disk: set[int] = set()
+    write = GroupStore._write
     trained: list[int] = []
     world = make_world(tmp_path / "run", {"schedule": {"max_staleness": staleness}})
     step = WorldTrainer.step
 
-    def sync_slowly(store: GroupStore, draws: Collection[int]) -> None:
+    def write_slowly(store: GroupStore, draw: int, npz: bytes, jsonl: bytes) -> str:
         assert threading.current_thread() is not threading.main_thread()  # where the event loop runs
         time.sleep(0.02)
-        on_disk.update(draws)
+        digest = write(store, draw, npz, jsonl)
+        on_disk.add(draw)
+        return digest
 
     def check(trainer: WorldTrainer, batch: TrainingBatch) -> StepReport:
         draws = world.journal.taken[batch.step]
@@ -81,7 +83,7 @@ def test_groups_are_on_disk_before_a_weight_changes(
         trained.extend(draws)
         return step(trainer, batch)
 
-    monkeypatch.setattr(GroupStore, "sync", sync_slowly)
+    monkeypatch.setattr(GroupStore, "_write", write_slowly)
     monkeypatch.setattr(WorldTrainer, "step", check)
     world.live()
     assert sorted(trained) == list(range(8))  # 4 steps of 2

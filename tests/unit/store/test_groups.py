@@ -34,8 +34,6 @@ def test_a_group_comes_back_by_its_draw(run: Path, store: GroupStore) -> None:
         assert_equal(store.load(draw), group_of_draw(draw))
     assert store.list_draws() == [0, 999, 1000, 1_234_567]
     assert sorted(path.name for path in (run / "groups").iterdir()) == ["000", "001", "1234"]
-    store.sync(digests)
-    store.sync([])
 
 
 def test_a_group_that_was_rolled_out_again_replaces_the_one_before(store: GroupStore) -> None:
@@ -56,8 +54,6 @@ def test_damage_and_absence_are_named(store: GroupStore, number: int) -> None:
     path.unlink()
     with pytest.raises(StoreError, match=r"000000005\.\w+ cannot be read"):
         store.load(5, digest=digest)
-    with pytest.raises(StoreError, match="cannot sync"):
-        store.sync([5])
 
 
 def test_a_group_under_the_name_of_another_draw_is_refused(store: GroupStore) -> None:
