@@ -33,7 +33,7 @@ VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}
 CATCH_ALL = {
     "turnwise/core/errors.py",  # boundary() itself
     "turnwise_sandbox/errors.py",  # its own boundary()
-    "turnwise/tools/threads.py",  # carries whatever a job raises from its thread to the waiting task
+    "turnwise/core/threads.py",  # carries whatever a job raises from its thread to the waiting task
 }
 """Files that may catch everything; each says why at the place."""
 GUEST = "/guest/"

@@ -100,9 +100,21 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     pattern = added_tokens_pattern(tokenizer)
     # A spelled-out token is encoded in two parts, so that the tokenizer never sees it whole.
     while match := pattern.search(text, start):
-        ids += tokenizer.encode(text[start : match.start() + 1], add_special_tokens=False)
+        ids += _encode(tokenizer, text[start : match.start() + 1])
         start = match.start() + 1
-    return [*ids, *tokenizer.encode(text[start:], add_special_tokens=False)]
+    return ids + _encode(tokenizer, text[start:])
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    # The backend gives the same ids in two thirds of the time, where no class changes them and nothing is cut or padded.
+    kind = type(tokenizer)
+    if getattr(kind, "_encode_plus", None) is PreTrainedTokenizerFast._encode_plus:
+        backend = tokenizer._tokenizer
+        if kind.encode is PreTrainedTokenizerBase.encode and backend.truncation is None and backend.padding is None:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKeyDictionary()

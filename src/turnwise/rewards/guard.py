@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import Awaitable, Callable
 from numbers import Real
 from typing import Any
 
 from turnwise.core.errors import RewardError, boundary
+from turnwise.core.threads import run_in_thread
 from turnwise.core.types import Invalid, Reward, RewardPart, Scored
 
 
@@ -24,7 +24,7 @@ async def score_guarded(fn: Callable[[], Reward | float | Awaitable[Reward | flo
     try:
         with boundary(RewardError, "the reward raised"):
             async with asyncio.timeout(timeout_s) as deadline:
-                result: Any = await (fn() if inspect.iscoroutinefunction(fn) else _in_thread(fn))
+                result: Any = await (fn() if inspect.iscoroutinefunction(fn) else run_in_thread(fn))
                 if inspect.isawaitable(result):
                     result = await result
     except RewardError as error:
@@ -43,29 +43,3 @@ def _checked(result: Any) -> Reward:
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             return Invalid(reason=f"the reward's {part.name} is {value!r}, not a finite number", retryable=False)
     return scored
-
-
-async def _in_thread(fn: Callable[[], Any]) -> Any:
-    """Run `fn` in a daemon thread, which never keeps the process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_exception(error) if error is not None else future.set_result(result)
-
-    def work() -> None:
-        result: Any = None
-        error: RewardError | None = None
-        try:
-            with boundary(RewardError, "the reward raised"):
-                result = fn()
-        except RewardError as cause:
-            error = cause
-        except StopIteration as cause:  # contextlib hands it on unchanged, and a future cannot carry it
-            error = RewardError(f"the reward raised: StopIteration: {cause}")
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, result, error)
-
-    threading.Thread(target=work, name="reward", daemon=True).start()
-    return await future

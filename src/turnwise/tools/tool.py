@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout, boundary
+from turnwise.core.threads import run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
-from turnwise.tools.threads import run_in_thread
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),

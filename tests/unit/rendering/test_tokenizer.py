@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from turnwise.core.errors import ConfigError
 from turnwise.rendering.tokenizer import (
@@ -50,6 +51,26 @@ def test_added_tokens_that_are_not_special_cannot_be_forged_either(
 
 def test_a_lone_surrogate_does_not_raise(tag_tokenizer: PreTrainedTokenizerBase) -> None:
     assert tag_tokenizer.decode(encode_text(tag_tokenizer, "a\ud800b")) == "a?b"
+
+
+def test_a_limit_saved_with_the_tokenizer_cuts_nothing(tag_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    tag_tokenizer.save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    whole = encode_text(tag_tokenizer, "Mira " * 9)
+    tokenizer._tokenizer.enable_truncation(3)
+    assert encode_text(tokenizer, "Mira " * 9) == whole
+    tokenizer._tokenizer.enable_padding(length=50)
+    assert encode_text(tokenizer, "Mira " * 9) == whole
+
+
+def test_a_class_that_encodes_in_its_own_way_is_asked(tag_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    class Doubling(PreTrainedTokenizerFast):
+        def _encode_plus(self, text: str, **options: Any) -> Any:
+            return super()._encode_plus(text + text, **options)
+
+    tag_tokenizer.save_pretrained(tmp_path)
+    ids = encode_text(tag_tokenizer, " Mira")
+    assert encode_text(Doubling.from_pretrained(tmp_path), " Mira") == 2 * ids
 
 
 def test_each_special_token_is_one_id_and_words_take_their_space(tag_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout
+from turnwise.core.threads import run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord
-from turnwise.tools.threads import run_in_thread
 from turnwise.tools.tool import clip, run_tool, to_tool
 
 

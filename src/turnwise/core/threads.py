@@ -20,7 +20,7 @@ class _Worker(threading.Thread):
     """Runs one job at a time; the job puts its worker back among the idle ones just before it delivers its result."""
 
     def __init__(self) -> None:
-        super().__init__(name="turnwise-tool", daemon=True)
+        super().__init__(name="turnwise-job", daemon=True)
         self.jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -38,7 +38,8 @@ async def run_in_thread(job: Callable[[], T]) -> T:
     """The result of `job`, run in a daemon thread, or what it raised.
 
     Cancelling the wait abandons the thread to its job. What would end a thread or a process (SystemExit,
-    KeyboardInterrupt) is raised as RuntimeError: a job cannot end the run.
+    KeyboardInterrupt) is raised as RuntimeError, as a job cannot end the run; so is StopIteration, which no coroutine
+    can raise.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
@@ -67,6 +68,6 @@ async def run_in_thread(job: Callable[[], T]) -> T:
     result, error = await future
     if error is None:
         return result  # type: ignore[return-value]
-    if isinstance(error, Exception):
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
         raise error
     raise RuntimeError(f"{type(error).__name__}: {error}") from error
