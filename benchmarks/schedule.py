@@ -58,9 +58,9 @@ ARMS: Mapping[str, tuple[str, ...]] = {
 """What each arm adds to the recipe."""
 LEARNING_ARMS: Mapping[str, tuple[str, ...]] = {
     **ARMS,
-    "staleness 4, clipped": ("schedule.max_staleness=4", "loss.recompute_old=false", "loss.correction.mode=none"),
+    "staleness 4, recomputed": ("schedule.max_staleness=4", "loss.recompute_old=true"),
 }
-"""Those of "learning": besides, ratios to the sampler's log-probabilities, which PPO clips."""
+"""Those of "learning": besides, ratios to recomputed log-probabilities and truncated importance weights."""
 LATENCIES: Mapping[str, tuple[float, float]] = {"slow": (0.2, 2.0), "brief": (0.02, 0.2), "none": (0.0, 0.0)}
 """Median and 99th percentile of a search's wait, in seconds."""
 FILL = 4

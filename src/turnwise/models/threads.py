@@ -18,3 +18,12 @@ def build_executor(num_threads: int, name: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(
         1, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(num_threads or os.cpu_count() or 1,)
     )
+
+
+def leave_cores_to_executors() -> None:
+    """Let torch compute on one core in the calling thread.
+
+    Each thread that computes on several cores has helpers of its own. Where they are more than the machine's cores,
+    OpenMP puts them to sleep between operations, and a step of small operations takes a third longer.
+    """
+    torch.set_num_threads(1)

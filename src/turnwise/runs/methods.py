@@ -15,7 +15,7 @@ from turnwise.algorithms.credit import CreditMethod
 from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossFunction
-from turnwise.algorithms.losses.method import Stale
+from turnwise.algorithms.losses.method import Anchor, Stale
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.algorithms.names import find_row
 from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
@@ -115,7 +115,8 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
     """`loss.recompute_old` and `loss.correction.mode` with "auto" replaced.
 
     Synchronous training corrects nothing. With `schedule.max_staleness` above 0 the loss's row says what it takes
-    (`LossMethod.stale`). Raises ConfigError where the loss cannot correct stale tokens, with the remedy."""
+    (`LossMethod.stale`), with one deviation: where a step is a single update, ratios to recomputed log-probabilities
+    are 1 and the loss's clip holds nothing back, so a loss that clips takes its ratios to the sampler's. Raises ConfigError where the loss cannot correct stale tokens, with the remedy."""
     loss, staleness = config.loss, config.schedule.max_staleness
     mode, level = loss.correction.mode, loss.correction.level
     if staleness == 0 or config.train.algorithm != "policy_gradient":
@@ -130,12 +131,13 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
             f"loss.method={loss.method!r} does not say how it corrects stale tokens, and schedule.max_staleness is "
             f"{staleness}; set loss.recompute_old and loss.correction.mode, or schedule.max_staleness=0"
         )
+    clips_itself = loss.recompute_old == "auto" and loss.updates_per_step == 1 and _find_anchor(config) == "old"
     if mode == "auto":
-        mode = "truncate" if corrects and loss.recompute_old is not False else "none"
+        mode = "truncate" if corrects and loss.recompute_old is not False and not clips_itself else "none"
         level = "geometric" if stale == "sequence" else "token"
     by_default = stale == "proximal" or mode != "none"
     recompute = by_default if loss.recompute_old == "auto" else loss.recompute_old
-    if mode == "none" and _reads_no_ratio(config):
+    if mode == "none" and _find_anchor(config) == "none":
         raise ConfigError(
             f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "
             f"present weights had sampled them, and schedule.max_staleness is {staleness}; leave loss.recompute_old "
@@ -162,9 +164,9 @@ def _find_stale(config: RunConfig) -> Stale:
         return find_row("loss", method, LOSSES).stale
 
 
-def _reads_no_ratio(config: RunConfig) -> bool:
+def _find_anchor(config: RunConfig) -> Anchor:
     method = config.loss.method
-    return ":" not in method and find_row("loss", method, LOSSES).anchor == "none"
+    return "old" if ":" in method else find_row("loss", method, LOSSES).anchor
 
 
 def build_policy_loss(config: RunConfig) -> PolicyLoss:

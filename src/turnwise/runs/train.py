@@ -14,6 +14,7 @@ from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
 from turnwise.core.protocols import Trainer, WeightSync
 from turnwise.models.build import describe_device
+from turnwise.models.threads import leave_cores_to_executors
 from turnwise.pipeline.loop import Pipeline
 from turnwise.pipeline.redo import continue_run, redo_steps
 from turnwise.pipeline.steps import StepTrainer
@@ -56,6 +57,7 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         folder.write_json("config.json", dump_resolved(config))
     else:
         raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
+    leave_cores_to_executors()
     try:
         system = build_system(config, training=True)
     except BaseException:

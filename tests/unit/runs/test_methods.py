@@ -219,12 +219,30 @@ def test_synchronous_training_corrects_nothing_by_default(name: str) -> None:
     ],
 )
 def test_a_loss_corrects_stale_tokens_as_its_row_says(name: str, recompute_old: bool, mode: str, level: str) -> None:
-    recipe = config(f"loss.method={name}", STALE)
+    recipe = config(f"loss.method={name}", "loss.updates_per_step=2", STALE)
     resolved = resolve_correction(recipe)
     assert (resolved.recompute_old, resolved.mode, resolved.level) == (recompute_old, mode, level)
     assert name in resolved.text
     assert "max_staleness=2" in resolved.text
     assert (build_policy_loss(recipe).correct is not None) == (mode != "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "recompute_old", "mode"),
+    [
+        ("ppo", False, "none"),
+        ("sapo", False, "none"),
+        ("gspo", False, "none"),
+        ("cispo", False, "none"),
+        ("reinforce", True, "truncate"),  # it has no ratio to clip
+        ("decoupled_ppo", True, "none"),
+    ],
+)
+def test_with_one_update_a_loss_that_clips_takes_ratios_to_the_sampler(
+    name: str, recompute_old: bool, mode: str
+) -> None:
+    resolved = resolve_correction(config(f"loss.method={name}", STALE))
+    assert (resolved.recompute_old, resolved.mode) == (recompute_old, mode)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -235,6 +253,8 @@ def test_every_loss_says_how_it_corrects_stale_tokens(name: str) -> None:
 def test_what_a_recipe_says_itself_stands() -> None:
     masked = resolve_correction(config("loss.method=ppo", "loss.correction.mode=second_moment", STALE))
     assert (masked.recompute_old, masked.mode) == (True, "second_moment")
+    recomputed = resolve_correction(config("loss.method=ppo", "loss.recompute_old=true", STALE))
+    assert (recomputed.recompute_old, recomputed.mode) == (True, "truncate")
     plain = resolve_correction(config("loss.method=ppo", "loss.recompute_old=false", STALE))
     assert (plain.recompute_old, plain.mode) == (False, "none")
     both = ["loss.recompute_old=true", "loss.correction.mode=mask"]
@@ -248,7 +268,10 @@ def test_what_a_recipe_says_itself_stands() -> None:
         (["loss.method=math:sqrt"], "does not say how it corrects stale tokens"),
         (["loss.method=reinforce", "loss.correction.mode=none"], "takes no ratio"),
         (["loss.method=gpg", "loss.recompute_old=false"], "takes no ratio"),
-        (["loss.mask_observations=false"], "loss.mask_observations=false trains tokens that were not sampled"),
+        (
+            ["loss.mask_observations=false", "loss.updates_per_step=2"],
+            "loss.mask_observations=false trains tokens that were not sampled",
+        ),
     ],
 )
 def test_stale_tokens_that_a_recipe_cannot_correct_are_refused(overrides: list[str], reason: str) -> None:
