@@ -491,6 +491,8 @@ class DropReason(StrEnum):
     """More members were started than a group keeps, and this one finished after the others."""
     LOST_VERSION = "lost_version"
     """Sampled by weights that a crash lost and that could not be computed again."""
+    FAILED_STEP = "failed_step"
+    """The step on it failed, and failed again when the run was continued."""
     UNUSED = "unused"
     """The run ended before the group's turn to train."""
     TRUNCATED = "truncated"

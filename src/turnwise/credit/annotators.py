@@ -61,7 +61,9 @@ async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> Trajectory
     finally:
         work.cancel()
     if not work.done():
-        raise AnnotatorError(f"{where} ran past {named.timeout_s:g} s; make it faster or raise its deadline")
+        raise AnnotatorError(
+            f"{where} ran past {named.timeout_s:g} s; make it faster or raise rollout.trajectory_timeout_s"
+        )
     if work.cancelled():
         raise AnnotatorError(f"{where} was cancelled from within; let it raise what went wrong instead")
     cause = work.exception()

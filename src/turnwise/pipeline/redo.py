@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import StoreError
+from turnwise.core.errors import StoreError, TrainingError
 from turnwise.core.events import Note
 from turnwise.core.metrics import record
 from turnwise.core.protocols import EnvironmentFamily, Recorder, WeightSync
@@ -49,7 +49,9 @@ async def redo_steps(
 ) -> None:
     """Train every step again that the journal says was taken after the step where `steps` stands.
 
-    Stops where a group cannot be read or the weights come out differently: later steps are then taken back.
+    Stops where a group cannot be read or the weights come out differently: later steps are then taken back. A step that
+    failed before and fails again is given up, and its groups are dropped. Raises TrainingError where one fails that
+    did not fail before.
     """
     state = journal.state
     for step in sorted(number for number in state.taken if number > steps.step):
@@ -61,7 +63,18 @@ async def redo_steps(
             recorder.record(Note(kind="redo", text=f"step {step} cannot be redone and is taken back: {cause}"))
             return
         taken = Taken(step=step, groups=groups, dropped=dropped)
-        metrics, report = await steps.train(taken)
+        counters = steps.counters()
+        try:
+            metrics, report = await steps.train(taken)
+        except TrainingError as cause:
+            if step in state.trained:
+                raise
+            steps.give_up(step, counters)
+            journal.rewound(step - 1)
+            for group, reason in (*dropped, *((group, DropReason.FAILED_STEP) for group in groups)):
+                journal.dropped(group.draw.index, reason, step=step)
+            recorder.record(Note(kind="redo", text=f"step {step} failed again, its groups are dropped: {cause}"))
+            return
         before = state.trained.get(step)
         differs = before is not None and dict(before.sums) != dict(report.sums)
         if differs:

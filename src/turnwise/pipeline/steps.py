@@ -112,6 +112,11 @@ class StepTrainer:
             save_advantages(self._folder.path, taken.step, assignment.advantages)
         return {**assignment.metrics, **report.metrics, **count_dropped(accounts)}, report
 
+    def give_up(self, step: int, counters: Mapping[str, Any]) -> None:
+        """Forget a step that `train` raised for, given `counters()` before it."""
+        self.restore(counters)
+        self._folder.truncate(after_step=step - 1)
+
     def account(self, dropped: Sequence[tuple[TrajectoryGroup, DropReason]], *, step: int, version: int) -> None:
         """Put further groups on the ledger that were dropped while `step` was collected."""
         accounts = [account_dropped(group, reason, step=step, version=version) for group, reason in dropped]

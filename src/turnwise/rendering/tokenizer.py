@@ -108,7 +108,7 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-    # The backend gives the same ids in two thirds of the time, where no class changes them and nothing is cut or padded.
+    # Where no class changes the ids and nothing is cut or padded, the backend gives them in two thirds of the time.
     kind = type(tokenizer)
     if getattr(kind, "_encode_plus", None) is PreTrainedTokenizerFast._encode_plus:
         backend = tokenizer._tokenizer

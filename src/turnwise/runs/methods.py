@@ -116,7 +116,9 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
 
     Synchronous training corrects nothing. With `schedule.max_staleness` above 0 the loss's row says what it takes
     (`LossMethod.stale`), with one deviation: where a step is a single update, ratios to recomputed log-probabilities
-    are 1 and the loss's clip holds nothing back, so a loss that clips takes its ratios to the sampler's. Raises ConfigError where the loss cannot correct stale tokens, with the remedy."""
+    are 1 and the loss's clip holds nothing back, so a loss that clips takes its ratios to the sampler's. Raises
+    ConfigError where the loss cannot correct stale tokens, with the remedy.
+    """
     loss, staleness = config.loss, config.schedule.max_staleness
     mode, level = loss.correction.mode, loss.correction.level
     if staleness == 0 or config.train.algorithm != "policy_gradient":

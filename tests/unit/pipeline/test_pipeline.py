@@ -11,7 +11,7 @@ from pipeline_world import Pace, World, WorldFamily, WorldSync, WorldTrainer, ma
 
 from turnwise.core.batch import Receipt, StepReport, TrainingBatch
 from turnwise.core.errors import DataError, EngineError, EnvironmentFault, TrainingError
-from turnwise.core.types import Task
+from turnwise.core.types import DropReason, Task
 from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
 
@@ -183,6 +183,34 @@ def test_a_trainer_that_raises_loses_nothing(tmp_path: Path, monkeypatch: pytest
     before = world.journal
     world.live()
     assert not world.sampled_draws() & {r.draw for r in before.draws.values() if r.digest is not None}
+    check_audit(world)
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_batch_that_never_trains_is_dropped_when_the_run_is_continued(
+    tmp_path: Path, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = {"schedule": {"max_staleness": staleness}, "rollout": {"dynamic_sampling": {"metric": "reward"}}}
+    world = make_world(tmp_path / "run", sections)
+    step = WorldTrainer.step
+    bad: list[set[str]] = []
+
+    def refuse(self: WorldTrainer, batch: TrainingBatch) -> StepReport:
+        names = {str(sample.origin.trajectory) for sample in batch.samples}
+        if batch.step == 3 and names in (bad or [names]):
+            bad.append(names)
+            raise TrainingError("the loss is not finite")
+        return step(self, batch)
+
+    monkeypatch.setattr(WorldTrainer, "step", refuse)
+    with pytest.raises(TrainingError, match="not finite"):
+        world.live()
+    failed = world.journal.taken[3]
+    world.live()
+    assert len(bad) == 2
+    assert {world.journal.draws[draw].reason for draw in failed} == {DropReason.FAILED_STEP}
+    assert max(world.journal.trained) == world.config.train.steps
+    assert any("failed again" in str(row) for row in world.read_lines("events.jsonl"))
     check_audit(world)
 
 

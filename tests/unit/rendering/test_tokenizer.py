@@ -64,7 +64,7 @@ def test_a_limit_saved_with_the_tokenizer_cuts_nothing(tag_tokenizer: PreTrained
 
 
 def test_a_class_that_encodes_in_its_own_way_is_asked(tag_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    class Doubling(PreTrainedTokenizerFast):
+    class Doubling(PreTrainedTokenizerFast):  # type: ignore[misc]
         def _encode_plus(self, text: str, **options: Any) -> Any:
             return super()._encode_plus(text + text, **options)
 
