@@ -47,7 +47,7 @@ _CHUNK_BYTES = 1 << 16
 _MAX_FILES = 500
 """Most files of a program; each needs an open descriptor."""
 _NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-"""The user that runs bubblewrap if this process is root's: the kernel never limits the number of root's processes, not
+"""The user that runs bubblewrap if this process runs as root: the kernel never limits how many processes root has, not
 even in a user namespace."""
 _SCRIPT = 'echo; read -r _; {limits}; exec "$@"'
 """Runs in the sandbox before the program: writes a line to stdout, then waits for one on stdin, so that the host can
@@ -67,7 +67,7 @@ class BubblewrapSandbox:
     ) -> None:
         """`root_folder` is the host folder that becomes the read-only `/` and must hold `sh` and the interpreter; None
         shows the host's `/usr` and nothing else. `read_only` names further host paths to show in the same places. If
-        this process is root's, user nobody must be able to read both. `max_concurrent` bounds the programs at a time;
+        this process runs as root, the user nobody must be able to read both. `max_concurrent` bounds the programs at a time;
         None means two per core. `bwrap` is the name or path of bubblewrap.
 
         Raises SandboxError if bubblewrap or `root_folder` is missing. A kernel that refuses namespaces makes `run`
@@ -260,7 +260,7 @@ async def _await_start(process: subprocess.Popen[bytes], status: int, held: cont
         ) from None
     if process.stdout.read(1) != b"\n":
         message = (process.stderr.read(2000) or b"no message").decode("utf-8", "replace").strip()
-        hint = "; as root, user nobody must be able to read every folder it is given" if _NOBODY else ""
+        hint = "; as root, the user nobody must be able to read every folder it is given" if _NOBODY else ""
         raise SandboxError(f"bubblewrap could not build the sandbox: {message}{hint}")
     try:
         first_id = json.loads(os.read(status, 4096).splitlines()[0])["child-pid"]

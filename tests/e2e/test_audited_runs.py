@@ -351,7 +351,7 @@ def test_programs_run_again_give_what_the_model_was_shown(scripted: Path) -> Non
     assert report.tallies["tools"].not_checked == {"calls of attempts that could not be scored": 1}
     # Of draw 0 members 0, 1 and 2, of draw 1 those and the over-drawn one, which ended with the others.
     assert report.tallies["rewards"].checked == 7
-    # Of members 0 and 1 in the first step, and of nobody in the second.
+    # Of members 0 and 1 in the first step, and of no member in the second.
     assert report.tallies["advantages"].checked == 2
     group = GroupStore(scripted).load(0)
     three, error = (trajectory.turns[0].tool_records[0].observation for trajectory in group.trajectories[:2])

@@ -29,7 +29,7 @@ CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ("Gradient norm", "Before clipping.", (("norm", "train", "train/grad_norm"),)),
     ("KL and clipping", "KL to the policy RL started from, in nats; share of tokens the clip cut.", (
         ("KL", "train", "train/kl_reference"), ("clipped", "train", "train/clip_fraction"))),
-    ("Sampler against trainer", "Mean |difference| of log-probabilities, same weights; should stay near 0.", (
+    ("Sampler against trainer", "Mean |difference| of log-probabilities; near 0 unless older weights sampled.", (
         ("gap", "train", "train/logprob_gap_mean"),)),
     ("Cut off, malformed, invalid", "Shares of trajectories; malformed tool calls per trajectory.", (
         ("cut off by a limit", "train", "rollout/truncated"), ("malformed calls", "train", "rollout/parse_errors"),
