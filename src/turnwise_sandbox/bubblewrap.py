@@ -67,8 +67,8 @@ class BubblewrapSandbox:
     ) -> None:
         """`root_folder` is the host folder that becomes the read-only `/` and must hold `sh` and the interpreter; None
         shows the host's `/usr` and nothing else. `read_only` names further host paths to show in the same places. If
-        this process runs as root, the user nobody must be able to read both. `max_concurrent` bounds the programs at a time;
-        None means two per core. `bwrap` is the name or path of bubblewrap.
+        this process runs as root, the user nobody must be able to read both. `max_concurrent` bounds the programs at a
+        time; None means two per core. `bwrap` is the name or path of bubblewrap.
 
         Raises SandboxError if bubblewrap or `root_folder` is missing. A kernel that refuses namespaces makes `run`
         raise it."""
