@@ -190,7 +190,10 @@ def test_a_trainer_that_raises_loses_nothing(tmp_path: Path, monkeypatch: pytest
 def test_a_batch_that_never_trains_is_dropped_when_the_run_is_continued(
     tmp_path: Path, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sections = {"schedule": {"max_staleness": staleness}, "rollout": {"dynamic_sampling": {"metric": "reward"}}}
+    sections: dict[str, dict[str, Any]] = {
+        "schedule": {"max_staleness": staleness},
+        "rollout": {"dynamic_sampling": {"metric": "reward"}},
+    }
     world = make_world(tmp_path / "run", sections)
     step = WorldTrainer.step
     bad: list[set[str]] = []
