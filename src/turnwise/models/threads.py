@@ -24,6 +24,6 @@ def leave_cores_to_executors() -> None:
     """Let torch compute on one core in the calling thread.
 
     Each thread that computes on several cores has helpers of its own. Where they are more than the machine's cores,
-    OpenMP puts them to sleep between operations, and a step of small operations takes a third longer.
+    OpenMP puts them to sleep between operations, and a step of small operations takes a fifth longer.
     """
     torch.set_num_threads(1)
