@@ -208,7 +208,7 @@ def test_a_truncated_reply_without_an_answer_is_wrong_not_invalid():
 
 
 def test_a_reward_by_import_path_that_fails_later_is_invalid(monkeypatch, tmp_path):
-    (tmp_path / "own_reward.py").write_text(
+    (tmp_path / "late_reward.py").write_text(
         "from dataclasses import replace\n"
         "from turnwise.rewards.answers import REWARDS\n"
         "def compute(case):\n"
@@ -218,7 +218,7 @@ def test_a_reward_by_import_path_that_fails_later_is_invalid(monkeypatch, tmp_pa
         "REWARD = replace(REWARDS['exact_match'], name='own', compute=compute)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    family = SearchQA(**TINY, reward="own_reward:REWARD")
+    family = SearchQA(**TINY, reward="late_reward:REWARD")
     result = asyncio.run(score(family, family.task("train", 0), [answer_message("x")]))
     assert isinstance(result, Invalid)
     assert "no judge" in result.reason

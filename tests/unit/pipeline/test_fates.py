@@ -178,7 +178,7 @@ async def _exchange(group: TrajectoryGroup) -> TrajectoryGroup:
 
 FAILURES = [
     (_raise, "raised OSError: the scorer is gone; fix it"),
-    (_hang, r"ran past 0\.4 s; make it faster or raise its deadline"),
+    (_hang, r"ran past 0\.4 s; make it faster or raise rollout.trajectory_timeout_s"),
     (_shorten, "gave back another group: its members were [45]/0, [45]/1 and are [45]/0; return the group"),
     (_exchange, r"gave back another group: its draw is 99 \(task \w+\); return the group it was given"),
 ]

@@ -111,7 +111,7 @@ def test_a_crash_beside_a_slow_disk_loses_no_drop(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("os.fsync", lambda handle: time.sleep(0.005))
     case = CASES["filtered, asynchronous"]
     _, num_places = count_places(tmp_path / "whole", case)
-    for number in range(0, num_places, 7):
+    for number in range(0, num_places, 14):
         world = make_world(tmp_path / f"run{number}", case, pace=Pace(seed=number))
         with crash_at(number), contextlib.suppress(Crash):
             world.live()
