@@ -33,27 +33,22 @@ from turnwise.batching.samples import to_samples
 from turnwise.batching.weights import compute_sample_weights
 from turnwise.config.load import load_config
 from turnwise.core.types import (
-    Completion,
     Draw,
-    FinishReason,
     RewardPart,
     Sample,
     Scored,
-    StopReason,
     Task,
     Trajectory,
     TrajectoryGroup,
     TrajectoryId,
-    Turn,
     text_message,
-    to_floats,
-    to_ids,
 )
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.models.build import build_model, num_parameters
 from turnwise.reporting.summaries import load_summaries
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
+from turnwise.testing import make_completion, make_trajectory, make_turn
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
 
@@ -165,36 +160,29 @@ def make_groups(num_tokens: int) -> list[TrajectoryGroup]:
     return [
         TrajectoryGroup(
             draw=Draw(index=g, task=task),
-            trajectories=tuple(make_trajectory(TrajectoryId(draw=g, member=m), rng) for m in range(8)),
+            trajectories=tuple(make_random_trajectory(TrajectoryId(draw=g, member=m), rng) for m in range(8)),
         )
         for g in range(count)
     ]
 
 
-def make_trajectory(id: TrajectoryId, rng: np.random.Generator) -> Trajectory:
+def make_random_trajectory(id: TrajectoryId, rng: np.random.Generator) -> Trajectory:
     """One trajectory with a random outcome."""
-    turns = tuple(
-        Turn(
+    turns = [
+        make_turn(
+            rng.integers(0, 1000, CONTEXT).tolist(),
+            make_completion(rng.integers(0, 1000, REPLY).tolist(), logprobs=rng.normal(-6.9, 0.1, REPLY).tolist()),
             parent=index - 1 if index else None,
-            context_ids=to_ids(rng.integers(0, 1000, CONTEXT)),
-            completion=Completion(
-                token_ids=to_ids(rng.integers(0, 1000, REPLY)),
-                logprobs=to_floats(rng.normal(-6.9, 0.1, REPLY)),
-                finish_reason=FinishReason.STOP,
-                version_first=0,
-                version_last=0,
-            ),
-            message=text_message("assistant", ""),
             state=f"s{index}{int(rng.integers(3))}",
         )
         for index in range(TURNS)
-    )
+    ]
     success = float(rng.integers(2))
     reward = Scored(
         total=success,
         parts=(RewardPart(name="success", value=success), RewardPart(name="format", value=float(rng.random()))),
     )
-    return Trajectory(id=id, task_id="t", turns=turns, stop=StopReason.DONE, reward=reward)
+    return make_trajectory(*turns, reward=reward, draw=id.draw, member=id.member)
 
 
 def take_loss_gradient(name: str, samples: list[Sample]) -> None:

@@ -29,7 +29,8 @@ from turnwise.credit.assignment import compute_advantages, to_credit_trajectorie
 from turnwise.credit.methods import build_credit_method
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import num_parameters
-from turnwise.pipeline.trainer_thread import TrainerThread, set_threads
+from turnwise.models.threads import set_threads
+from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.build import build_system, fit_to_machine
 from turnwise.runs.methods import build_policy_loss
 from turnwise.runs.sft import run_warmup

@@ -8,6 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 
+def set_threads(num_threads: int) -> None:
+    """Threads torch may use on the calling thread; 0 means all cores."""
+    torch.set_num_threads(num_threads or os.cpu_count() or 1)
+
+
 def build_executor(num_threads: int, name: str) -> ThreadPoolExecutor:
     """One thread in which torch computes with `num_threads` threads (0 is one per core).
 
@@ -15,9 +20,7 @@ def build_executor(num_threads: int, name: str) -> ThreadPoolExecutor:
     anywhere, so the calling thread uses its own here.
     """
     torch.get_num_threads()
-    return ThreadPoolExecutor(
-        1, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(num_threads or os.cpu_count() or 1,)
-    )
+    return ThreadPoolExecutor(1, thread_name_prefix=name, initializer=set_threads, initargs=(num_threads,))
 
 
 def leave_cores_to_executors() -> None:
@@ -26,4 +29,4 @@ def leave_cores_to_executors() -> None:
     Each thread that computes on several cores has helpers of its own. Where they are more than the machine's cores,
     OpenMP puts them to sleep between operations, and a step of small operations takes a fifth longer.
     """
-    torch.set_num_threads(1)
+    set_threads(1)

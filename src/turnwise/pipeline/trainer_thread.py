@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 from turnwise.core.batch import Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.protocols import Trainer
 from turnwise.core.types import Sample
+from turnwise.models.threads import build_executor
 
 T = TypeVar("T")
-
-
-def set_threads(num_threads: int) -> None:
-    """Threads torch may use on the calling thread; 0 means all cores."""
-    torch.set_num_threads(num_threads or os.cpu_count() or 1)
 
 
 class TrainerThread:
@@ -29,7 +21,7 @@ class TrainerThread:
 
     def __init__(self, trainer: Trainer, *, num_threads: int) -> None:
         self.trainer = trainer
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="trainer", initializer=partial(set_threads, num_threads))
+        self._pool = build_executor(num_threads, "trainer")
 
     async def run(self, work: Callable[[], T]) -> T:
         """Anything that reads or changes the trained models, on their thread."""

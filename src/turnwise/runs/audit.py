@@ -14,7 +14,7 @@ from turnwise.audit.materials import AuditMaterials
 from turnwise.config.run import RunConfig
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums
-from turnwise.pipeline.trainer_thread import set_threads
+from turnwise.models.threads import set_threads
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.runs.build import build_renderer, find_device, load_placed
 from turnwise.runs.evaluate import load_run

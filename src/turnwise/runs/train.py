@@ -44,7 +44,8 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
     the run folder.
 
     On the CPU a continued synchronous run writes the same metrics, bit for bit and timings apart, as one that was never
-    stopped. Raises TurnwiseError for everything a user can fix; what was written before stays.
+    stopped. Afterwards torch computes on one core in the calling thread. Raises TurnwiseError for everything a user can
+    fix; what was written before stays.
     """
     if resume is not None:
         folder, config = load_run(resume, device=device)

@@ -1,5 +1,6 @@
 """Paths of branched trajectories, on random trees with endings, and worked by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,10 +18,8 @@ from turnwise.core.paths import (
     unfold_groups,
 )
 from turnwise.core.types import (
-    Completion,
     Draw,
     Ending,
-    FinishReason,
     Invalid,
     Reward,
     Scored,
@@ -29,38 +28,16 @@ from turnwise.core.types import (
     Trajectory,
     TrajectoryGroup,
     TrajectoryId,
-    Turn,
-    text_message,
-    to_floats,
-    to_ids,
 )
+from turnwise.testing import make_trajectory, make_turn
 
 FAILED = Invalid(reason="broken", retryable=True)
 
 
-def make_turn(index: int, parent: int | None) -> Turn:
-    """A turn whose one token is its index."""
-    completion = Completion(
-        token_ids=to_ids([index]),
-        logprobs=to_floats([0.0]),
-        finish_reason=FinishReason.STOP,
-        version_first=0,
-        version_last=0,
-    )
-    return Turn(parent=parent, context_ids=to_ids([]), completion=completion, message=text_message("assistant", ""))
-
-
-def make_trajectory(
-    parents: list[int | None], endings: list[Ending] | None = None, reward: Reward | None = None
-) -> Trajectory:
-    return Trajectory(
-        id=TrajectoryId(draw=0, member=0),
-        task_id="t",
-        turns=tuple(make_turn(index, parent) for index, parent in enumerate(parents)),
-        stop=StopReason.DONE,
-        reward=reward or Scored(total=1.0),
-        endings=tuple(endings or ()),
-    )
+def make_attempt(parents: list[int | None], endings: Sequence[Ending] = (), reward: Reward | float = 1.0) -> Trajectory:
+    """An attempt of turns whose one token is their index."""
+    turns = (make_turn([], [index], parent=parent) for index, parent in enumerate(parents))
+    return make_trajectory(*turns, reward=reward, endings=tuple(endings))
 
 
 @st.composite
@@ -86,7 +63,7 @@ def branched(draw: st.DrawFn) -> Trajectory:
         stop = StopReason.DONE if isinstance(reward, Scored) else StopReason.ERROR
         endings.append(Ending(turn=len(parents) - 1, stop=stop, reward=reward, kind=kind))
     rewards: list[Reward] = [Scored(total=1.0), FAILED]
-    return make_trajectory(parents, endings, draw(st.sampled_from(rewards)))
+    return make_attempt(parents, endings, draw(st.sampled_from(rewards)))
 
 
 def tokens(trajectory: Trajectory) -> list[int]:
@@ -160,7 +137,7 @@ def test_state_values_are_means_over_the_estimates_of_a_state(whole: Trajectory)
 
 
 def test_a_trajectory_without_endings_is_one_path_also_as_several_conversations() -> None:
-    two_roots = make_trajectory([None, 0, None])
+    two_roots = make_attempt([None, 0, None])
     (path,) = split_paths(two_roots)
     assert (path.kind, path.turns, path.num_shared) == ("first", (0, 1, 2), 0)
     assert path.trajectory is take_trained(two_roots) is first_path(two_roots) is two_roots
@@ -175,7 +152,7 @@ def test_paths_and_values_by_hand() -> None:
         Ending(turn=6, stop=StopReason.DONE, reward=Scored(total=0.0), kind="estimate"),
         Ending(turn=7, stop=StopReason.ERROR, reward=FAILED, kind="estimate"),
     ]
-    whole = make_trajectory([None, 0, 1, 0, 3, None, None, 1], endings)
+    whole = make_attempt([None, 0, 1, 0, 3, None, None, 1], endings)
     paths = split_paths(whole)
     assert [path.turns for path in paths] == [(0, 1, 2), (0, 3, 4), (5,), (6,), (0, 1, 7)]
     assert [path.num_shared for path in paths] == [0, 1, 0, 0, 2]

@@ -1,66 +1,35 @@
 """Why scored trajectories and turns do not train."""
 
+from typing import Any
+
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Drop
 from turnwise.core.types import (
-    Completion,
-    Draw,
     DropReason,
     Ending,
-    FinishReason,
     Invalid,
     Reward,
     Scored,
     StopReason,
-    Task,
     Trajectory,
-    TrajectoryGroup,
     TrajectoryId,
     Turn,
-    text_message,
-    to_floats,
-    to_ids,
 )
 from turnwise.learning.drops import list_drops, list_idle_turns, list_truncated
-
-TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
+from turnwise.testing import make_group, make_trajectory, make_turn
 
 
 def recipe(*overrides: str) -> RunConfig:
     return load_config([], ['model.path="somewhere"', *overrides])
 
 
-def turn(parent: int | None, tokens: list[int]) -> Turn:
-    completion = Completion(
-        token_ids=to_ids(tokens),
-        logprobs=to_floats([-1.0] * len(tokens)),
-        finish_reason=FinishReason.STOP,
-        version_first=0,
-        version_last=0,
-    )
-    return Turn(parent=parent, context_ids=to_ids([1]), completion=completion, message=text_message("assistant", ""))
-
-
-def attempt(
-    member: int, *turns: Turn, stop: StopReason = StopReason.DONE, endings: tuple[Ending, ...] = ()
-) -> Trajectory:
-    return Trajectory(
-        id=TrajectoryId(draw=4, member=member),
-        task_id=TASK.id,
-        turns=turns or (turn(None, [5, 6]),),
-        stop=stop,
-        reward=Scored(total=1.0),
-        endings=endings,
-    )
-
-
-def group(*attempts: Trajectory) -> TrajectoryGroup:
-    return TrajectoryGroup(draw=Draw(index=4, task=TASK), trajectories=attempts)
+def attempt(member: int, *turns: Turn, **fields: Any) -> Trajectory:
+    return make_trajectory(*(turns or (make_turn([1], [5, 6]),)), member=member, draw=4, **fields)
 
 
 def test_limits_are_the_reason_where_the_recipe_leaves_out_what_they_ended() -> None:
-    groups = [group(attempt(0), attempt(1, stop=StopReason.MAX_TURNS), attempt(2))]
+    groups = [make_group(attempt(0), attempt(1, stop=StopReason.MAX_TURNS), attempt(2))]
     assert list_truncated(groups, recipe()) == set()
     truncated = list_truncated(groups, recipe("rollout.train_truncated=false"))
     drops = list_drops(groups, {TrajectoryId(draw=4, member=0)}, DropReason.NO_CREDIT, truncated=truncated)
@@ -76,10 +45,10 @@ def test_turns_that_never_train_have_a_reason_of_their_own() -> None:
         return Ending(turn=at, stop=StopReason.DONE, reward=reward, kind=kind)  # type: ignore[arg-type]
 
     scored, failed = Scored(total=0.0), Invalid(reason="hung", retryable=False)
-    turns = (turn(None, [1]), *(turn(0, [index]) for index in (2, 3, 4, 5)))
+    turns = (make_turn([1], [1]), *(make_turn([1], [index], parent=0) for index in (2, 3, 4, 5)))
     tree = attempt(0, *turns, endings=(end(2, "leaf", scored), end(3, "estimate", scored), end(4, "leaf", failed)))
     assert list_idle_turns(tree) == {DropReason.VALUE_ESTIMATE: (3,), DropReason.INVALID: (4,)}
     idle = [(DropReason.VALUE_ESTIMATE, (3,)), (DropReason.INVALID, (4,))]
-    assert [(d.reason, d.turns) for d in list_drops([group(tree)], {tree.id}, DropReason.NO_CREDIT)] == idle
-    left_out = list_drops([group(tree)], set(), DropReason.NO_CREDIT)
+    assert [(d.reason, d.turns) for d in list_drops([make_group(tree)], {tree.id}, DropReason.NO_CREDIT)] == idle
+    left_out = list_drops([make_group(tree)], set(), DropReason.NO_CREDIT)
     assert [(d.reason, d.turns) for d in left_out] == [*idle, (DropReason.NO_CREDIT, (0, 1, 2))]

@@ -16,25 +16,18 @@ from turnwise.core.batch import Columns, StepReport
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean
 from turnwise.core.types import (
-    Completion,
-    Draw,
     DropReason,
-    FinishReason,
-    Invalid,
-    Scored,
     StopReason,
-    Task,
     Trajectory,
     TrajectoryGroup,
     TrajectoryId,
-    Turn,
-    text_message,
     to_floats,
     to_ids,
 )
 from turnwise.learning.policy_gradient import PolicyGradientLearner, split_updates
 from turnwise.learning.selection import PreferenceLearner, RejectionLearner
 from turnwise.learning.staleness import compute_ages, compute_staleness_metrics
+from turnwise.testing import make_completion, make_group, make_task, make_trajectory, make_turn
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 BLOCKED = """
@@ -64,34 +57,22 @@ def member(
     stop: StopReason = StopReason.DONE,
     versions: tuple[int, ...] = (),
 ) -> Trajectory:
-    turns = tuple(
-        Turn(
-            parent=at - 1 if at else None,
-            context_ids=to_ids([1, 2]),
-            completion=Completion(
-                token_ids=to_ids(reply),
-                logprobs=to_floats(np.full(len(reply), -1.0)),
-                finish_reason=FinishReason.STOP,
-                version_first=min(versions, default=0),
-                version_last=max(versions, default=0),
-                versions=to_ids(versions[: len(reply)]) if versions else None,
-            ),
-            message=text_message("assistant", ""),
-        )
-        for at, reply in enumerate(replies or ([5, 6], [7]))
-    )
-    return Trajectory(
-        id=TrajectoryId(draw=draw, member=index),
-        task_id="t",
-        turns=turns,
-        stop=stop,
-        reward=Invalid(reason="hung", retryable=True) if reward is None else Scored(total=reward),
-    )
+    turns = []
+    for at, reply in enumerate(replies or ([5, 6], [7])):
+        completion = make_completion(reply)
+        if versions:
+            completion = replace(
+                completion,
+                version_first=min(versions),
+                version_last=max(versions),
+                versions=to_ids(versions[: len(reply)]),
+            )
+        turns.append(make_turn([1, 2], completion, parent=at - 1 if at else None))
+    return make_trajectory(*turns, reward=reward, member=index, draw=draw, stop=stop)
 
 
 def group(draw: int, *members: Trajectory) -> TrajectoryGroup:
-    task = Task(environment="e", prompt=(text_message("user", str(draw)),), payload={})
-    return TrajectoryGroup(draw=Draw(index=draw, task=task), trajectories=members)
+    return make_group(*members, task=make_task(str(draw)))
 
 
 def name(draw: int, index: int) -> TrajectoryId:

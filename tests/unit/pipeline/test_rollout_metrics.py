@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from turnwise.core.metrics import Mean, Sum, record
 from turnwise.core.types import (
-    Completion,
     Discarded,
     Draw,
     DropReason,
     Ending,
-    FinishReason,
     Invalid,
     Reward,
     RewardPart,
@@ -22,55 +21,28 @@ from turnwise.core.types import (
     Task,
     Trajectory,
     TrajectoryGroup,
-    TrajectoryId,
     Turn,
     text_message,
-    to_floats,
-    to_ids,
 )
 from turnwise.pipeline.metrics import compute_diversity_metrics, compute_rollout_metrics
 from turnwise.pipeline.steps import Taken
+from turnwise.testing import make_trajectory, make_turn
 
 TASK = Task(environment="none", prompt=(text_message("user", "question"),), payload={})
 
 
 def turn(*tokens: int, parent: int | None = None, signals: Mapping[str, float] | None = None) -> Turn:
     """A reply of these tokens after one context token."""
-    return Turn(
-        parent=parent,
-        context_ids=to_ids([1]),
-        completion=Completion(
-            token_ids=to_ids(tokens),
-            logprobs=to_floats([-1.0] * len(tokens)),
-            finish_reason=FinishReason.STOP,
-            version_first=0,
-            version_last=0,
-        ),
-        message=text_message("assistant", ""),
-        signals=tuple(Signal(name=name, value=value) for name, value in (signals or {}).items()),
-    )
+    named = tuple(Signal(name=name, value=value) for name, value in (signals or {}).items())
+    return make_turn([1], tokens, parent=parent, signals=named)
 
 
 def scored(total: float, **parts: float) -> Scored:
     return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
 
 
-def attempt(
-    member: int,
-    *turns: Turn,
-    draw: int = 0,
-    reward: Reward | None = None,
-    stop: StopReason = StopReason.DONE,
-    endings: tuple[Ending, ...] = (),
-) -> Trajectory:
-    return Trajectory(
-        id=TrajectoryId(draw=draw, member=member),
-        task_id=TASK.id,
-        turns=turns,
-        stop=stop,
-        reward=reward or Scored(total=1.0),
-        endings=endings,
-    )
+def attempt(member: int, *turns: Turn, reward: Reward | None = None, **fields: Any) -> Trajectory:
+    return make_trajectory(*turns, member=member, reward=reward or Scored(total=1.0), **fields)
 
 
 def group(*attempts: Trajectory, draw: int = 0, discarded: tuple[Discarded, ...] = ()) -> TrajectoryGroup:

@@ -22,11 +22,9 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError
 from turnwise.core.paths import take_trained
 from turnwise.core.types import (
-    Completion,
     Draw,
     DropReason,
     Ending,
-    FinishReason,
     Invalid,
     Reward,
     Sample,
@@ -39,7 +37,6 @@ from turnwise.core.types import (
     Turn,
     text_message,
     to_floats,
-    to_ids,
     to_mask,
 )
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
@@ -51,6 +48,7 @@ from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal
 from turnwise.store.ledger import GroupAccount, account_batch, load_accounts
 from turnwise.store.token_account import LedgerError
+from turnwise.testing import make_completion, make_turn
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -74,19 +72,9 @@ SMALL = [
 TASK = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
 
 
-def make_turn(parent: int | None, num_tokens: int = 2) -> Turn:
-    return Turn(
-        parent=parent,
-        context_ids=to_ids([9]),
-        completion=Completion(
-            token_ids=to_ids(range(num_tokens)),
-            logprobs=to_floats(np.full(num_tokens, -0.5)),
-            finish_reason=FinishReason.STOP,
-            version_first=0,
-            version_last=0,
-        ),
-        message=text_message("assistant", ""),
-    )
+def tail(parent: int | None, num_tokens: int = 2) -> Turn:
+    """A turn of `num_tokens` sampled tokens after one of context."""
+    return make_turn([9], make_completion(range(num_tokens), logprobs=[-0.5] * num_tokens), parent=parent)
 
 
 @dataclass(frozen=True)
@@ -134,25 +122,25 @@ def credit(method: str, groups: Sequence[TrajectoryGroup], **options: Any) -> li
 # The attempt: turns 0 1 2, reward 1. V(s0) = (0 + 1) / 2, V(s1) = 1 (a failed continuation does not count), V(s2) = 0.
 VINE = make_groups(
     1.0,
-    make_turn(None),
-    make_turn(0),
-    make_turn(1),
-    leaf(make_turn(None), 0.0, estimate=True),
-    leaf(make_turn(None), 1.0, estimate=True),
-    make_turn(0),
-    leaf(make_turn(5), 1.0, estimate=True),
-    leaf(make_turn(0), None, estimate=True),
-    leaf(make_turn(1), 0.0, estimate=True),
+    tail(None),
+    tail(0),
+    tail(1),
+    leaf(tail(None), 0.0, estimate=True),
+    leaf(tail(None), 1.0, estimate=True),
+    tail(0),
+    leaf(tail(5), 1.0, estimate=True),
+    leaf(tail(0), None, estimate=True),
+    leaf(tail(1), 0.0, estimate=True),
 )
 # Leaves: 0 1 (reward 1), 0 2 (reward 1), 3 4 from the start (reward 0), and a failed one below turn 0.
 TREE = make_groups(
     1.0,
-    make_turn(None),
-    make_turn(0),
-    leaf(make_turn(0), 1.0),
-    make_turn(None),
-    leaf(make_turn(3), 0.0),
-    leaf(make_turn(0), None),
+    tail(None),
+    tail(0),
+    leaf(tail(0), 1.0),
+    tail(None),
+    leaf(tail(3), 0.0),
+    leaf(tail(0), None),
 )
 
 
@@ -236,7 +224,7 @@ def test_an_estimate_that_trains_is_found() -> None:
 
 
 def test_turns_that_train_after_one_that_does_not_are_refused() -> None:
-    broken = make_groups(1.0, make_turn(None), leaf(make_turn(None), 0.0, estimate=True), leaf(make_turn(0), 1.0))
+    broken = make_groups(1.0, tail(None), leaf(tail(None), 0.0, estimate=True), leaf(tail(0), 1.0))
     # Turn 2 hangs below turn 0, so the attempt has no leaf of its own: paths 0 2 and 1.
     with pytest.raises(TrainingError, match="turn 1 never trains and yet comes before turn 2"):
         credit("dr_grpo", broken)
