@@ -106,6 +106,26 @@ def test_a_crash_at_any_place_loses_nothing(tmp_path: Path, case: str, stride: i
             assert read_story(world) == story, f"crash {number} of {num_places}, {counter.where}"
 
 
+def test_a_half_sampled_refill_is_finished_before_the_next_is_chosen(tmp_path: Path) -> None:
+    num_tasks = 12  # four of them are filtered, and two of those four the next time
+    case: dict[str, dict[str, Any]] = {
+        "rollout": {**BY_VALUE, "tasks_per_step": num_tasks},
+        "train": {"steps": 1},
+    }
+    whole, num_places = count_places(tmp_path / "whole", case)
+    story, num_half_sampled = read_story(whole), 0
+    for number in range(num_places // 2, num_places, 4):
+        world = make_world(tmp_path / f"run{number}", case, pace=Pace(seed=number))
+        with crash_at(number), contextlib.suppress(Crash):
+            world.live()
+        refills = [record for record in world.journal.draws.values() if record.draw >= num_tasks]
+        if {"open", "dropped"} <= {record.fate for record in refills}:
+            num_half_sampled += 1
+            world.live()
+            assert read_story(world) == story
+    assert num_half_sampled > 2, num_half_sampled
+
+
 def test_a_crash_beside_a_slow_disk_loses_no_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Groups are dropped while others are on their way to the disk.
     monkeypatch.setattr("os.fsync", lambda handle: time.sleep(0.005))
