@@ -11,9 +11,10 @@ from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
 from turnwise.environments.math_code.problems import KINDS
 from turnwise.environments.math_code.reasoning import DATASETS
+from turnwise.environments.math_code.stories import STORY_KINDS
 from turnwise.rewards.math_answer import RewardRule
 
-Mode = Literal["generated", "reasoning_gym", "files"]
+Mode = Literal["generated", "stories", "reasoning_gym", "files"]
 Prompt = Literal["short", "boxed", "retool"]
 
 
@@ -21,10 +22,11 @@ class MathArguments(FamilyArguments):
     """Problems that an interpreter helps with."""
 
     mode: Mode = "generated"
-    """"generated": arithmetic that a small model can copy into code but not do in its head. "reasoning_gym": problems
-    of that package. "files": the user's own rows."""
+    """"generated": arithmetic that a small model can copy into code but not do in its head. "stories": word
+    problems in natural language, of several steps and with numbers that do not matter. "reasoning_gym": problems of
+    that package. "files": the user's own rows."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
-    """Kind of problem ("generated") or data set ("reasoning_gym") to weight; None gives all the same weight."""
+    """Kind of problem ("generated", "stories") or data set ("reasoning_gym") to weight; None gives all one weight."""
     train_path: str = ""
     """JSONL or Parquet training problems of mode "files" (layouts: see `datasets`)."""
     heldout_path: str = ""
@@ -33,8 +35,10 @@ class MathArguments(FamilyArguments):
     r""""retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question alone."""
     code: bool = True
     """Whether there is an interpreter. False is a control that must fail."""
+    calculator: bool = False
+    """Whether there is a calculator beside the interpreter; `code` switches both off."""
     max_calls: int = Field(4, ge=0, le=2**62)
-    """Programs an episode may run."""
+    """Programs and expressions an episode may run."""
     wall_s: Seconds = 5.0
     """Seconds of real time a program may take."""
     memory_mib: int = Field(1024, ge=16, le=2**40)
@@ -65,7 +69,8 @@ class MathArguments(FamilyArguments):
         """The positive weights of `kinds`; empty in mode "files". Raises ConfigError."""
         if self.mode == "files":
             return {}
-        return check_weights("kinds", self.kinds, tuple(KINDS) if self.mode == "generated" else DATASETS)
+        names = {"generated": tuple(KINDS), "stories": tuple(STORY_KINDS), "reasoning_gym": DATASETS}[self.mode]
+        return check_weights("kinds", self.kinds, names)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from turnwise.core.errors import ToolFailure
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import (
     Invalid,
@@ -37,6 +38,7 @@ INVALID_REPLY = (
     "\\boxed{answer}. I try again.\n"
 )
 
+_EXPRESSION = re.compile(r"[0-9+\-*/%(). ]{1,200}")
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
 
 
@@ -55,8 +57,10 @@ class Rules:
     code: bool
     """Whether there is an interpreter. False is a control that must fail: every program is answered with
     `NO_INTERPRETER`."""
+    calculator: bool
+    """Whether there is a calculator beside the interpreter."""
     max_calls: int
-    """Programs per episode; further ones are answered with `NO_CALLS_LEFT`."""
+    """Programs and expressions per episode; further ones are answered with `NO_CALLS_LEFT`."""
     limits: Limits
     """Of one program."""
     traceback_lines: int
@@ -83,9 +87,19 @@ class MathEnvironment(ToolEnvironment):
         self._failed = False
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt and the interpreter."""
+        """The prompt, the interpreter, and the calculator where there is one."""
         self._seed = seed
-        return task.prompt, (self.python,)
+        return task.prompt, (self.calculator, self.python) if self._rules.calculator else (self.python,)
+
+    async def calculator(self, expression: str) -> str:
+        """Compute an expression.
+
+        Args:
+            expression: Numbers, + - * / // % and parentheses.
+        """
+        if not _EXPRESSION.fullmatch(expression):
+            raise ToolFailure("the calculator takes up to 200 characters: numbers, + - * / // % and parentheses")
+        return await self._run(f"print({expression})")
 
     async def python(self, code: str) -> str:
         """Run a Python program and see what it prints.
@@ -93,12 +107,15 @@ class MathEnvironment(ToolEnvironment):
         Args:
             code: The program. It starts from nothing each time; print what you want to see.
         """
+        return await self._run(strip_fence(code))
+
+    async def _run(self, code: str) -> str:
         if not self._rules.code:
             return NO_INTERPRETER
         number = len(self.tool_records)
         if number >= self._rules.max_calls:
             return NO_CALLS_LEFT
-        program = Program(code=strip_fence(code), seed=derive_seed(self._seed, "program", number))
+        program = Program(code=code, seed=derive_seed(self._seed, "program", number))
         execution = await self._runner.run(program, self._rules.limits)
         self._failed = not execution.ok
         return describe_execution(execution, self._rules)

@@ -15,9 +15,10 @@ from turnwise.environments.math_code.arguments import MathArguments, Prompt
 from turnwise.environments.math_code.datasets import MathRow, load_problems
 from turnwise.environments.math_code.environment import MathEnvironment, Rules
 from turnwise.environments.math_code.interpreter import SharedSandbox, load_sandbox
-from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, problem_of
-from turnwise.environments.math_code.problems import KINDS, build_problem
+from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, plan_of
+from turnwise.environments.math_code.problems import build_problem
 from turnwise.environments.math_code.reasoning import check_installed, draw_entry
+from turnwise.environments.math_code.stories import draw_story
 from turnwise.rewards.math_answer import parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
 from turnwise_sandbox.types import Limits
@@ -59,6 +60,7 @@ class MathCode:
         self._kinds = chosen.weights
         self._rules = Rules(
             code=chosen.code,
+            calculator=chosen.calculator,
             max_calls=chosen.max_calls,
             limits=Limits(wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=chosen.output_bytes),
             traceback_lines=chosen.traceback_lines,
@@ -103,12 +105,27 @@ class MathCode:
         if self._chosen.mode == "reasoning_gym":
             entry = draw_entry(kind, split, random)
             return {"kind": kind, "question": entry["question"], "answers": [entry["answer"]], "entry": entry}
+        if self._chosen.mode == "stories":
+            return self._tell_story(kind, split, random)
         problem = build_problem(kind, split, random)
         return {
             "kind": kind,
             "question": problem.question,
             "answers": [str(problem.answer)],
             "parts": list(problem.parts),
+        }
+
+    def _tell_story(self, kind: str, split: Split, random: Random) -> dict[str, Any]:
+        """A story's payload; without a calculator, expressions become programs that print them."""
+        story = draw_story(kind, split, random)
+        tool, solution, slip = story.tool, story.solution, story.slip
+        if tool == "calculator" and not self._chosen.calculator:
+            tool, solution, slip = "python", f"print({solution})", f"print({slip})"
+        return {
+            "kind": kind,
+            "question": story.question,
+            "answers": [str(story.answer)],
+            "story": {"tool": tool, "solution": solution, "slip": slip},
         }
 
     # ------------------------------------------------------------------------------------------- episodes
@@ -122,7 +139,7 @@ class MathCode:
         payload = task.payload
         if "entry" in payload:
             return self._verifier.score(answer, payload["kind"], payload["entry"])
-        if "parts" in payload:
+        if "parts" in payload or "story" in payload:
             return parse_integer(answer) == int(payload["answers"][0])
         return self._verifier.verify(answer, payload["answers"])
 
@@ -154,11 +171,12 @@ class MathCode:
         index = 0
         while len(texts) < count:
             task = self.task("train", index)
-            problem = problem_of(task)
+            plan = plan_of(task)
             answer = task.payload["answers"][0]
             texts += [task.prompt[0].text, f"\\boxed{{ {answer} }}"]
-            if problem is not None:
-                programs = dict.fromkeys((problem.attempt, problem.slip or problem.solution, problem.solution))
-                texts += [*(f" {program}" for program in programs), f" {answer}", f" {KINDS[problem.kind].error}"]
+            if plan is not None:
+                programs = dict.fromkeys((plan.attempt, plan.slip or plan.solution, plan.solution))
+                texts += [*(f" {program}" for program in programs), f" {answer}"]
+                texts += [f" {plan.error}"] if plan.error is not None else []
             index += 1
         return Random(self._chosen.seed).sample(texts, len(texts))[:count]

@@ -1,7 +1,7 @@
-"""Policies written by hand for problems with code: an oracle, a random baseline and the naive demonstrator.
+"""Policies written by hand for problems with tools: an oracle, a random baseline and the naive demonstrator.
 
-Oracle and demonstrator take the program from the problem and the answer from what the interpreter printed. Only where a
-task has no program (reasoning-gym, files) does the oracle read the gold answer; such tasks have no demonstrator.
+Oracle and demonstrator take the program or expression from the problem and the answer from what the tool printed. Only
+where a task has neither (reasoning-gym, files) does the oracle read the gold answer; such tasks have no demonstrator.
 """
 
 from __future__ import annotations
@@ -9,19 +9,37 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Task, ToolCall, text_message
-from turnwise.environments.math_code.problems import Problem
+from turnwise.environments.math_code.problems import KINDS, Problem
 from turnwise.rewards.math_answer import parse_integer
 
 _ERROR = re.compile(r"^\w*(?:Error|Exception|Interrupt|Iteration): ", re.MULTILINE)
 
 
-def code_message(code: str, number: int) -> Message:
-    """A reply that runs a program; `number` counts the replies so far and keeps call ids apart."""
-    call = ToolCall(id=f"call_{number}", name="python", arguments=json.dumps({"code": code}, ensure_ascii=False))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a task can be solved, and how it goes wrong."""
+
+    tool: str
+    """The tool that the rest is written for: "python", or "calculator" for expressions."""
+    solution: str
+    """Gives the answer."""
+    attempt: str
+    """What comes to mind first; on some problems it raises."""
+    slip: str | None
+    """The same with a mistake; None where `attempt` is enough of a trap."""
+    error: str | None
+    """The last line of the traceback that `slip`, or else `attempt`, leads to; None where neither raises."""
+
+
+def run_message(tool: str, text: str, number: int) -> Message:
+    """A reply that runs a program or an expression; `number` counts the replies so far and keeps call ids apart."""
+    arguments = {"expression" if tool == "calculator" else "code": text}
+    call = ToolCall(id=f"call_{number}", name=tool, arguments=json.dumps(arguments, ensure_ascii=False))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
@@ -30,10 +48,22 @@ def answer_message(answer: str | int) -> Message:
     return text_message("assistant", f"\\boxed{{ {answer} }}")
 
 
-def problem_of(task: Task) -> Problem | None:
-    """The generated problem of a task; None for other tasks."""
-    parts = task.payload.get("parts")
-    return None if parts is None else Problem(kind=task.payload["kind"], parts=tuple(parts))
+def plan_of(task: Task) -> Plan | None:
+    """The plan of a generated problem or a story; None for other tasks."""
+    payload = task.payload
+    if "story" in payload:
+        story = payload["story"]
+        return Plan(attempt=story["solution"], error=None, **story)
+    if "parts" not in payload:
+        return None
+    problem = Problem(kind=payload["kind"], parts=tuple(payload["parts"]))
+    return Plan(
+        tool="python",
+        solution=problem.solution,
+        attempt=problem.attempt,
+        slip=problem.slip,
+        error=KINDS[problem.kind].error,
+    )
 
 
 def _outputs(messages: Sequence[Message]) -> list[str]:
@@ -45,11 +75,11 @@ class OraclePolicy:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The program, or the answer."""
-        problem, outputs = problem_of(task), _outputs(messages)
-        if problem is None:
+        plan, outputs = plan_of(task), _outputs(messages)
+        if plan is None:
             return answer_message(task.payload["answers"][0])
         if not outputs:
-            return code_message(problem.solution, 0)
+            return run_message(plan.tool, plan.solution, 0)
         number = parse_integer(outputs[-1])
         return answer_message(0 if number is None else number)
 
@@ -60,7 +90,7 @@ class RandomPolicy:
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """A program without sense, or a guess."""
         if not _outputs(messages) and rng.random() < 0.5:
-            return code_message(f"print( {rng.randrange(10, 100)} * {rng.randrange(10, 100)} )", 0)
+            return run_message("python", f"print( {rng.randrange(10, 100)} * {rng.randrange(10, 100)} )", 0)
         return answer_message(rng.randrange(100))
 
 
@@ -82,18 +112,18 @@ class NaivePolicy:
 
         Raises ConfigError for a task that was not generated.
         """
-        problem, outputs = problem_of(task), _outputs(messages)
-        if problem is None:
+        plan, outputs = plan_of(task), _outputs(messages)
+        if plan is None:
             raise ConfigError(
-                "the naive policy demonstrates generated problems only; use environment.args.mode='generated' or "
-                "sft.steps=0"
+                "the naive policy demonstrates generated problems and stories only; use "
+                "environment.args.mode='generated' or 'stories', or sft.steps=0"
             )
         if not outputs:
-            slips = problem.slip is not None and rng.random() < self._bug_rate
-            return code_message(problem.slip if slips and problem.slip is not None else problem.attempt, 0)
+            slips = plan.slip is not None and rng.random() < self._bug_rate
+            return run_message(plan.tool, plan.slip if slips and plan.slip is not None else plan.attempt, 0)
         number = parse_integer(outputs[-1])
         if number is not None:
             return answer_message(number)
         if len(outputs) == 1 and _ERROR.search(outputs[0]) and rng.random() < self._fix_rate:
-            return code_message(problem.solution, 1)
+            return run_message(plan.tool, plan.solution, 1)
         return answer_message(rng.randrange(100))

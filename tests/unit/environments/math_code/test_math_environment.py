@@ -22,7 +22,7 @@ from turnwise.environments.math_code.environment import (
     strip_fence,
 )
 from turnwise.environments.math_code.family import MathCode
-from turnwise.environments.math_code.policies import answer_message, code_message
+from turnwise.environments.math_code.policies import answer_message, run_message
 from turnwise_sandbox.types import Execution, Limits, Program
 
 STAND_IN: dict[str, Any] = {"sandbox": "stand_in_sandbox:SubprocessSandbox", "prompt": "short", "traceback_lines": 1}
@@ -100,6 +100,7 @@ class Recorded:
 def rules(**changes: Any) -> Rules:
     values: dict[str, Any] = {
         "code": True,
+        "calculator": False,
         "max_calls": 2,
         "limits": Limits(),
         "traceback_lines": 2,
@@ -139,7 +140,8 @@ def episode(runner: Recorded, replies: Sequence[Message], **changes: Any) -> tup
 
 def test_an_error_is_shown_recorded_and_can_be_recovered_from() -> None:
     runner = Recorded(ran(stderr=TRACEBACK, exit_code=1), ran("42\n"))
-    seen, errors, reward = episode(runner, [code_message("f()", 0), code_message("print(42)", 1), answer_message(42)])
+    replies = [run_message("python", code, number) for number, code in enumerate(("f()", "print(42)"))]
+    seen, errors, reward = episode(runner, [*replies, answer_message(42)])
     shown = "    f()\nNameError: name 'f' is not defined\n"  # the last two lines
     assert seen == [shown, "42\n"]
     assert errors == [shown, None]
@@ -151,14 +153,14 @@ def test_an_error_is_shown_recorded_and_can_be_recovered_from() -> None:
 
 def test_without_an_interpreter_nothing_runs() -> None:
     runner = Recorded()
-    seen, errors, reward = episode(runner, [code_message("print(42)", 0), answer_message(41)], code=False)
+    seen, errors, reward = episode(runner, [run_message("python", "print(42)", 0), answer_message(41)], code=False)
     assert (seen, errors, runner.programs) == ([NO_INTERPRETER], [None], [])
     assert reward.total == -1.0  # type: ignore[union-attr]
 
 
 def test_calls_are_counted() -> None:
     runner = Recorded(ran("1\n"), ran("2\n"))
-    seen, _, _ = episode(runner, [code_message(f"print({n})", n) for n in range(3)])
+    seen, _, _ = episode(runner, [run_message("python", f"print({n})", n) for n in range(3)])
     assert seen == ["1\n", "2\n", NO_CALLS_LEFT]
 
 
@@ -170,7 +172,7 @@ def test_a_malformed_reply_is_told_what_is_valid() -> None:
 
 def test_only_a_box_in_the_last_reply_counts() -> None:
     first = Message(
-        role="assistant", content=answer_message(42).content, tool_calls=code_message("print(1)", 0).tool_calls
+        role="assistant", content=answer_message(42).content, tool_calls=run_message("python", "print(1)", 0).tool_calls
     )
     assert episode(Recorded(ran("\\boxed{42}\n")), [first, text_message("assistant", "42")])[2].total == -1.0  # type: ignore[union-attr]
     assert episode(Recorded(ran("\\boxed{42}\n")), [first])[2].total == -1.0  # type: ignore[union-attr]
@@ -179,7 +181,7 @@ def test_only_a_box_in_the_last_reply_counts() -> None:
 
 def test_the_sandboxs_own_failure_is_not_the_models() -> None:
     with pytest.raises(SandboxError, match="no place"):
-        episode(Recorded(SandboxError("no place")), [code_message("print(1)", 0)])
+        episode(Recorded(SandboxError("no place")), [run_message("python", "print(1)", 0)])
 
 
 def test_a_judge_that_fails_makes_the_reward_invalid() -> None:
@@ -194,7 +196,7 @@ def test_a_judge_that_fails_makes_the_reward_invalid() -> None:
 
 
 def test_the_verl_rule_pays_for_trying() -> None:
-    wrong = [code_message("print(1)", 0), answer_message(1)]
+    wrong = [run_message("python", "print(1)", 0), answer_message(1)]
     # Two replies are four messages with prompt and tool answer: -1 + 0.05 * (4 - 2) = -0.9.
     assert episode(Recorded(ran("1\n")), wrong, reward="verl")[2].total == pytest.approx(-0.9)  # type: ignore[union-attr]
 
@@ -238,10 +240,10 @@ def test_a_fork_goes_on_by_itself() -> None:
         environment = family.build_environment(task)
         assert isinstance(environment, MathEnvironment)
         await environment.reset(task, 0)
-        await environment.step(code_message("print(1)", 0))
+        await environment.step(run_message("python", "print(1)", 0))
         twin = await environment.fork()
-        step = await environment.step(code_message("print(2)", 1))
-        broken = await twin.step(code_message("1 / 0", 1))
+        step = await environment.step(run_message("python", "print(2)", 1))
+        broken = await twin.step(run_message("python", "1 / 0", 1))
         # A failed program is an error of the fork's call, and of no other.
         assert step.tool_records[0].error is None
         assert broken.tool_records[0].error is not None
@@ -256,3 +258,19 @@ def test_a_fork_goes_on_by_itself() -> None:
     assert own == "2\n"
     assert "ZeroDivisionError" in broken
     assert (own_calls, broken_calls) == (2, 2)
+
+
+def test_a_calculator_runs_expressions_in_the_sandbox_and_nothing_else() -> None:
+    runner = Recorded(ran("42\n"))
+    replies = [run_message("calculator", text, number) for number, text in enumerate(("__import__('os')", "6 * 7"))]
+    seen, errors, reward = episode(runner, [*replies, answer_message(42)], rules(calculator=True))
+    refusal = "error: the calculator takes up to 200 characters: numbers, + - * / // % and parentheses"
+    assert seen == [refusal, "42\n"]
+    assert errors == [refusal, None]
+    assert [program.code for program in runner.programs] == ["print(6 * 7)"]
+    assert reward == Scored(total=1.0, parts=(RewardPart(name="success", value=1.0),))
+
+
+def test_without_its_rule_there_is_no_calculator() -> None:
+    seen, _, _ = episode(Recorded(), [run_message("calculator", "6 * 7", 0), answer_message(42)])
+    assert seen == ["error: there is no tool 'calculator'; known tools: python"]

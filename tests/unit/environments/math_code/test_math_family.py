@@ -12,7 +12,7 @@ import pytest
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.protocols import Split
 from turnwise.environments.math_code.family import MathCode
-from turnwise.environments.math_code.policies import RandomPolicy, problem_of
+from turnwise.environments.math_code.policies import RandomPolicy, plan_of
 
 STAND_IN: dict[str, Any] = {"sandbox": "stand_in_sandbox:SubprocessSandbox"}
 
@@ -36,7 +36,7 @@ def test_tasks_are_a_function_of_split_and_index() -> None:
     assert not train & heldout
     assert len(train) > 390  # fresh numbers: hardly a repetition
     assert json.dumps(dict(tasks[0].payload))
-    assert problem_of(tasks[0]) is not None
+    assert plan_of(tasks[0]) is not None
 
 
 def test_generated_answers_are_whole_numbers_however_they_are_spaced() -> None:
@@ -64,7 +64,7 @@ def test_files_cycle_in_training_and_end_when_held_out(tmp_path: Path) -> None:
         family.task("heldout", 3)
     assert family._judge(family.task("heldout", 0), "1,01") is False
     assert family._judge(family.task("heldout", 0), "101")
-    with pytest.raises(ConfigError, match="generated problems only"):
+    with pytest.raises(ConfigError, match="generated problems and stories only"):
         family.policy("naive").reply(family.task("train", 0), [], Random(0))
 
 
