@@ -263,12 +263,12 @@ def test_a_fork_goes_on_by_itself() -> None:
 def test_a_calculator_runs_expressions_in_the_sandbox_and_nothing_else() -> None:
     runner = Recorded(ran("42\n"))
     replies = [run_message("calculator", text, number) for number, text in enumerate(("__import__('os')", "6 * 7"))]
-    seen, errors, reward = episode(runner, [*replies, answer_message(42)], rules(calculator=True))
+    seen, errors, reward = episode(runner, [*replies, answer_message(42)], calculator=True)
     refusal = "error: the calculator takes up to 200 characters: numbers, + - * / // % and parentheses"
     assert seen == [refusal, "42\n"]
     assert errors == [refusal, None]
     assert [program.code for program in runner.programs] == ["print(6 * 7)"]
-    assert reward == Scored(total=1.0, parts=(RewardPart(name="success", value=1.0),))
+    assert reward.total == 1.0
 
 
 def test_without_its_rule_there_is_no_calculator() -> None:
