@@ -45,6 +45,20 @@ def get(
     print(f"{'written to' if is_new else 'there already:'} {folder}; use it as model.path={wanted!r}")
 
 
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE.gguf", help="A GGUF file.")],
+    to: Annotated[Path, typer.Option(help="Folder to write.")],
+    dtype: Dtype = "float32",
+) -> None:
+    """Write the model of a GGUF file as a Hugging Face directory, weights dequantized."""
+    _check_dtype(dtype)
+    from turnwise.models.fetch import convert_file
+
+    folder = convert_file(file, to, dtype=dtype)
+    print(f"written to {folder}; use it as model.path={str(folder)!r}")
+
+
 def _check_dtype(dtype: str) -> None:
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype is {dtype!r}; it must be float32 or bfloat16")

@@ -5,9 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnwise.config.catalog import PackagedModel
+from turnwise.models.gguf import GgufSummary
 
 ORIGINAL_CARD = "ORIGINAL_README.md"
 """Name that a card inside the package gets beside the one written here."""
+
+
+def write_converted_card(folder: Path, file: Path, summary: GgufSummary, *, sha256: str, dtype: str) -> None:
+    """Write README.md of a GGUF file that somebody brought: what the file says about itself."""
+    text = f"""# {summary.name}
+
+Written by `turnwise models convert {file.name}`.
+
+| | |
+|---|---|
+| file | `{file.name}` |
+| SHA-256 of the file | `{sha256}` |
+| architecture | {summary.architecture} |
+| licence | {summary.license or "the file does not say"} |
+
+The GGUF file holds tensors as {summary.quantization}. They were dequantized by transformers and stored as {dtype}.
+"""
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def write_card(folder: Path, model: PackagedModel, *, quantization: str, dtype: str) -> None:

