@@ -12,7 +12,21 @@ import time
 from typing import Any
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "renderers", "bm25s", "numpy", "pydantic")
-_EXTRAS = {"guided": "llguidance", "math": "math_verify", "daytona": "daytona", "e2b": "e2b", "modal": "modal"}
+_EXTRAS = {
+    "guided": "llguidance",
+    "math": "math_verify",
+    "models": "gguf",
+    "daytona": "daytona",
+    "e2b": "e2b",
+    "modal": "modal",
+}
+    "guided": "llguidance",
+    "math": "math_verify",
+    "models": "gguf",
+    "daytona": "daytona",
+    "e2b": "e2b",
+    "modal": "modal",
+}
 """A module that tells whether an extra is installed, by the name of the extra."""
 
 

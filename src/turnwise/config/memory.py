@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from turnwise.config.catalog import find_model
 from turnwise.config.run import RunConfig
 
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
@@ -111,8 +111,9 @@ def read_model_shape(config: RunConfig) -> ModelShape | None:
     missing."""
     table: dict[str, Any] = {**config.model.config, "vocab_size": config.tokenizer.vocab_size}
     if config.model.path:
+        folder = find_model(config.model.path)
         try:
-            table = json.loads((Path(config.model.path) / "config.json").read_text(encoding="utf-8"))
+            table = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
     try:

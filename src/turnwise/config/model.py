@@ -13,7 +13,8 @@ class ModelSection(Section):
     """The policy network."""
 
     path: str = ""
-    """Local Hugging Face directory to start from; empty starts from random weights, by `model_type` and `config`."""
+    """Local Hugging Face directory to start from, or a name that `turnwise models list` shows; empty starts from random
+    weights, by `model_type` and `config`."""
     model_type: str = "qwen3"
     """Name of the architecture in transformers; read only if `path` is empty."""
     config: dict[str, JsonValue] = Field(default_factory=dict)

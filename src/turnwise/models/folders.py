@@ -1,0 +1,31 @@
+"""Model folders that are whole or absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from turnwise.core.errors import ConfigError, StoreError, boundary
+
+
+@contextmanager
+def model_writer(target: Path) -> Iterator[Path]:
+    """A temporary folder beside `target` to fill; on success it becomes `target` in one rename.
+
+    On any failure, Ctrl-C included, it is removed and `target` is what it was. Raises ConfigError if `target` exists
+    and is not an empty folder, StoreError if the disk refuses.
+    """
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigError(f"{target} exists already; name another folder, or delete it first")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with boundary(StoreError, f"cannot write {target}"):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
