@@ -13,7 +13,8 @@ from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.names import split_of
 from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Union, evaluate, parse, to_text
 from turnwise.environments.search_qa.questions import KINDS, build_question
-from turnwise.environments.search_qa.retrieval import Retriever
+from turnwise.environments.search_qa.retrieval import WordRetriever
+from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import RELATIONS, World, build_world
 
 ALL_KINDS = dict.fromkeys(KINDS, 1.0)
@@ -48,7 +49,7 @@ def test_facts_are_typed_and_never_about_themselves():
 
 def test_every_fact_reads_back_from_its_passage_and_nothing_contradicts_it():
     worlds = [build_world(5, "train", 60), build_world(5, "heldout", 60)]
-    corpus = write_corpus(worlds, seed=1, num_phrasings=NUM_PHRASINGS, num_distractors=101)
+    corpus = write_corpus(worlds, seed=1, style=Style(num_phrasings=NUM_PHRASINGS), num_distractors=101)
     facts = {key: target for world in worlds for key, target in world.facts.items()}
     assert set(corpus.evidence) == set(facts)
     assert len(corpus.passages) == len(facts) + 101
@@ -143,8 +144,8 @@ def test_malformed_formal_strings_are_refused_with_a_position(text):
 def test_gold_answers_are_what_the_formal_query_denotes(kind):
     for seed in range(25):
         world = build_world(seed, "train", 60)
-        corpus = write_corpus([world], seed=seed, num_phrasings=NUM_PHRASINGS, num_distractors=20)
-        question = build_question(kind, world, corpus, Random(seed), num_phrasings=4)
+        corpus = write_corpus([world], seed=seed, style=Style(num_phrasings=NUM_PHRASINGS), num_distractors=20)
+        question = build_question(kind, world, corpus, Random(seed), Style(num_phrasings=4))
         if question is None:
             continue
         members = evaluate(parse(to_text(question.query)), world)
@@ -219,16 +220,16 @@ def test_retrieval_finds_both_hops():
 
 def test_ties_keep_the_order_of_the_corpus():
     passages = [Passage(f"p{i}", "", "red stone") for i in range(20)] + [Passage("best", "", "red red stone stone")]
-    retriever = Retriever(passages)
+    retriever = WordRetriever(passages)
     assert [p.id for p in retriever.search("Red, STONE!", 4)] == ["best", "p0", "p1", "p2"]
 
 
 @pytest.mark.parametrize("query", ["", "   ", "?!", "zebra", "\ud800", "💥" * 1000])
 def test_queries_that_match_nothing_find_nothing(query):
-    assert Retriever([Passage("p", "", "red stone"), Passage("q", "Blue", "")]).search(query, 3) == []
+    assert WordRetriever([Passage("p", "", "red stone"), Passage("q", "Blue", "")]).search(query, 3) == []
 
 
 def test_an_index_of_nothing_and_a_large_top_k():
-    assert Retriever([]).search("red", 3) == []
-    assert Retriever([Passage("p", "", "!")]).search("red", 3) == []
-    assert [p.id for p in Retriever([Passage("p", "", "red"), Passage("q", "", "blue")]).search("red", 50)] == ["p"]
+    assert WordRetriever([]).search("red", 3) == []
+    assert WordRetriever([Passage("p", "", "!")]).search("red", 3) == []
+    assert [p.id for p in WordRetriever([Passage("p", "", "red"), Passage("q", "", "blue")]).search("red", 50)] == ["p"]

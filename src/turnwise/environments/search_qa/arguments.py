@@ -7,15 +7,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
+from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
 from turnwise.environments.search_qa.corpus import NUM_PHRASINGS
 from turnwise.environments.search_qa.environment import DocumentFormat, SearchSwitch
 from turnwise.environments.search_qa.names import MAX_WORDS
 from turnwise.environments.search_qa.questions import KINDS
+from turnwise.environments.search_qa.wordings import Wording
 from turnwise.environments.search_qa.world import MIN_ENTITIES
 
 Mode = Literal["fresh", "fixed", "files"]
-Prompt = Literal["search_r1", "short"]
+Prompt = Literal["search_r1", "short", "chat"]
+Retrieval = Literal["bm25", "dense", "hybrid"]
 
 DEFAULT_KINDS = {"no_search": 0.1, "1hop": 0.2, "2hop": 0.5, "unanswerable": 0.2}
 
@@ -37,7 +40,15 @@ class SearchArguments(FamilyArguments):
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Question kind to weight, for "fresh" and "fixed"; None is `DEFAULT_KINDS`."""
     num_phrasings: int = Field(1, ge=1, le=NUM_PHRASINGS)
-    """How many ways facts and questions are worded."""
+    """How many of the formal ways facts and questions are worded in."""
+    wording: Wording = "formal"
+    """"formal": "the birthplace of the author of X"; "natural": "the town where the person who wrote X was born", with
+    passages that share few words with it. Natural questions are chains, not intersections or unions."""
+    retrieval: Retrieval = "bm25"
+    """"bm25": by words; "dense": by the meaning of whole sentences (`embedder`); "hybrid": both rankings fused."""
+    embedder: str = "minilm-l6"
+    """Sentence-embedding model of "dense" and "hybrid": a local Hugging Face folder, or a name of
+    `turnwise models list`."""
     num_distractors: int = Field(20, ge=0, le=10_000)
     """Passages of a fresh world that answer nothing."""
     top_k: int = Field(3, ge=1, le=100)
@@ -45,7 +56,7 @@ class SearchArguments(FamilyArguments):
     document_format: DocumentFormat = "search_r1"
     """"search_r1": "Doc 1(Title: t) text"; "plain": the text alone. One line each."""
     prompt: Prompt = "search_r1"
-    """"search_r1" explains the tags; "short" is the question alone."""
+    """"search_r1" explains the tags; "chat" explains the answer to a chat model; "short" is the question alone."""
     search: SearchSwitch = "on"
     """"on", or a control that must fail: "off" finds nothing, "shuffled" returns random passages."""
     reward: str = "exact_match"
@@ -68,5 +79,7 @@ class SearchArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check_kinds(self) -> Self:
-        _ = self.weights
+        composed = {"intersection", "union"} & set(self.weights)
+        if composed and self.wording == "natural":
+            raise ConfigError(f"wording='natural' has no words for kinds {', '.join(sorted(composed))}; drop them")
         return self

@@ -9,6 +9,7 @@ from random import Random
 
 from turnwise.core.seeds import rng
 from turnwise.environments.search_qa.names import EntityType, choose_names
+from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import RELATIONS, RELATIONS_OF, Fact, World
 
 _PHRASINGS = (
@@ -29,6 +30,19 @@ _VERBS = {
     "owner": "{subject} is a firm that belongs to {object}.",
     "mayor": "{subject} is a town that is governed by {object}.",
     "twin": "{subject} is the sister town of {object}.",
+}
+_RETELLINGS = {
+    "birthplace": "{object} is where {subject} was born and grew up.",
+    "employer": "{object} pays the wages of {subject}.",
+    "mentor": "{object} took {subject} on as an apprentice.",
+    "author": "{object} wrote {subject} in a single winter.",
+    "publisher": "{object} brought {subject} to the bookshops.",
+    "setting": "Readers of {subject} spend the whole story in {object}.",
+    "headquarters": "The people of {subject} go to work in {object}.",
+    "founder": "{object} set up {subject} with borrowed money.",
+    "owner": "{object} bought {subject} and still holds it.",
+    "mayor": "The voters of {subject} made {object} their head.",
+    "twin": "{subject} and its sister town {object} exchange gifts.",
 }
 NUM_PHRASINGS = len(_PHRASINGS) + 1
 """How many sentences can state one fact; the last one does without the relation's noun."""
@@ -58,7 +72,7 @@ class Corpus:
     """(relation, subject) -> index of the passage that states it; empty for a user's own corpus."""
 
 
-def write_corpus(worlds: Sequence[World], *, seed: int, num_phrasings: int, num_distractors: int) -> Corpus:
+def write_corpus(worlds: Sequence[World], *, seed: int, style: Style, num_distractors: int) -> Corpus:
     """One corpus over some worlds: a passage per fact and `num_distractors` others, shuffled.
 
     A distractor states a fact about names that are in no world but share words with those that are, or says nothing
@@ -68,9 +82,9 @@ def write_corpus(worlds: Sequence[World], *, seed: int, num_phrasings: int, num_
     entries: list[tuple[Fact | None, str, str]] = []
     for number, world in enumerate(worlds):
         for fact, target in world.facts.items():
-            entries.append((fact, fact[1], _state(fact, target, random, num_phrasings)))
+            entries.append((fact, fact[1], state(fact, target, random, style)))
         share = num_distractors // len(worlds) + (number < num_distractors % len(worlds))
-        entries += [(None, title, text) for title, text in _distractors(world, share, random, num_phrasings)]
+        entries += [(None, title, text) for title, text in _distractors(world, share, random, style)]
     random.shuffle(entries)
     return Corpus(
         passages=tuple(Passage(f"p{index}", title, text) for index, (_, title, text) in enumerate(entries)),
@@ -78,14 +92,17 @@ def write_corpus(worlds: Sequence[World], *, seed: int, num_phrasings: int, num_
     )
 
 
-def _state(fact: Fact, target: str, random: Random, num_phrasings: int) -> str:
-    """One sentence for a fact."""
+def state(fact: Fact, target: str, random: Random, style: Style) -> str:
+    """One sentence for a fact, which `read_fact` understands."""
+    if style.wording == "natural":
+        return random.choice((_VERBS, _RETELLINGS))[fact[0]].format(subject=fact[1], object=target)
+    num_phrasings = style.num_phrasings
     number = random.randrange(num_phrasings) if num_phrasings > 1 else 0
     template = _PHRASINGS[number] if number < len(_PHRASINGS) else _VERBS[fact[0]]
     return template.format(relation=fact[0], subject=fact[1], object=target)
 
 
-def _distractors(world: World, count: int, random: Random, num_phrasings: int) -> list[tuple[str, str]]:
+def _distractors(world: World, count: int, random: Random, style: Style) -> list[tuple[str, str]]:
     """(title, text) of passages that answer nothing: three in four about names that look like a real one."""
     used = set(world.types)
     kinds: tuple[EntityType, ...] = ("person", "place", "organisation", "work")
@@ -100,7 +117,7 @@ def _distractors(world: World, count: int, random: Random, num_phrasings: int) -
         kind = kinds[number % 4 if number % 8 < 4 else 3 - number % 4]
         relation = random.choice(RELATIONS_OF[kind])
         subject, target = random.choice(strangers[kind]), random.choice(strangers[RELATIONS[relation][1]])
-        passages.append((subject, _state((relation, subject), target, random, num_phrasings)))
+        passages.append((subject, state((relation, subject), target, random, style)))
     return passages
 
 
@@ -109,7 +126,7 @@ def _patterns() -> list[tuple[str | None, re.Pattern[str]]]:
     names = "|".join(RELATIONS)
     fields = {"relation": f"(?P<relation>{names})", "subject": "(?P<subject>.+?)", "object": "(?P<object>.+?)"}
     escaped = [(None, re.escape(text)) for text in reversed(_PHRASINGS)] + [
-        (name, re.escape(text)) for name, text in _VERBS.items()
+        (name, re.escape(text)) for texts in (_VERBS, _RETELLINGS) for name, text in texts.items()
     ]
     patterns: list[tuple[str | None, re.Pattern[str]]] = []
     for relation, text in escaped:

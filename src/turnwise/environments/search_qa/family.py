@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, get_args
 
+from turnwise.config.catalog import find_model
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
@@ -16,7 +17,9 @@ from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.file_splits import FileSplits, check_path, load_splits
 from turnwise.environments.search_qa.arguments import Prompt, SearchArguments
-from turnwise.environments.search_qa.corpus import Corpus, write_corpus
+from turnwise.environments.search_qa.corpus import Corpus, Passage, write_corpus
+from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetriever
+from turnwise.environments.search_qa.embedder import cache_folder, load_embedder
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
 from turnwise.environments.search_qa.files import QuestionRow, load_corpus, load_questions
 from turnwise.environments.search_qa.policies import (
@@ -28,7 +31,8 @@ from turnwise.environments.search_qa.policies import (
 )
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import WITHOUT_SEARCH, Question, build_question
-from turnwise.environments.search_qa.retrieval import Retriever
+from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
+from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import World, build_world
 from turnwise.rewards.selfcheck import load_reward
 
@@ -41,8 +45,13 @@ PROMPTS: dict[Prompt, str] = {
         "is missing, give the answer inside <answer> and </answer>, in a few words and without an explanation, as in "
         "<answer> Beijing </answer>. Question: {question}\n"
     ),
+    "chat": (
+        "Search for what you need to know, then give the answer inside <answer> and </answer>, in a few words. If the "
+        "passages do not say it, answer unknown. Question: {question}\n"
+    ),
 }
-"""The first message; `search_r1` says what Search-R1's template says."""
+"""The first message; `search_r1` says what Search-R1's template says, `chat` is for models that are told of
+the tool by their template."""
 CACHED_SCENES = 512
 MAX_WORLDS = 50
 """Fresh worlds to try until one has a question of the wanted kind."""
@@ -54,11 +63,13 @@ class Scene:
 
     worlds: Mapping[Split, World]
     corpus: Corpus
+    index: Callable[[Sequence[Passage]], Retriever]
+    """Builds what searches the corpus."""
 
     @cached_property
     def retriever(self) -> Retriever:
         """The index over the corpus, built on first use."""
-        return Retriever(self.corpus.passages)
+        return self.index(self.corpus.passages)
 
 
 class SearchQA:
@@ -74,6 +85,7 @@ class SearchQA:
         """
         self._chosen = chosen = read_arguments(SearchArguments, arguments)
         self._kinds = chosen.weights
+        self._style = Style(wording=chosen.wording, num_phrasings=chosen.num_phrasings)
         self._reward = load_reward(chosen.reward)
         self._fresh_scene = lru_cache(maxsize=CACHED_SCENES)(self._build_fresh_scene)
         self._files: FileSplits[QuestionRow] | None = None
@@ -82,7 +94,7 @@ class SearchQA:
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
             self._files = load_splits(paths, load_questions, chosen.seed)
             passages = load_corpus(Path(chosen.corpus_path))
-            self._file_scene = Scene(worlds={}, corpus=Corpus(passages=passages, evidence={}))
+            self._file_scene = self._build_scene({}, Corpus(passages=passages, evidence={}))
 
     # ------------------------------------------------------------------------------------------- tasks
 
@@ -128,7 +140,7 @@ class SearchQA:
             )
             scene = self._scene(split, world_seed)
             question = build_question(
-                kind, scene.worlds[split], scene.corpus, rng(*path, "question", attempt), self._chosen.num_phrasings
+                kind, scene.worlds[split], scene.corpus, rng(*path, "question", attempt), self._style
             )
             if question is not None:
                 return world_seed, question
@@ -144,15 +156,25 @@ class SearchQA:
             return self._file_scene
         return self._fixed_scene if world_seed is None else self._fresh_scene(split, world_seed)
 
+    def _build_scene(self, worlds: Mapping[Split, World], corpus: Corpus) -> Scene:
+        return Scene(worlds=worlds, corpus=corpus, index=self._index)
+
+    def _index(self, passages: Sequence[Passage]) -> Retriever:
+        retrieval = self._chosen.retrieval
+        if retrieval == "bm25":
+            return WordRetriever(passages)
+        dense = DenseRetriever(passages, load_embedder(find_model(self._chosen.embedder), cache_folder()))
+        return dense if retrieval == "dense" else HybridRetriever(WordRetriever(passages), dense)
+
     def _build_fresh_scene(self, split: Split, world_seed: int) -> Scene:
         world = build_world(world_seed, split, self._chosen.num_entities, self._chosen.num_words)
         corpus = write_corpus(
             [world],
             seed=world_seed,
-            num_phrasings=self._chosen.num_phrasings,
+            style=self._style,
             num_distractors=self._chosen.num_distractors,
         )
-        return Scene(worlds={split: world}, corpus=corpus)
+        return self._build_scene({split: world}, corpus)
 
     @cached_property
     def _fixed_scene(self) -> Scene:
@@ -167,10 +189,10 @@ class SearchQA:
         corpus = write_corpus(
             tuple(worlds.values()),
             seed=self._chosen.seed,
-            num_phrasings=self._chosen.num_phrasings,
+            style=self._style,
             num_distractors=num_distractors,
         )
-        return Scene(worlds=worlds, corpus=corpus)
+        return self._build_scene(worlds, corpus)
 
     def retriever(self, task: Task) -> Retriever:
         """The index a task's searches go to."""
@@ -201,12 +223,13 @@ class SearchQA:
 
     def policy(self, name: str) -> ScriptedPolicy:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
+        chosen = self._chosen
         return choose_policy(
             name,
             {
-                "oracle": OraclePolicy(),
+                "oracle": OraclePolicy(chosen.wording),
                 "random": RandomPolicy(),
-                "naive": NaivePolicy(self._chosen.naive_wander),
+                "naive": NaivePolicy(chosen.naive_wander, chosen.wording),
             },
         )
 

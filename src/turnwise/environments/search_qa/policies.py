@@ -15,7 +15,8 @@ from random import Random
 from turnwise.core.types import Message, Task, ToolCall, text_message
 from turnwise.environments.search_qa.corpus import read_fact
 from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, Union, parse
-from turnwise.environments.search_qa.questions import UNKNOWN, innermost_phrase, stated_fact
+from turnwise.environments.search_qa.questions import UNKNOWN, stated_fact
+from turnwise.environments.search_qa.wordings import Wording, innermost_phrase, list_relations
 from turnwise.environments.search_qa.world import RELATIONS
 
 _DOCUMENT_HEAD = re.compile(r"Doc \d+\(Title: .*?\) ")
@@ -69,13 +70,15 @@ def _query_of(task: Task) -> Projection | None:
     return None if text is None else parse(text)
 
 
-def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> tuple[set[str], str | None]:
+def _plan(
+    query: Projection, facts: Sequence[Stated], asked: Sequence[str], wording: Wording
+) -> tuple[set[str], str | None]:
     """What is known of a query's members, and the next search that would tell more (None: nothing is left to ask)."""
     match query:
         case Constant(entity):
             return {entity}, None
         case Project(relation, of, inverse):
-            names, search = _plan(of, facts, asked)
+            names, search = _plan(of, facts, asked, wording)
             if search is not None:
                 return set(), search
             members: set[str] = set()
@@ -83,7 +86,8 @@ def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> t
                 results = {s if inverse else o for r, s, o in facts if r == relation and name == (o if inverse else s)}
                 # A forward fact is known once read; "everything whose author is X" only after asking. A sentence may
                 # state a relation without its noun, so the name alone is worth a second search.
-                searches = [innermost_phrase(Project(relation, Constant(name), inverse)), *([] if inverse else [name])]
+                phrase = innermost_phrase(Project(relation, Constant(name), inverse), wording)
+                searches = [phrase, *([] if inverse else [name])]
                 search = next((search for search in searches if search not in asked), None)
                 if search is not None and (inverse or not results):
                     return members, search
@@ -92,7 +96,7 @@ def _plan(query: Projection, facts: Sequence[Stated], asked: Sequence[str]) -> t
         case Intersection(parts) | Union(parts):
             sets: list[set[str]] = []
             for part in parts:
-                matches, search = _plan(part, facts, asked)
+                matches, search = _plan(part, facts, asked, wording)
                 if search is not None:
                     return set(), search
                 sets.append(matches)
@@ -114,6 +118,10 @@ def _next_check(parts: Sequence[Projection], candidates: set[str], asked: Sequen
 class OraclePolicy:
     """Searches every hop in turn and answers from what it read; "unknown" where the passages do not say."""
 
+    def __init__(self, wording: Wording = "formal") -> None:
+        """`wording` is that of its searches."""
+        self._wording = wording
+
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next search, or the answer."""
         seen = Conversation.of(messages)
@@ -127,7 +135,7 @@ class OraclePolicy:
                 if seen.queries
                 else search_message(task.payload["question"], 0)
             )
-        members, search = _plan(query, seen.facts(), seen.queries)
+        members, search = _plan(query, seen.facts(), seen.queries, self._wording)
         if search is not None:
             return search_message(search, len(seen.queries))
         return answer_message(min(members, default=UNKNOWN))
@@ -157,9 +165,10 @@ class NaivePolicy:
 
     MAX_SEARCHES = 3
 
-    def __init__(self, wander: float) -> None:
-        """`wander` is a probability."""
+    def __init__(self, wander: float, wording: Wording = "formal") -> None:
+        """`wander` is a probability, `wording` that of its searches."""
         self._wander = wander
+        self._wording = wording
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The first search, a rare further one, or the answer."""
@@ -170,15 +179,21 @@ class NaivePolicy:
             return answer_message(stated[2])
         query = _query_of(task)
         if not seen.queries:
-            return search_message(question if query is None else innermost_phrase(query), 0)
+            return search_message(question if query is None else innermost_phrase(query, self._wording), 0)
         if query is None:
             return answer_message(rng.choice(seen.names() or [UNKNOWN]))
         last = seen.queries[-1]
-        answers = [s if last == f"{r} {o}" else o for r, s, o in seen.facts() if last in (f"{r} {o}", f"{r} of {s}")]
+        answers = [
+            s if last == f"{r} {o}" else o
+            for r, s, o in seen.facts()
+            if last in (f"{r} {o}", innermost_phrase(Project(r, Constant(s)), self._wording))
+        ]
         if not answers:
             return answer_message(UNKNOWN)
         answer = rng.choice(answers)
         if len(seen.queries) < self.MAX_SEARCHES and rng.random() < self._wander:
-            words = [word for word in re.findall(r"\w+", question) if word in RELATIONS]
-            return search_message(f"{rng.choice(words)} of {answer}", len(seen.queries))
+            relation = rng.choice(list_relations(query))
+            return search_message(
+                innermost_phrase(Project(relation, Constant(answer)), self._wording), len(seen.queries)
+            )
         return answer_message(answer)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from turnwise.environments.search_qa.corpus import Corpus, read_fact
+from turnwise.environments.search_qa.corpus import Corpus, read_fact, state
 from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, Union, evaluate
+from turnwise.environments.search_qa.wordings import Style, innermost_phrase, natural_question, noun_phrase
 from turnwise.environments.search_qa.world import RELATIONS_OF, Fact, World
 
 UNKNOWN = "unknown"
@@ -38,41 +39,16 @@ class Question:
     """Ids of the passages that state the facts, in the order they are needed; empty where none does."""
 
 
-def build_question(kind: str, world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
-    """A random question of one kind (a key of `KINDS`), worded in one of the first `num_phrasings` ways.
+def build_question(kind: str, world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
+    """A random question of one kind (a key of `KINDS`), worded in this style.
 
     None when `MAX_TRIES` draws found no such question in this world.
     """
     for _ in range(MAX_TRIES):
-        question = KINDS[kind](world, corpus, random, num_phrasings)
+        question = KINDS[kind](world, corpus, random, style)
         if question is not None:
             return question
     return None
-
-
-def noun_phrase(query: Projection) -> str:
-    """A chain in words, e.g. "the birthplace of the author of Blue Lantern"."""
-    match query:
-        case Constant(entity):
-            return entity
-        case Project(relation, of, False):
-            return f"the {relation} of {noun_phrase(of)}"
-    raise ValueError(f"{query} is not a chain of forward projections")
-
-
-def innermost_phrase(query: Projection) -> str:
-    """The part of a question next to its first entity, without article: a first thing to search for."""
-    match query:
-        case Constant(entity):
-            return entity
-        case Project(relation, Constant(entity), inverse):
-            return f"{relation} {entity}" if inverse else f"{relation} of {entity}"
-        case Project(relation, Union(parts), False):
-            return innermost_phrase(Project(relation, parts[0]))
-        case Project(_, of, _):
-            return innermost_phrase(of)
-        case Intersection(parts) | Union(parts):
-            return innermost_phrase(parts[0])
 
 
 def stated_fact(text: str) -> tuple[str, str, str] | None:
@@ -81,22 +57,30 @@ def stated_fact(text: str) -> tuple[str, str, str] | None:
         if text.startswith(opening):
             stated = text.removeprefix(opening).partition(" , " if " , " in text else " . ")[0]
             return read_fact(stated[0].upper() + stated[1:] + ".")
-    return None
+    sentence, dot, question = text.partition(". ")
+    return read_fact(f"{sentence}.") if dot and question else None
 
 
-def _pick(templates: tuple[str, ...], random: Random, num_phrasings: int) -> str:
-    return templates[random.randrange(min(num_phrasings, len(templates)))]
+def _pick(templates: tuple[str, ...], random: Random, style: Style) -> str:
+    return templates[random.randrange(min(style.num_phrasings, len(templates)))]
+
+
+def _ask(query: Project, random: Random, style: Style) -> str:
+    """The question for a chain."""
+    if style.wording == "natural":
+        return natural_question(query)
+    return _pick(_CHAIN, random, style).format(phrase=noun_phrase(query))
 
 
 def _evidence(facts: list[Fact], corpus: Corpus) -> tuple[str, ...]:
     return tuple(corpus.passages[corpus.evidence[fact]].id for fact in facts)
 
 
-def _chain(kind: str, num_hops: int) -> Callable[[World, Corpus, Random, int], Question | None]:
-    def build(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
+def _chain(kind: str, num_hops: int) -> Callable[[World, Corpus, Random, Style], Question | None]:
+    def build(world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
         facts = [random.choice(world.fact_keys)]
         names = [facts[0][1], world.facts[facts[0]]]
-        query: Projection = Project(facts[0][0], Constant(names[0]))
+        query = Project(facts[0][0], Constant(names[0]))
         for _ in range(num_hops - 1):
             fact = (random.choice(RELATIONS_OF[world.types[names[-1]]]), names[-1])
             if fact not in world.facts:
@@ -107,33 +91,36 @@ def _chain(kind: str, num_hops: int) -> Callable[[World, Corpus, Random, int], Q
         last_passage = corpus.passages[corpus.evidence[facts[-1]]]
         if len(set(names)) < len(names) or (num_hops > 1 and names[0] in f"{last_passage.title} {last_passage.text}"):
             return None
-        text = _pick(_CHAIN, random, num_phrasings).format(phrase=noun_phrase(query))
+        text = _ask(query, random, style)
         return Question(kind=kind, text=text, query=query, answers=(names[-1],), evidence=_evidence(facts, corpus))
 
     return build
 
 
-def _no_search(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
+def _no_search(world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
     fact = random.choice(world.fact_keys)
     query = Project(fact[0], Constant(fact[1]))
-    stated = f"{noun_phrase(query)} is {world.facts[fact]}"
-    text = _pick(_STATED, random, num_phrasings).format(fact=stated, phrase=noun_phrase(query))
+    if style.wording == "natural":
+        text = f"{state(fact, world.facts[fact], random, style)} {natural_question(query)}"
+    else:
+        stated = f"{noun_phrase(query)} is {world.facts[fact]}"
+        text = _pick(_STATED, random, style).format(fact=stated, phrase=noun_phrase(query))
     return Question(
         kind="no_search", text=text, query=query, answers=(world.facts[fact],), evidence=_evidence([fact], corpus)
     )
 
 
-def _unanswerable(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
+def _unanswerable(world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
     subject = random.choice(world.entities)
     relation = random.choice(RELATIONS_OF[world.types[subject]])
     if (relation, subject) in world.facts:
         return None
     query = Project(relation, Constant(subject))
-    text = _pick(_CHAIN, random, num_phrasings).format(phrase=noun_phrase(query))
+    text = _ask(query, random, style)
     return Question(kind="unanswerable", text=text, query=query, answers=(UNKNOWN,), evidence=())
 
 
-def _intersection(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
+def _intersection(world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
     """One answer, though neither half has only one: at most three each, so that a short result list can hold them.
 
     Its passages name their relations: backwards, from the object, nothing else leads to them.
@@ -149,13 +136,11 @@ def _intersection(world: World, corpus: Corpus, random: Random, num_phrasings: i
         fact[0] not in corpus.passages[corpus.evidence[fact]].text for fact in facts
     ):
         return None
-    text = _pick(_INTERSECTION, random, num_phrasings).format(
-        first=innermost_phrase(first), second=innermost_phrase(second)
-    )
+    text = _pick(_INTERSECTION, random, style).format(first=innermost_phrase(first), second=innermost_phrase(second))
     return Question(kind="intersection", text=text, query=query, answers=(answer,), evidence=_evidence(facts, corpus))
 
 
-def _union(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> Question | None:
+def _union(world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
     relation, subject = random.choice(world.fact_keys)
     other = random.choice(world.entities)
     if other == subject or (relation, other) not in world.facts:
@@ -163,12 +148,12 @@ def _union(world: World, corpus: Corpus, random: Random, num_phrasings: int) -> 
     query = Project(relation, Union((Constant(subject), Constant(other))))
     facts = [(relation, subject), (relation, other)]
     first, second = (noun_phrase(Project(relation, Constant(name))) for name in (subject, other))
-    text = _pick(_UNION, random, num_phrasings).format(first=first, second=second)
+    text = _pick(_UNION, random, style).format(first=first, second=second)
     answers = tuple(sorted(evaluate(query, world)))
     return Question(kind="union", text=text, query=query, answers=answers, evidence=_evidence(facts, corpus))
 
 
-KINDS: dict[str, Callable[[World, Corpus, Random, int], Question | None]] = {
+KINDS: dict[str, Callable[[World, Corpus, Random, Style], Question | None]] = {
     "no_search": _no_search,
     "1hop": _chain("1hop", 1),
     "2hop": _chain("2hop", 2),

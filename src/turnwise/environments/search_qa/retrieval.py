@@ -1,10 +1,11 @@
-"""BM25 over passages, by words: no stemming, no synonyms."""
+"""What finds passages, and BM25: by words, without stemming and synonyms."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Sequence
+from typing import Protocol
 
 import bm25s
 import numpy as np
@@ -22,7 +23,20 @@ def tokenize(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-class Retriever:
+class Retriever(Protocol):
+    """Finds passages of a corpus. Safe to call from several threads."""
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """The corpus."""
+        ...
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        """At most `top_k` passages for a query, best first; ties in the order of the corpus."""
+        ...
+
+
+class WordRetriever:
     """BM25 (Lucene's variant, k1=0.9, b=0.4) over some passages, immutable once built.
 
     Two indexes, one of the titles with a small weight and one of the texts; a title that its text does not contain
@@ -31,12 +45,17 @@ class Retriever:
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         """Index the passages; an index of none answers every query with nothing."""
-        self.passages = tuple(passages)
+        self._passages = tuple(passages)
         self._vocabulary: dict[str, int] = {}
-        texts = [self._to_ids(p.text if p.title in p.text else f"{p.title} {p.text}") for p in self.passages]
-        titles = [self._to_ids(p.title) for p in self.passages]
+        texts = [self._to_ids(p.text if p.title in p.text else f"{p.title} {p.text}") for p in self._passages]
+        titles = [self._to_ids(p.title) for p in self._passages]
         self._texts = self._build_index(texts)
         self._titles = self._build_index(titles) if any(titles) else None
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """The corpus."""
+        return self._passages
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages that share a word with the query, best first; ties in the order of the corpus."""
@@ -49,7 +68,7 @@ class Retriever:
         threshold = np.partition(scores, -top_k)[-top_k] if len(scores) > top_k else 0.0
         candidates = np.flatnonzero((scores >= threshold) & (scores > 0))
         best = candidates[np.argsort(-scores[candidates], kind="stable")[:top_k]]
-        return [self.passages[index] for index in best]
+        return [self._passages[index] for index in best]
 
     def _to_ids(self, text: str) -> list[int]:
         vocabulary = self._vocabulary
