@@ -48,6 +48,7 @@ app.add_typer(algorithms.app, name="algorithms")
 app.add_typer(models.app, name="models")
 app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
+app.command()(models.export)
 
 Recipe = Annotated[
     list[str] | None,
