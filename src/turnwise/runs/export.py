@@ -80,13 +80,11 @@ def name_end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     """Set in config and generation config which tokens end a reply: the tokenizer's, and those of the run's format."""
     if tokenizer.eos_token_id is not None:
         model.config.eos_token_id = tokenizer.eos_token_id
-    if tokenizer.pad_token_id is not None:
-        model.config.pad_token_id = tokenizer.pad_token_id
     ends = dict.fromkeys([model.config.eos_token_id, *renderer.stop_token_ids])
     model.generation_config = GenerationConfig(
         bos_token_id=model.config.bos_token_id,
         eos_token_id=[token for token in ends if token is not None],
-        pad_token_id=model.config.pad_token_id,
+        pad_token_id=tokenizer.pad_token_id,
         stop_strings=list(renderer.stop) or None,
         do_sample=True,
         temperature=1.0,
