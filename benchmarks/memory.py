@@ -1,6 +1,6 @@
 """The plan of memory against what a process takes, as JSON on standard output.
 
-    OMP_NUM_THREADS=1 python benchmarks/memory.py [--cases 2M 20M vocabulary cache 60M large plain shared]
+    OMP_NUM_THREADS=1 python benchmarks/memory.py [--cases 2M 20M vocabulary cache 60M 135M large plain shared]
 
 Each case is a recipe in a process of its own: build the model and the engine, sample until every conversation is as
 long as it may be, then take two optimizer steps on full micro-batches (in "shared", of groups that share a prefix).
@@ -43,6 +43,14 @@ SIZES: dict[str, dict[str, int]] = {
         "num_attention_heads": 12,
         "head_dim": 64,
     },
+    "135M": {  # SmolLM2-135M's
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+    },
 }
 CASES: dict[str, tuple[str, int, dict[str, dict[str, int]]]] = {
     "2M": ("2M", 1000, {"engine": {"max_concurrency": 64, "max_context": 512}, "train": {"micro_batch_tokens": 4096}}),
@@ -62,6 +70,11 @@ CASES: dict[str, tuple[str, int, dict[str, dict[str, int]]]] = {
         {"engine": {"max_concurrency": 128, "max_context": 2048}, "train": {"micro_batch_tokens": 2048}},
     ),
     "60M": ("60M", 8000, {"engine": {"max_concurrency": 8, "max_context": 512}, "train": {"micro_batch_tokens": 1024}}),
+    "135M": (
+        "135M",
+        49152,
+        {"engine": {"max_concurrency": 8, "max_context": 384}, "train": {"micro_batch_tokens": 1024}},
+    ),
     "large": (
         "60M",
         8000,

@@ -20,13 +20,6 @@ _EXTRAS = {
     "e2b": "e2b",
     "modal": "modal",
 }
-    "guided": "llguidance",
-    "math": "math_verify",
-    "models": "gguf",
-    "daytona": "daytona",
-    "e2b": "e2b",
-    "modal": "modal",
-}
 """A module that tells whether an extra is installed, by the name of the extra."""
 
 

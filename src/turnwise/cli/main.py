@@ -48,6 +48,7 @@ app.add_typer(algorithms.app, name="algorithms")
 app.add_typer(models.app, name="models")
 app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
+app.command()(models.export)
 
 Recipe = Annotated[
     list[str] | None,
@@ -289,8 +290,36 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> None:
     print(f"{'device':<31} {describe_device(device)}")
     for label, text in compute_plan(config, branches=find_branches(config), device=device.type).lines():
         print(f"{label:<31} {text}")
+    print(f"{'time per RL step, at most':<31} {_predict_time(config)}")
     if refusal is not None:
         raise refusal
+
+
+def _predict_time(config: RunConfig) -> str:
+    """The predicted seconds of an RL step, after measuring the machine for a second or two."""
+    from turnwise.config.memory import read_model_shape
+    from turnwise.config.timing import plan_time
+    from turnwise.models.calibration import measure_speed
+    from turnwise.runs.build import find_device
+
+    shape = read_model_shape(config)
+    if shape is None:
+        return "unknown until the model is loaded"
+    rows = min(config.engine.max_concurrency, config.rollout.tasks_per_step * config.rollout.group_size)
+    speed = measure_speed(
+        shape,
+        rows=rows,
+        dtype=config.model.dtype,
+        device=find_device(config),
+        training_threads=config.train.num_threads,
+        sampling_threads=config.engine.num_threads,
+    )
+    seconds = plan_time(config, speed)
+    assert seconds is not None
+    return (
+        f"about {seconds.sampling:,.1f} s sampling and {seconds.training:,.1f} s training, without tools "
+        f"({speed.sampling / 1e9:,.0f} and {speed.training / 1e9:,.0f} GFLOP/s measured; docs/models.md has the error)"
+    )
 
 
 def _print_memory(config: RunConfig) -> None:

@@ -59,6 +59,19 @@ def convert(
     print(f"written to {folder}; use it as model.path={str(folder)!r}")
 
 
+def export(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or RUN/checkpoints/step_N.")],
+    to: Annotated[Path, typer.Option(help="Folder to write.")],
+    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; default: that of the run.")] = None,
+) -> None:
+    """Write a trained policy as a Hugging Face directory for transformers, vLLM and llama.cpp's converter."""
+    if dtype is not None:
+        _check_dtype(dtype)
+    from turnwise.runs.export import export_policy
+
+    print(f"written to {export_policy(path, to, dtype=dtype)}")
+
+
 def _check_dtype(dtype: str) -> None:
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype is {dtype!r}; it must be float32 or bfloat16")

@@ -63,6 +63,8 @@ class ModelShape:
     head_dim: int
     tied: bool
     """Whether the output layer is the embedding."""
+    model_type: str = "llama"
+    """Name of the architecture in transformers."""
 
     @property
     def num_linear(self) -> int:
@@ -127,6 +129,7 @@ def read_model_shape(config: RunConfig) -> ModelShape | None:
             num_kv_heads=table.get("num_key_value_heads") or heads,
             head_dim=table.get("head_dim") or hidden // heads,
             tied=bool(table.get("tie_word_embeddings")),
+            model_type=table.get("model_type", config.model.model_type),
         )
     except (KeyError, TypeError):
         return None
@@ -178,7 +181,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
     gathers = paged and not is_flex
     copied = 0
-    if paged and options.get("fused", True) and config.model.model_type in PACKED_FAMILIES:
+    if paged and options.get("fused", True) and shape.model_type in PACKED_FAMILIES:
         copied = shape.num_linear if config.model.dtype == "float32" and device == "cpu" else shape.num_joined
     workers = _count(options.get("num_workers", 2)) if engine.kind == "workers" else 1
     concurrency = -(-engine.max_concurrency // workers)

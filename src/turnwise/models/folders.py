@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import ConfigError, StoreError, boundary
 
@@ -29,3 +32,12 @@ def model_writer(target: Path) -> Iterator[Path]:
             os.replace(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write the tokenizer's files, without the notes of transformers on how it was called to load the tokenizer."""
+    tokenizer.save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    table = json.loads(file.read_text(encoding="utf-8"))
+    kept = {key: value for key, value in table.items() if key not in ("is_local", "local_files_only", "gguf_file")}
+    file.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.models.build import DTYPES
+from turnwise.models.folders import save_tokenizer
 
 GGUF_MAGIC = b"GGUF"
 DIGITS_FIRST = frozenset({"smollm", "starcoder", "refact", "command-r"})
@@ -124,8 +124,7 @@ def convert_gguf(file: Path, folder: Path, *, dtype: str = "float32") -> GgufSum
         model.hf_quantizer = None  # its weights are plain, and a model with one refuses to be saved
         _tidy_config(model.config)
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    _drop_local_notes(folder / "tokenizer_config.json")
+        save_tokenizer(tokenizer, folder)
     return summary
 
 
@@ -150,11 +149,3 @@ def _tidy_config(config: Any) -> None:
             short = float(f"{value:.6g}")
             if torch.tensor(short, dtype=torch.float32) == torch.tensor(value, dtype=torch.float32):
                 setattr(config, name, short)
-
-
-def _drop_local_notes(file: Path) -> None:
-    """Remove what transformers notes about how it was called, which is not about the tokenizer."""
-    table = json.loads(file.read_text(encoding="utf-8"))
-    for key in ("is_local", "local_files_only", "gguf_file"):
-        table.pop(key, None)
-    file.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

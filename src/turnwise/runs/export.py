@@ -1,0 +1,149 @@
+"""Export a trained policy: a Hugging Face directory that other programs load, with a card of the recipe and results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.config.catalog import find_model
+from turnwise.config.load import dump_resolved
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import CheckpointError, ConfigError
+from turnwise.core.protocols import Renderer
+from turnwise.models.build import load_model, num_parameters
+from turnwise.models.folders import model_writer, save_tokenizer
+from turnwise.rendering.tokenizer import load_tokenizer
+from turnwise.reporting.summaries import format_success, load_summaries, row_of
+from turnwise.runs.build import build_renderer
+from turnwise.runs.evaluate import load_run
+from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
+
+RECIPE = "turnwise_recipe.json"
+"""The resolved recipe, in the exported folder."""
+RUNNING_TEXT = "{{ messages | map(attribute='content') | join('\\n\\n') }}"
+"""What the renderers "tags" and "calls" open a conversation with, as a chat template: texts with a blank line between
+two. It shows no tools, and a tool's answer must be appended as tokens (docs/models.md)."""
+
+
+def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path:
+    """Write the policy of a run folder, or of one of its checkpoints, to `target`; `dtype` None keeps that of the run.
+
+    Raises CheckpointError if there is no whole checkpoint, StoreError if `path` belongs to no run, ConfigError if
+    `target` exists.
+    """
+    run, checkpoint = find_checkpoint(path)
+    verify_checkpoint(checkpoint)
+    folder, config = load_run(run, device="cpu")
+    dtype = dtype or config.model.dtype
+    tokenizer = load_tokenizer(checkpoint)
+    model = load_policy(checkpoint, config, dtype)
+    renderer = build_renderer(config, tokenizer)
+    name_end_tokens(model, tokenizer, renderer)
+    if tokenizer.chat_template is None and config.renderer.kind != "chat":
+        tokenizer.chat_template = RUNNING_TEXT
+    with model_writer(target) as out:
+        model.save_pretrained(out)
+        save_tokenizer(tokenizer, out)
+        _add_older_names(out / "config.json")
+        (out / RECIPE).write_text(json.dumps(dump_resolved(config), indent=1) + "\n", encoding="utf-8")
+        _copy_licence(config, out)
+        step = int(checkpoint.name.rpartition("_")[2])
+        card = write_card(config, load_summaries(folder.path), step=step, model=model, dtype=dtype, renderer=renderer)
+        (out / "README.md").write_text(card, encoding="utf-8")
+    return target
+
+
+def find_checkpoint(path: Path) -> tuple[Path, Path]:
+    """The run folder and the checkpoint that `path` means: the latest of a run, or the one it names.
+
+    Raises CheckpointError if a run has none.
+    """
+    if path.parent.name == "checkpoints":
+        return path.parent.parent, path
+    run = load_run(path)[0].path
+    checkpoint = latest_checkpoint(run)
+    if checkpoint is None:
+        raise CheckpointError(f"run {run} has no checkpoint yet; train it first")
+    return run, checkpoint
+
+
+def load_policy(checkpoint: Path, config: RunConfig, dtype: str) -> PreTrainedModel:
+    """The policy's whole weights in `dtype`, on the CPU. An adapter is merged into its base here."""
+    return load_model(checkpoint, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
+
+
+def name_end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, renderer: Renderer) -> None:
+    """Set in config and generation config which tokens end a reply: the tokenizer's, and those of the run's format."""
+    if tokenizer.eos_token_id is not None:
+        model.config.eos_token_id = tokenizer.eos_token_id
+    ends = dict.fromkeys([model.config.eos_token_id, *renderer.stop_token_ids])
+    model.generation_config = GenerationConfig(
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=[token for token in ends if token is not None],
+        pad_token_id=tokenizer.pad_token_id,
+        stop_strings=list(renderer.stop) or None,
+        do_sample=True,
+        temperature=1.0,
+    )
+
+
+def _add_older_names(file: Path) -> None:
+    """Write keys as older readers expect them, beside the ones transformers 5 writes; both say the same.
+
+    A reader that knows no `rope_parameters` would otherwise turn positions by its own default, without any error.
+    """
+    table: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    table["torch_dtype"] = table["dtype"]
+    rope = table.get("rope_parameters") or {}
+    if rope.get("rope_type") == "default" and "rope_theta" in rope:
+        table["rope_theta"] = rope["rope_theta"]
+    file.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _copy_licence(config: RunConfig, out: Path) -> None:
+    """Copy the licence of the model that training started from, if its folder has one."""
+    if not config.model.path:
+        return
+    try:
+        licence = find_model(config.model.path) / "LICENSE"
+    except ConfigError:  # the model it started from has left the cache
+        return
+    if licence.is_file():
+        shutil.copyfile(licence, out / "LICENSE")
+
+
+def write_card(
+    config: RunConfig,
+    summaries: list[dict[str, Any]],
+    *,
+    step: int,
+    model: PreTrainedModel,
+    dtype: str,
+    renderer: Renderer,
+) -> str:
+    """The text of README.md: where the weights come from, how replies end, and what the run measured."""
+    start = f"`{config.model.path}`" if config.model.path else "random weights"
+    rows = []
+    for summary in summaries:
+        row = row_of(summary, "all")
+        if row is not None and summary["step"] <= step:
+            rows.append(f"| {summary['label']} | {summary['step']} | {row['n']} | {format_success(row)} |")
+    results = "\n".join(["| held-out tasks | RL step | tasks | success [95% interval] |", "|---|---|---|---|", *rows])
+    stops = ", ".join(f"`{text}`" for text in renderer.stop)
+    return f"""# {config.run.name}
+
+A policy trained with Turnwise from {start}: {config.train.algorithm.replace("_", " ")}, credit {config.credit.method},
+{step} RL steps of {config.rollout.tasks_per_step} tasks with {config.rollout.group_size} attempts each, on
+`{config.environment.name}`. {num_parameters(model):,} parameters in {dtype}. `{RECIPE}` is the whole recipe.
+
+Conversations were written by the renderer "{config.renderer.kind}". A reply ends with one of the tokens
+{model.generation_config.eos_token_id}{f" or one of the texts {stops}" if stops else ""} (`generation_config.json`).
+
+## Results of the run
+
+{results if rows else "The run stored no evaluation."}
+"""

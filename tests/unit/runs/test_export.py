@@ -1,0 +1,111 @@
+"""Export: what transformers loads from the folder scores, splits and ends exactly as the run's policy does."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from turnwise.config.load import dump_resolved, load_config, load_resolved
+from turnwise.core.errors import CheckpointError, ConfigError, StoreError
+from turnwise.core.types import text_message
+from turnwise.runs.build import build_renderer
+from turnwise.runs.export import export_policy
+from turnwise.store.checkpoint_folder import checkpoint_writer
+from turnwise.store.run_folder import RunFolder
+from turnwise.testing import build_tiny_model, build_tiny_tokenizer
+from turnwise.training.optimizer import build_optimizer
+from turnwise.training.state import save_training_state
+
+RECIPE = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
+TEXTS = ["What is the author of Blue Lantern ?", "The author is Mira Tolen ."]
+IDS = torch.arange(5, 45).unsqueeze(0)
+
+
+def make_run(path: Path, *, model=None, tokenizer=None, steps=(0, 3)) -> Path:
+    """A run folder with checkpoints of a tiny policy and two evaluations."""
+    folder = RunFolder.create(path)
+    config = load_config([RECIPE], ["run.name=told"])
+    folder.write_json("config.json", dump_resolved(config))
+    tokenizer = tokenizer or build_tiny_tokenizer(TEXTS)
+    for step in steps:
+        policy = model or build_tiny_model(vocab_size=len(tokenizer), seed=step)
+        optimizer = build_optimizer(policy, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.0)
+        with checkpoint_writer(path, step) as out:
+            save_training_state(out, policy, tokenizer, optimizer, {"step": step})
+        row = {"kind": "all", "n": 50, "success": step / 4, "low": 0.0, "high": 1.0}
+        name = f"heldout_{step:06d}"
+        summary = {"name": name, "label": f"after {step}", "step": step, "rows": [row]}
+        folder.write_json(f"evaluations/{name}.summary.json", summary)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    return make_run(path)
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [(None, torch.float32), ("bfloat16", torch.bfloat16)])
+def test_logits_are_those_of_the_policy_bit_for_bit(run, tmp_path, dtype, stored):
+    folder = export_policy(run, tmp_path / "out", dtype=dtype)
+    tokenizer = build_tiny_tokenizer(TEXTS)
+    policy = build_tiny_model(vocab_size=len(tokenizer), seed=3)
+    policy.config._attn_implementation = "eager"
+    for parameter in policy.parameters():  # not the frequencies of the positions, which stay in float32
+        parameter.data = parameter.data.to(stored)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    assert loaded.dtype == stored
+    with torch.no_grad():
+        assert torch.equal(loaded(IDS).logits, policy(IDS).logits)
+    # Without rope_parameters a reader finds the same number under the name that transformers 4 had.
+    table = json.loads((folder / "config.json").read_text())
+    assert (table["rope_theta"], table["torch_dtype"]) == (100.0, str(stored).removeprefix("torch."))
+    assert AutoConfig.from_pretrained(folder).rope_parameters["rope_theta"] == 100.0
+
+
+def test_tokens_template_and_ends_are_those_of_the_run(run, tmp_path):
+    folder = export_policy(run, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    config = load_resolved(run / "config.json")
+    renderer = build_renderer(config, build_tiny_tokenizer(TEXTS))
+    messages = [("system", "You may search ."), ("user", TEXTS[0])]
+    opening = renderer.open([text_message(role, text) for role, text in messages], ())
+    written = [{"role": role, "content": text} for role, text in messages]
+    ids = tokenizer.apply_chat_template(written, add_generation_prompt=True, return_dict=False)
+    assert ids == opening.tolist()
+    ends = AutoModelForCausalLM.from_pretrained(folder).generation_config.eos_token_id
+    assert tokenizer.convert_ids_to_tokens(ends) == ["<|endoftext|>", "</search>", "</answer>"]
+
+
+def test_the_card_has_recipe_and_results_up_to_the_checkpoint(run, tmp_path):
+    latest = (export_policy(run, tmp_path / "latest") / "README.md").read_text()
+    assert "| after 3 | 3 | 50 | 75.0% [0.0, 100.0] |" in latest.replace("\u00a0", " ")
+    folder = export_policy(run / "checkpoints" / "step_000000", tmp_path / "first")
+    card = (folder / "README.md").read_text()
+    assert "after 0" in card
+    assert "after 3" not in card
+    assert json.loads((folder / "turnwise_recipe.json").read_text())["run"]["name"] == "told"
+    assert not (folder / "state.safetensors").exists()
+
+
+def test_what_cannot_be_exported_is_named_and_nothing_is_written(run, tmp_path):
+    with pytest.raises(StoreError, match="is not a run folder"):
+        export_policy(tmp_path, tmp_path / "out")
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint .*step_000009.* steps: 0, 3"):
+        export_policy(run / "checkpoints" / "step_000009", tmp_path / "out")
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        export_policy(make_run(tmp_path / "empty", steps=()), tmp_path / "out")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run, damaged)
+    weights = damaged / "checkpoints" / "step_000003" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors has .* bytes instead of"):
+        export_policy(damaged, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    with pytest.raises(ConfigError, match="exists already"):
+        export_policy(run, tmp_path / "taken")
