@@ -73,7 +73,13 @@ def add_adapter(
     Raises ConfigError if peft is missing, or a name fits no linear layer.
     """
     peft = _import_peft()
-    names = target_modules if isinstance(target_modules, str) else list(target_modules)
+    head = model.get_output_embeddings()
+    linear = {
+        path.split(".")[-1]
+        for path, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head
+    }
+    names = sorted(linear) if isinstance(target_modules, str) else list(target_modules)
     config = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
@@ -82,9 +88,8 @@ def add_adapter(
         task_type="CAUSAL_LM",
         base_model_name_or_path=_absolute(base),
     )
-    for name in () if isinstance(names, str) else names:
+    for name in names:
         if not any(path.split(".")[-1] == name for path, _ in model.named_modules()):
-            linear = {path.split(".")[-1] for path, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
             raise ConfigError(
                 f"model.lora.target_modules names {name!r}, which no layer of the model is called; it has "
                 f"{', '.join(sorted(linear))}"
@@ -156,6 +161,7 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
         parameter.requires_grad_(is_adapter_name(name))
         if is_adapter_name(name) and parameter.dtype in (torch.bfloat16, torch.float16):
             parameter.data = parameter.data.float()  # steps are smaller than what these formats can add to a weight
+    model.eval()  # new modules are in training mode, which is what turns dropout on
 
 
 def _check_kind(peft: Any, config: Any, where: str) -> None:
