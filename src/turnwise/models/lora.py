@@ -151,7 +151,9 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
     with boundary(ConfigError, f"{where} does not fit the model"):
         _import_peft().inject_adapter_in_model(config, model, ADAPTER)
     layers = {name: layer for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_A", ())}
-    layers |= {name: layer for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_embedding_A", ())}
+    layers |= {
+        name: layer for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_embedding_A", ())
+    }
     for name, layer in layers.items():
         if not isinstance(layer, Linear):
             raise ConfigError(f"{where} names {name}, which is no linear layer; leave it out of target_modules")
