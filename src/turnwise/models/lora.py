@@ -8,7 +8,6 @@ share them (`copy_model`).
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,11 +149,9 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
     head = model.get_output_embeddings()
     with boundary(ConfigError, f"{where} does not fit the model"):
         _import_peft().inject_adapter_in_model(config, model, ADAPTER)
-    layers = {name: layer for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_A", ())}
-    layers |= {
-        name: layer for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_embedding_A", ())
-    }
-    for name, layer in layers.items():
+    for name, layer in model.named_modules():
+        if not any(ADAPTER in getattr(layer, part, ()) for part in ("lora_A", "lora_embedding_A")):
+            continue
         if not isinstance(layer, Linear):
             raise ConfigError(f"{where} names {name}, which is no linear layer; leave it out of target_modules")
         if layer.get_base_layer() is head and head.weight is model.get_input_embeddings().weight:

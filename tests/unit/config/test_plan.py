@@ -52,9 +52,7 @@ def test_an_adapter_by_hand() -> None:
     assert ("parameters", "about 3,288, of them trained 912") in everywhere.lines()
     memory = everywhere.memory
     assert memory is not None
-    assert (
-        memory.weights == 2376 * 2 + 2 * 912 * 4
-    )  # one model in bfloat16, adapters of policy and reference in float32
+    assert memory.weights == 2376 * 2 + 2 * 912 * 4  # a model in bfloat16, two adapters in float32
     assert memory.optimizer == 3 * 912 * 4
     assert memory.gradients == 912 * 4
     assert memory.packed == 2 * 768 * 2  # every matrix of both layers, with the adapter merged into it

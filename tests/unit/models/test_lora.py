@@ -72,8 +72,8 @@ def test_a_fresh_adapter_adds_nothing_and_alone_is_trained() -> None:
     trained = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
     assert trained == set(list_adapter(adapted))
     assert {name.split(".")[-4] for name in trained} == LAYERS
-    # A layer, hidden 32, heads 4 x 8 = 32, kv heads 2 x 8 = 16, MLP 64: q and o 32 + 32 each, k and v 32 + 16 each, gate,
-    # up and down 32 + 64 each: 64 + 64 + 48 + 48 + 3 x 96 = 512; two layers of rank 4.
+    # A layer, hidden 32, heads 4 x 8 = 32, kv heads 2 x 8 = 16, MLP 64: q and o 32 + 32 each, k and v 32 + 16 each,
+    # gate, up and down 32 + 64 each: 64 + 64 + 48 + 48 + 3 x 96 = 512; two layers of rank 4.
     assert sum(p.numel() for p in list_adapter(adapted).values()) == 2 * 4 * 512
 
 
