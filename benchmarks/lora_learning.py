@@ -1,6 +1,7 @@
-"""Reinforcement learning of an adapter beside that of all weights, from the same checkpoint, as JSON on standard output.
+"""Reinforcement learning of an adapter and of all weights from the same checkpoint, as JSON on standard output.
 
-    python benchmarks/lora_learning.py --output FOLDER [--seeds 0 1 2] [--rank 16] [--lrs 2e-3 6e-3 2e-2] [a.b=value ...]
+    python benchmarks/lora_learning.py --output FOLDER [--seeds 0 1 2] [--rank 16] [--lrs 2e-3 6e-3 2e-2]
+                                       [a.b=value ...]
 
 The recipe is that of the search world in test size (recipes/search_r1/tiny.toml, tests/data/learning.toml): its warm-up
 trains all weights and is shared; then both train with the recipe's steps. Held-out success before, and after for full
