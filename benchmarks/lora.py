@@ -11,7 +11,7 @@ sample     64 requests in groups of 8, prompts of 64 tokens, 32 sampled tokens e
 adopt      the engine packs new weights and computes its checksums
 step       one policy step on 16 samples of 128 tokens, of them 64 trained
 bytes      gradients and AdamW's moments, and the checkpoint's files but for the tokenizer's
-parity     differences of log-probabilities between the packed decoder and the trainer on what it sampled, in nats"""
+parity     differences of log-probabilities between the engine and the trainer on what it sampled, in nats"""
 
 from __future__ import annotations
 
@@ -153,9 +153,13 @@ def main() -> None:
     )
     adopting = measure({"full": partial(adopt, full), "adapter": partial(adopt, adapted)}, arguments.rounds)
     parity = {}
-    for name, fused in (("packed", True), ("modules", False)):
-        samples = [to_sample(i, prompt, each) for i, (prompt, each) in enumerate(sample(adapted, fused=fused))]
-        scores = score_logprobs(adapted, samples, 1.0, micro_batch_tokens=2048)
+    for name, model, fused in (
+        ("full, packed", full, True),
+        ("adapter, packed", adapted, True),
+        ("adapter, modules", adapted, False),
+    ):
+        samples = [to_sample(i, prompt, each) for i, (prompt, each) in enumerate(sample(model, fused=fused))]
+        scores = score_logprobs(model, samples, 1.0, micro_batch_tokens=2048)
         recorded = np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples])
         gap = compute_parity(np.concatenate(scores), recorded)
         parity[name] = {"mean": float(gap.mean), "largest": float(gap.max)}

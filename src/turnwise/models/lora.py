@@ -167,7 +167,7 @@ def _check_kind(peft: Any, config: Any, where: str) -> None:
     """Raise ConfigError unless the adapter is plain LoRA."""
     if not isinstance(config, peft.LoraConfig):
         raise ConfigError(f"{where} is of the kind {config.peft_type}; only LoRA is supported")
-    plain = {
+    plain: dict[str, tuple[Any, ...]] = {
         "bias": ("none",),
         "use_dora": (False, None),
         "modules_to_save": (None, []),
@@ -229,7 +229,8 @@ def compute_merged_weight(layer: Any) -> torch.Tensor:
     if ADAPTER not in getattr(layer, "lora_A", ()):
         return weight
     with torch.no_grad():
-        return (weight + layer.get_delta_weight(ADAPTER)).to(weight.dtype)
+        delta: torch.Tensor = layer.get_delta_weight(ADAPTER)
+        return (weight + delta).to(weight.dtype)
 
 
 def merge_adapter(model: PreTrainedModel) -> PreTrainedModel:
