@@ -21,6 +21,7 @@ from turnwise.core.errors import CheckpointError, TrainingError
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
 from turnwise.models.checksums import compute_checksums
+from turnwise.models.lora import add_adapter, list_adapter
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.training.critic import build_critic
@@ -73,12 +74,25 @@ class Case:
     has_teacher: bool = False
     needs_reference: bool = False
     num_updates: int = 1
+    is_adapted: bool = False
 
     def build(self, seed: int = 0, *, micro_batch_tokens: int = 1000) -> LocalTrainer:
         packing = Packing(micro_batch_tokens=micro_batch_tokens, shared_prefix=False)
         critic = partial(build_critic, kind=self.critic, lr=1e-2, clip=None, coefficient=0.5, **ADAM)  # type: ignore[arg-type]
+        policy = build_policy(seed)
+        if self.is_adapted:
+            pytest.importorskip("peft")
+            # On one base, because a checkpoint holds the adapter only.
+            policy = add_adapter(
+                build_policy(), rank=2, alpha=4, dropout=0.0, target_modules="all-linear", base="", seed=seed
+            )
+            # B is 0 at first, and then A has no gradient; this adapter adds something.
+            generator = torch.Generator().manual_seed(seed)
+            for name, parameter in list_adapter(policy).items():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(parameter, std=0.1, generator=generator)
         return LocalTrainer(
-            build_policy(seed),
+            policy,
             TOKENIZER,
             replace(SETTINGS, packing=packing, critic_epochs=2, needs_reference=self.needs_reference),
             loss=self.loss,
@@ -104,6 +118,16 @@ CASES = {
     ),
     "supervised": Case(wanted=frozenset(), objective="supervised", num_updates=2),
     "preference": Case(wanted=frozenset(), objective="preference", needs_reference=True),
+    "adapter": Case(loss=replace(LOSS, kl_coefficient=0.1), needs_reference=True, num_updates=2, is_adapted=True),
+    "adapter, supervised": Case(wanted=frozenset(), objective="supervised", is_adapted=True),
+    "adapter, head": Case(wanted=VALUES, critic="head", is_adapted=True),
+    "adapter, separate": Case(wanted=VALUES, critic="separate", is_adapted=True),
+    "adapter, implicit": Case(
+        wanted=frozenset({"implicit_rewards", "reference_logprobs"}),
+        has_implicit=True,
+        needs_reference=True,
+        is_adapted=True,
+    ),
 }
 
 

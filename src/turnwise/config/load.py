@@ -7,7 +7,8 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -158,6 +159,8 @@ def list_options(section: type[BaseModel], prefix: str = "") -> list[str]:
     names: list[str] = []
     for name, field in section.model_fields.items():
         annotation = field.annotation
+        if isinstance(annotation, UnionType):  # a section that may be left out
+            annotation = next((part for part in get_args(annotation) if part is not type(None)), None)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             names += list_options(annotation, f"{prefix}{name}.")
         else:

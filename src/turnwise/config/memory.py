@@ -12,7 +12,9 @@ matrix of tokens by tokens), and the CUDA context, usually some hundred MiB."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from turnwise.config.catalog import find_model
@@ -25,7 +27,8 @@ PAGE_SIZE = 32
 """Tokens per page of the paged engine."""
 PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
 """Model families that the paged engine runs fused. On a CPU in float32 it keeps a packed copy of all matrices;
-elsewhere a copy in which queries, keys and values are one matrix, and so are gate and up."""
+elsewhere a copy in which queries, keys and values are one matrix, and so are gate and up. With
+an adapter, which is merged, it is a copy of every matrix but the output layer."""
 GATHERED = 1 << 26
 """Most numbers of the cache that the paged engine gathers at once on a GPU; on a CPU they are among
 `SAMPLING_BYTES`."""
@@ -92,6 +95,22 @@ class ModelShape:
         """Numbers in the key-value cache per token."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
+    def count_adapter(self, rank: int, target_modules: Sequence[str] | None) -> int:
+        """Parameters of an adapter of `rank` on the layers of these names; None is all layers but the output layer."""
+        attended, cached = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        sizes = {
+            "q_proj": (self.hidden_size, attended),
+            "k_proj": (self.hidden_size, cached),
+            "v_proj": (self.hidden_size, cached),
+            "o_proj": (attended, self.hidden_size),
+            "gate_proj": (self.hidden_size, self.intermediate_size),
+            "up_proj": (self.hidden_size, self.intermediate_size),
+            "down_proj": (self.intermediate_size, self.hidden_size),
+        }
+        names = sizes if target_modules is None else sizes.keys() & target_modules
+        output = "lm_head" in (target_modules or ()) and self.hidden_size + self.vocab_size
+        return rank * (self.num_layers * sum(sum(sizes[name]) for name in names) + output)
+
     def list_saved_arrays(self, repeats: float) -> tuple[tuple[float, int], ...]:
         """Pairs of a number of arrays that a forward pass keeps for the backward pass, and their numbers per token.
 
@@ -135,14 +154,31 @@ def read_model_shape(config: RunConfig) -> ModelShape | None:
         return None
 
 
+def count_trained(config: RunConfig, shape: ModelShape) -> int:
+    """Parameters of the policy that are trained: all, or those of its adapter. Layers of an adapter that Llama-like
+    decoders lack are not counted, and an adapter that cannot be read counts as the default one."""
+    lora = config.model.lora
+    if lora is None:
+        return shape.num_parameters
+    rank, targets = lora.rank, lora.target_modules
+    if lora.path:
+        try:
+            stored = json.loads((Path(lora.path) / "adapter_config.json").read_text(encoding="utf-8"))
+            rank, targets = int(stored["r"]), [str(name).split(".")[-1] for name in stored["target_modules"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+    return shape.count_adapter(rank, None if isinstance(targets, str) else targets)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
     """Predicted memory in bytes."""
 
     weights: int
-    """Of the policy, and of a reference copy and a separate critic if the recipe has them."""
+    """Of the policy, and of a reference copy and a separate critic if the recipe has them; with `model.lora` these
+    copy the adapter only."""
     optimizer: int
-    """Gradients and two AdamW moments of the trained parameters."""
+    """Gradients and two AdamW moments of the trained parameters, an adapter's where there is one."""
     packed: int
     """The engine's packed or joined copies of weights, one per worker; 0 if it runs the model's modules."""
     cache: int
@@ -174,15 +210,24 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         return None
     item, engine, rollout = BYTES[config.model.dtype], config.engine, config.rollout
     parameters = shape.num_parameters * item
+    # What is trained, and copied for another policy. An adapter has at least float32.
+    is_adapted = config.model.lora is not None
+    trained = count_trained(config, shape) * (max(item, 4) if is_adapted else item)
+    kept = parameters + trained if is_adapted else parameters
     needs_reference = bool(config.loss.kl.coefficient) or config.train.algorithm in ("dpo", "step_dpo")
     num_trained = 1 + (config.critic.kind == "separate")
+    num_copies = num_trained - 1 + needs_reference
     options = engine.options
     paged = engine.kind != "local"
     is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
     gathers = paged and not is_flex
     copied = 0
     if paged and options.get("fused", True) and shape.model_type in PACKED_FAMILIES:
-        copied = shape.num_linear if config.model.dtype == "float32" and device == "cpu" else shape.num_joined
+        copied = shape.num_joined
+        if config.model.dtype == "float32" and device == "cpu":
+            copied = shape.num_linear
+        elif is_adapted:
+            copied = shape.num_linear - shape.vocab_size * shape.hidden_size
     workers = _count(options.get("num_workers", 2)) if engine.kind == "workers" else 1
     concurrency = -(-engine.max_concurrency // workers)
     tokens, pages = engine.max_concurrency * engine.max_context, 0
@@ -210,8 +255,8 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     if has_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
         sampling += batch_size * (2 * shape.vocab_size + widest) * item
     return MemoryPlan(
-        weights=parameters * (num_trained + needs_reference),
-        optimizer=3 * parameters * num_trained,
+        weights=kept + trained * num_copies,
+        optimizer=3 * trained * num_trained,
         packed=workers * copied * item,
         cache=tokens * shape.num_cached * item,
         libraries=workers * WORKER_BYTES if workers > 1 else 0,
@@ -219,7 +264,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         if device == "cpu"
         else sampling + GATHERED * item * gathers,
         training=int(saved + logits),
-        gradients=parameters * num_trained,
+        gradients=trained * num_trained,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from turnwise.config.lora import LoraSection
 from turnwise.config.section import Section
 
 
@@ -27,6 +28,8 @@ class ModelSection(Section):
     it."""
     trust_remote_code: bool = False
     """Whether code inside `path` may run; allow only code that you have read."""
+    lora: LoraSection | None = None
+    """The adapter that is trained; None trains all weights. An empty table takes every default."""
 
 
 class TokenizerSection(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, plan_memory, read_model_shape
+from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, count_trained, plan_memory, read_model_shape
 from turnwise.config.run import RunConfig
 
 
@@ -24,6 +24,9 @@ class Plan:
     training_tasks: int
     """Tasks of demonstrations and of RL, all different."""
     parameters: int | None
+    """Of the policy, an adapter's among them."""
+    trained: int | None
+    """Of these, trained ones."""
     memory: MemoryPlan | None
 
     def lines(self) -> list[tuple[str, str]]:
@@ -37,9 +40,15 @@ class Plan:
             ),
             ("tokens per micro-batch, at most", f"{self.micro_batch_tokens:,}"),
             ("training tasks", f"{self.training_tasks:,}, of them demonstrations {self.demonstrations:,}"),
-            ("parameters", UNKNOWN if self.parameters is None else f"about {self.parameters:,}"),
+            ("parameters", self._describe_parameters()),
             *self.memory_lines(),
         ]
+
+    def _describe_parameters(self) -> str:
+        if self.parameters is None or self.trained is None:
+            return UNKNOWN
+        trained = f", of them trained {self.trained:,}" if self.trained != self.parameters else ""
+        return f"about {self.parameters:,}{trained}"
 
     def memory_lines(self) -> list[tuple[str, str]]:
         """The lines about memory; the last one is the peak."""
@@ -75,6 +84,8 @@ def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cp
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
     demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
     shape = read_model_shape(config)
+    has_adapter = config.model.lora is not None
+    trained = 0 if shape is None else count_trained(config, shape)
     return Plan(
         trajectories_per_step=trajectories,
         branches_per_step=num_branches,
@@ -83,7 +94,8 @@ def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cp
         micro_batch_tokens=config.train.micro_batch_tokens,
         demonstrations=demonstrations,
         training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
-        parameters=None if shape is None else shape.num_parameters,
+        parameters=None if shape is None else shape.num_parameters + (trained if has_adapter else 0),
+        trained=None if shape is None else trained,
         memory=plan_memory(config, device=device),
     )
 

@@ -4,6 +4,7 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
+from turnwise.config.lora import LoraSection
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
@@ -32,6 +33,7 @@ def check_sections(config: RunConfig) -> RunConfig:
         _loss_problems,
         _schedule_problems,
         _algorithm_problems,
+        _adapter_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
@@ -48,6 +50,21 @@ def _environment_problems(config: RunConfig) -> list[Problem]:
             f"environment.name={environment.name!r} with environment.args={environment.args!r} is not read beside "
             "environment.mixture; move it into the mixture under a label of its own",
         ),
+    ]
+
+
+def _adapter_problems(config: RunConfig) -> list[Problem]:
+    lora = config.model.lora
+    if lora is None:
+        return []
+    own = [name for name in ("rank", "alpha", "target_modules") if getattr(lora, name) != getattr(LoraSection(), name)]
+    return [
+        (
+            bool(lora.path) and bool(own),
+            f"model.lora.{' and model.lora.'.join(own)} is not read beside model.lora.path={lora.path!r}, which brings "
+            "its own; remove one of them",
+        ),
+        (lora.target_modules == [], "model.lora.target_modules=[] leaves nothing to train; name a layer"),
     ]
 
 

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.lora import holds_adapter
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
@@ -72,6 +73,11 @@ def load_model(
     Raises ConfigError naming the path if the directory is missing or not a causal language model.
     """
     register_attention()
+    if holds_adapter(path) and not (path / "config.json").is_file():
+        raise ConfigError(
+            f"model.path={str(path)!r} holds an adapter and no model; set model.lora.path to it, and model.path to the "
+            "model it was made for"
+        )
     if not (path / "config.json").is_file():
         raise ConfigError(f"model.path={str(path)!r} holds no config.json; give a local Hugging Face model directory")
     with boundary(ConfigError, f"model.path={str(path)!r} cannot be loaded"):
@@ -86,7 +92,7 @@ def load_model(
 
 
 def num_parameters(model: PreTrainedModel) -> int:
-    """Count the parameters; tied weights count once."""
+    """Count the parameters, an adapter's among them; tied weights count once."""
     return sum(p.numel() for p in model.parameters())
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 
 import torch
 
+from turnwise.models.lora import is_adapter_name
+
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+BASE = "base"
+"""Stands for all parameters beside an adapter."""
 
 
 def compute_checksum(tensor: torch.Tensor) -> int:
@@ -19,9 +25,19 @@ def compute_checksum(tensor: torch.Tensor) -> int:
 
 
 @torch.no_grad()
-def compute_checksums(model: torch.nn.Module) -> dict[str, int]:
-    """`compute_checksum` of every parameter, by name; tied parameters count once."""
-    return {name: compute_checksum(parameter) for name, parameter in model.named_parameters()}
+def compute_checksums(model: torch.nn.Module, packed: Mapping[str, int] | None = None) -> dict[str, int]:
+    """`compute_checksum` of every parameter, by name; tied parameters count once.
+
+    Of a model with an adapter: of every parameter of the adapter, and one number for all others, named `BASE`.
+    `packed` are checksums of some parameters as they were when an engine copied them, to use instead of theirs.
+    """
+    sums = {name: compute_checksum(parameter) for name, parameter in model.named_parameters()} | dict(packed or {})
+    adapter = {name: value for name, value in sums.items() if is_adapter_name(name)}
+    if not adapter:
+        return sums
+    others = sorted(item for item in sums.items() if item[0] not in adapter)
+    digest = hashlib.sha256(json.dumps(others).encode()).digest()
+    return adapter | {BASE: int.from_bytes(digest[:8], "big", signed=True)}
 
 
 def find_difference(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str | None:

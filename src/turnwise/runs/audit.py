@@ -16,7 +16,7 @@ from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.threads import set_threads
 from turnwise.rendering.tokenizer import load_tokenizer
-from turnwise.runs.build import build_renderer, find_device, load_placed
+from turnwise.runs.build import build_renderer, find_device, load_checkpoint
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.trainer import build_packing
@@ -66,5 +66,5 @@ class _LastModel:
     def load(self, path: Path) -> PreTrainedModel:
         """The model of a checkpoint folder."""
         if self._last is None or self._last[0] != path:
-            self._last = path, load_placed(self._config, path)
+            self._last = path, load_checkpoint(self._config, path, load_tokenizer(path))
         return self._last[1]

@@ -23,6 +23,7 @@ from turnwise.engines.registry import EngineSettings, build_engine, check_engine
 from turnwise.environments.mixture import list_families
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
+from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
@@ -89,8 +90,33 @@ def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = Fals
     return load_model(path, dtype=config.model.dtype, trust_remote_code=trust_remote_code, device=find_device(config))
 
 
+def load_checkpoint(config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The policy of a checkpoint on its device; if that holds an adapter, on the recipe's model."""
+    if not holds_adapter(path):
+        return load_placed(config, path)
+    return load_adapter(_build_base_model(config, tokenizer), path, base=config.model.path)
+
+
 def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The policy on its device: loaded from `model.path`, or random weights from `model.config`."""
+    """The policy on its device: loaded from `model.path`, or random weights from `model.config`; with `model.lora` an
+    adapter on it."""
+    model, lora, base = _build_base_model(config, tokenizer), config.model.lora, config.model.path
+    if lora is None:
+        return model
+    if lora.path:
+        return load_adapter(model, Path(lora.path), base=base, dropout=lora.dropout)
+    return add_adapter(
+        model,
+        rank=lora.rank,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        base=base,
+        seed=derive_seed(config.run.seed, "adapter"),
+    )
+
+
+def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     if config.model.path:
         return load_placed(config, find_model(config.model.path), trust_remote_code=config.model.trust_remote_code)
     return build_model(
@@ -164,7 +190,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     family = build_family(config)
     tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
     renderer = build_renderer(config, tokenizer)
-    model = load_placed(config, checkpoint) if checkpoint else build_policy_model(config, tokenizer)
+    model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     return System(
         config=config,

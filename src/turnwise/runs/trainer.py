@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from turnwise.batching.collate import Packing
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.core.seeds import derive_seed
 from turnwise.credit.methods import build_credit_method
 from turnwise.models.build import load_model
 from turnwise.runs.methods import build_pair_loss, build_policy_loss
@@ -38,6 +39,7 @@ def build_trainer(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrain
         packing=build_packing(config),
         temperature=config.rollout.temperature,
         critic_epochs=config.critic.epochs,
+        seed=derive_seed(config.run.seed, "dropout"),
         needs_reference=(not by_gradient and train.algorithm != "rejection")
         or (by_gradient and (config.loss.kl.coefficient > 0 or learns_rewards)),
     )

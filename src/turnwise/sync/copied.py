@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import Mapping
 from typing import TypeVar
@@ -13,16 +12,17 @@ import torch
 from turnwise.core.batch import Receipt
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt, PausableEngine
+from turnwise.models.lora import copy_model
 from turnwise.sync.publication import EngineGroup
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
-"""Source and destination of every tensor."""
+"""Source and destination of every tensor that the models do not share."""
 
 
 def copy_for_serving(model: Model) -> Model:
-    """A copy with tensors of its own, without gradients, for engines to sample from."""
-    served = copy.deepcopy(model)
+    """A copy without gradients for engines to sample from, with tensors of its own but for frozen parameters."""
+    served = copy_model(model)
     served.requires_grad_(False)
     return served.eval()
 
@@ -73,7 +73,7 @@ def _pair_tensors(trained: torch.nn.Module, served: torch.nn.Module, version: in
                 f"{name} has shape {tuple(sources[name].shape)} in the trainer and {tuple(destinations[name].shape)} "
                 f"in the engines' copy; version {version} cannot be published"
             )
-    return [(sources[name], destinations[name]) for name in sources]
+    return [(sources[name], destinations[name]) for name in sources if sources[name] is not destinations[name]]
 
 
 @torch.no_grad()

@@ -6,7 +6,6 @@ tokens have none.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
 from turnwise.models.attention import PackedAttention
+from turnwise.models.lora import copy_model
 from turnwise.training.optimizer import apply_gradients, build_optimizer
 
 
@@ -58,8 +58,9 @@ def build_critic(
     betas: tuple[float, float],
     weight_decay: float,
 ) -> Critic:
-    """A critic for `policy`; "separate" copies its layers as they are now."""
-    backbone = policy.base_model if kind == "head" else copy.deepcopy(policy.base_model)
+    """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
+    adapter."""
+    backbone = policy.base_model if kind == "head" else copy_model(policy.base_model)
     head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=policy.device, dtype=policy.dtype)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)

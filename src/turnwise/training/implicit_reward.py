@@ -6,7 +6,6 @@ cross-entropy.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from turnwise.batching.collate import TokenColumn, iterate_micro_batches
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
+from turnwise.models.lora import copy_model
 from turnwise.training.forward import compute_logprobs, score_logprobs
 from turnwise.training.optimizer import apply_gradients, build_optimizer
 
@@ -40,7 +40,7 @@ def build_implicit_reward(
     policy: PreTrainedModel, *, lr: float, beta: float, betas: tuple[float, float], weight_decay: float
 ) -> ImplicitReward:
     """A reward model that starts as a copy of `policy` as it is now."""
-    module = copy.deepcopy(policy)
+    module = copy_model(policy)
     return ImplicitReward(
         module=module,
         optimizer=build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay),

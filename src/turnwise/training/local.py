@@ -7,7 +7,6 @@ in `score`), a copy of weights and moments is put back when anything goes wrong.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +21,10 @@ from turnwise.batching.collate import Packing, TokenColumn
 from turnwise.core.batch import Column, Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Metric, Sum, merge
+from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums, count_changed
+from turnwise.models.lora import apply_dropout, copy_model
 from turnwise.store.checkpoint_folder import verify_checkpoint
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
@@ -57,6 +58,8 @@ class TrainerSettings:
     """Sampling temperature of the rollouts."""
     critic_epochs: int = 1
     """Optimizer steps of a separate critic per batch."""
+    seed: int = 0
+    """From which an adapter's dropout follows."""
     needs_reference: bool = False
     """Whether a frozen copy of the policy RL starts from is kept."""
 
@@ -204,8 +207,8 @@ class LocalTrainer:
             self._has_companions = True
 
     def _copy_policy(self) -> PreTrainedModel:
-        reference: PreTrainedModel = copy.deepcopy(self.model)
-        return reference.requires_grad_(False)
+        reference: PreTrainedModel = copy_model(self.model).requires_grad_(False)
+        return reference
 
     def _list_companions(self) -> dict[str, Trained]:
         """Models trained beside the policy, by the name of their checkpoint file."""
@@ -389,14 +392,16 @@ class LocalTrainer:
     def _run_supervised(
         self, policy: _Policy, batch: TrainingBatch, update: Sequence[int], lr: float
     ) -> dict[str, Metric]:
-        return run_sft_step(
-            self.model,
-            policy.optimizer,
-            [batch.samples[i] for i in update],
-            lr=lr,
-            max_grad_norm=self.settings.max_grad_norm,
-            **self.settings.packing,
-        )
+        seed = derive_seed(self.settings.seed, batch.objective, self._warmup_steps, self.optimizer_steps)
+        with apply_dropout(self.model, seed):
+            return run_sft_step(
+                self.model,
+                policy.optimizer,
+                [batch.samples[i] for i in update],
+                lr=lr,
+                max_grad_norm=self.settings.max_grad_norm,
+                **self.settings.packing,
+            )
 
     def _train_pairs(self, batch: TrainingBatch) -> dict[str, Metric]:
         """One optimizer step on all pairs; without a pair the schedule moves on and nothing changes."""

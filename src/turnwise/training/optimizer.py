@@ -56,12 +56,17 @@ def compute_lr(step: int, *, base: float, warmup_steps: int, total_steps: int, d
     return base
 
 
+def list_trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that an optimizer of `module` trains, by name: all that are not frozen."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
 def build_optimizer(
     model: torch.nn.Module, *, lr: float, betas: tuple[float, float], weight_decay: float
 ) -> torch.optim.AdamW:
     """AdamW; weight decay applies to matrices only, not to norms and biases."""
-    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
+    trained = list_trained(model).values()
+    matrices, vectors = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     # One pass over each tensor instead of one per operation: a quarter of the time.
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnwise.config.memory import PACKED_FAMILIES, plan_memory
-from turnwise.config.plan import compute_plan
+from turnwise.config.plan import Plan, compute_plan
 from turnwise.config.run import RunConfig
 
 TINY = {
@@ -39,6 +39,36 @@ def test_tokens_by_hand() -> None:
     assert plan.demonstrations == 35
     assert plan.training_tasks == 41  # 35 + 2 steps x 3 tasks
     assert compute_plan(config(sft={"steps": 0})).demonstrations == 0
+
+
+def test_an_adapter_by_hand() -> None:
+    # Rank 3. A layer: q 8 + 16, k and v 8 + 8 each, o 16 + 8, gate, up and down 8 + 16 each: 152; two layers: 912.
+    def plan(**lora: Any) -> Plan:
+        model = {"config": TINY, "dtype": "bfloat16", "lora": {"rank": 3, **lora}}
+        return compute_plan(config(model=model, loss={"kl": {"coefficient": 0.1}}))
+
+    everywhere = plan()
+    assert (everywhere.parameters, everywhere.trained) == (2376 + 912, 912)
+    assert ("parameters", "about 3,288, of them trained 912") in everywhere.lines()
+    memory = everywhere.memory
+    assert memory is not None
+    assert memory.weights == 2376 * 2 + 2 * 912 * 4  # a model in bfloat16, two adapters in float32
+    assert memory.optimizer == 3 * 912 * 4
+    assert memory.gradients == 912 * 4
+    assert memory.packed == 2 * 768 * 2  # every matrix of both layers, with the adapter merged into it
+    # q and v alone: 24 + 16 = 40 per layer.
+    assert plan(target_modules=["q_proj", "v_proj"]).trained == 2 * 3 * 40
+    # The output layer: 8 + 100.
+    assert plan(target_modules=["lm_head"]).trained == 3 * 108
+
+
+def test_an_adapter_on_disk_is_counted_by_its_own_sizes(tmp_path: Path) -> None:
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({"r": 5, "target_modules": ["model.layers.0.self_attn.q_proj"]}))
+    model = {"config": TINY, "lora": {"path": str(tmp_path)}}
+    assert compute_plan(config(model=model)).trained == 2 * 5 * 24
+    file.unlink()
+    assert compute_plan(config(model=model)).trained == 2 * 16 * 152
 
 
 def test_memory_by_hand() -> None:

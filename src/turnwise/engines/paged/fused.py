@@ -4,8 +4,8 @@ operations.
 Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals
 are added by the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors
 where PyTorch's default library has no wide-vector kernels is about twice as fast. The packed copy costs the memory of
-the weights once more and is renewed when they change. Results agree with the modules to rounding (a few millionths in a
-log-probability), not in every bit."""
+the weights once more and is renewed when they change; an adapter is merged into it. Results agree with the modules to
+rounding (a few millionths in a log-probability), not in every bit."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from turnwise.engines.paged.attention import Geometry, PagedPlan
 from turnwise.models.checksums import compute_checksum
+from turnwise.models.lora import compute_merged_weight
 
 FAMILIES = ("qwen3", "llama", "qwen2")
 PACKED_MODULES = frozenset(
@@ -63,7 +64,7 @@ class FusedDecoder:
             self._embedding = model.get_input_embeddings().weight
             self._layers = [self._pack_layer(layer) for layer in body.layers]
             self._norm_out = body.norm.weight
-            self._head = build_product(model.lm_head.weight, model.lm_head.bias)
+            self._head = build_product(compute_merged_weight(model.lm_head), model.lm_head.bias)
             frequencies = body.rotary_emb.inv_freq.float()
             angles = torch.arange(max_context, device=frequencies.device).float()[:, None] * frequencies
             scale = torch.full_like(angles, float(body.rotary_emb.attention_scaling))
@@ -124,12 +125,12 @@ class FusedDecoder:
             )
         return _Layer(
             norm_in=layer.input_layernorm.weight,
-            qkv=build_product(torch.cat([p.weight for p in projections])[rows], bias),
+            qkv=build_product(torch.cat([compute_merged_weight(p) for p in projections])[rows], bias),
             norm_heads=norm_heads,
-            out=build_residual_product(attention.o_proj.weight, attention.o_proj.bias),
+            out=build_residual_product(compute_merged_weight(attention.o_proj), attention.o_proj.bias),
             norm_mlp=layer.post_attention_layernorm.weight,
-            gate_up=build_product(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]), None),
-            down=build_residual_product(mlp.down_proj.weight, None),
+            gate_up=build_product(torch.cat([compute_merged_weight(p) for p in (mlp.gate_proj, mlp.up_proj)]), None),
+            down=build_residual_product(compute_merged_weight(mlp.down_proj), None),
         )
 
 

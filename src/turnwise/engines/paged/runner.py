@@ -105,7 +105,7 @@ class ModelRunner:
 
         A weight that was packed has the checksum that it had then, so a packed copy that is out of date shows."""
         packed = self._pack().packed_checksums if self.is_fused else {}
-        return {**compute_checksums(self.model), **packed}
+        return compute_checksums(self.model, packed)
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:

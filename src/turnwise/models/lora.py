@@ -1,0 +1,271 @@
+"""LoRA adapters (arXiv 2106.09685), in the modules and the file format of the package `peft`.
+
+An adapter wraps linear layers of a model in place, so the model stays of its class, and engines and training run it as
+any other. Only the adapter's parameters require gradients. All other parameters are frozen, and copies of the model
+share them (`copy_model`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from turnwise.core.errors import ConfigError, boundary
+
+ADAPTER = "default"
+"""peft's name of the one adapter of a model."""
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+MIN_PEFT = (0, 20)
+_MARK, _PREFIX = ".lora_", "base_model.model."
+
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+
+def is_adapter_name(name: str) -> bool:
+    """Whether a parameter of this name belongs to an adapter."""
+    return _MARK in name
+
+
+def list_adapter(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The adapter's parameters by name; empty for a model without one."""
+    return {name: parameter for name, parameter in model.named_parameters() if is_adapter_name(name)}
+
+
+def holds_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter in peft's format."""
+    return (folder / CONFIG_FILE).is_file()
+
+
+def copy_model(model: Module) -> Module:
+    """A copy that shares the parameters that are frozen: of a model with an adapter only the adapter is copied."""
+    frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
+    return copy.deepcopy(model, frozen)
+
+
+# ---------------------------------------------------------------------------------------------------------- attaching
+
+
+def add_adapter(
+    model: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    target_modules: Literal["all-linear"] | Sequence[str],
+    base: str,
+    seed: int,
+) -> PreTrainedModel:
+    """Attach a fresh adapter, which adds nothing yet, and freeze all other parameters; returns `model`.
+
+    Args:
+        target_modules: last parts of the names of linear layers, or "all-linear" for all but the output layer.
+        base: name of the model for the adapter's file, "" for one without.
+        seed: the random matrices A are a function of it.
+
+    Raises ConfigError if peft is missing, or a name fits no linear layer.
+    """
+    peft = _import_peft()
+    head = model.get_output_embeddings()
+    linear = {
+        path.split(".")[-1]
+        for path, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head
+    }
+    names = sorted(linear) if isinstance(target_modules, str) else list(target_modules)
+    config = peft.LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=names,
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=_absolute(base),
+    )
+    for name in names:
+        if not any(path.split(".")[-1] == name for path, _ in model.named_modules()):
+            raise ConfigError(
+                f"model.lora.target_modules names {name!r}, which no layer of the model is called; it has "
+                f"{', '.join(sorted(linear))}"
+            )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % 2**63)
+        _inject(model, config, "model.lora")
+    return model
+
+
+def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: float = 0.0) -> PreTrainedModel:
+    """Attach the adapter in `folder` to the model it was made for, `base` ("" for one without a name); returns `model`.
+
+    Raises ConfigError if peft is missing, the adapter is not plain LoRA on linear layers, or it was made for another
+    model: the names differ, or the shape of a layer.
+    """
+    peft = _import_peft()
+    where = f"adapter {str(folder)!r}"
+    if not (folder / CONFIG_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():
+        raise ConfigError(f"{where} lacks {CONFIG_FILE} or {WEIGHTS_FILE}; give a folder in peft's format")
+    with boundary(ConfigError, f"{where} cannot be read"):
+        config, stored = peft.PeftConfig.from_pretrained(str(folder)), read_adapter(folder)
+    _check_kind(peft, config, where)
+    _check_base(str(config.base_model_name_or_path or ""), base, where)
+    config.inference_mode, config.lora_dropout = False, dropout
+    with torch.random.fork_rng(devices=[]):
+        _inject(model, config, where)
+    own = list_adapter(model)
+    for name in (*own, *stored):
+        shapes = [tuple(side[name].shape) if name in side else "no such layer" for side in (stored, own)]
+        if shapes[0] != shapes[1]:
+            raise ConfigError(
+                f"{where} is for another model: {name} is {shapes[0]} in it and {shapes[1]} in model.path={base!r}"
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(stored[name])
+    return model
+
+
+def _import_peft() -> Any:
+    try:
+        import peft
+    except ImportError as cause:
+        raise ConfigError(f"model.lora needs the package peft ({cause}); pip install 'turnwise[lora]'") from None
+    if tuple(int(part) for part in peft.__version__.split(".")[:2]) < MIN_PEFT:
+        raise ConfigError(
+            f"model.lora needs peft {'.'.join(map(str, MIN_PEFT))} or newer, here is {peft.__version__}; "
+            "pip install -U 'turnwise[lora]'"
+        )
+    return peft
+
+
+def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
+    """Wrap the layers that `config` names, and freeze everything else."""
+    from peft.tuners.lora import Linear
+
+    head = model.get_output_embeddings()
+    with boundary(ConfigError, f"{where} does not fit the model"):
+        _import_peft().inject_adapter_in_model(config, model, ADAPTER)
+    for name, layer in model.named_modules():
+        if not any(ADAPTER in getattr(layer, part, ()) for part in ("lora_A", "lora_embedding_A")):
+            continue
+        if not isinstance(layer, Linear):
+            raise ConfigError(f"{where} names {name}, which is no linear layer; leave it out of target_modules")
+        if layer.get_base_layer() is head and head.weight is model.get_input_embeddings().weight:
+            raise ConfigError(f"{where} names {name}, which shares the embedding's weights; leave it out")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(is_adapter_name(name))
+        if is_adapter_name(name) and parameter.dtype in (torch.bfloat16, torch.float16):
+            parameter.data = parameter.data.float()  # steps are smaller than what these formats can add to a weight
+    model.eval()  # new modules are in training mode, which is what turns dropout on
+
+
+def _check_kind(peft: Any, config: Any, where: str) -> None:
+    """Raise ConfigError unless the adapter is plain LoRA."""
+    if not isinstance(config, peft.LoraConfig):
+        raise ConfigError(f"{where} is of the kind {config.peft_type}; only LoRA is supported")
+    plain: dict[str, tuple[Any, ...]] = {
+        "bias": ("none",),
+        "use_dora": (False, None),
+        "modules_to_save": (None, []),
+        "trainable_token_indices": (None, []),
+        "init_lora_weights": (True, False, "gaussian"),
+        "lora_bias": (False, None),
+    }
+    for option, values in plain.items():
+        if getattr(config, option, values[0]) not in values:
+            raise ConfigError(
+                f"{where} has {option}={getattr(config, option)!r}; only plain LoRA on linear layers is supported"
+            )
+
+
+def _check_base(named: str, base: str, where: str) -> None:
+    """Raise ConfigError if the adapter names another model. The last parts of both names are compared, because folders
+    move and a model of a hub is found under the same name in a folder."""
+    if Path(named).name != Path(base).name:
+        raise ConfigError(
+            f"{where} was made for the model {named!r}, and model.path={base!r}; if they are the same, change "
+            f"base_model_name_or_path in its {CONFIG_FILE}"
+        )
+
+
+def _absolute(base: str) -> str:
+    """The name for `base_model_name_or_path`, which is read from other folders."""
+    return str(Path(base).resolve()) if base else ""
+
+
+# ---------------------------------------------------------------------------------------------------------- on disk
+
+
+def save_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapter in peft's format, which `peft.PeftModel.from_pretrained(base, folder)` reads."""
+    config = copy.deepcopy(model.peft_config[ADAPTER])
+    config.inference_mode = True
+    if not isinstance(config.target_modules, str):  # a pattern, or a set in no order
+        config.target_modules = sorted(config.target_modules)
+    config.save_pretrained(str(folder))
+    tensors = {
+        _PREFIX + name.replace(f".{ADAPTER}.", "."): parameter.detach().contiguous()
+        for name, parameter in list_adapter(model).items()
+    }
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def read_adapter(folder: Path) -> dict[str, torch.Tensor]:
+    """The tensors of an adapter in peft's format, by the names of `list_adapter`. Raises what safetensors raises."""
+    tensors: Mapping[str, torch.Tensor] = load_file(folder / WEIGHTS_FILE)
+    return {name.removeprefix(_PREFIX).replace(".weight", f".{ADAPTER}.weight"): t for name, t in tensors.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------- merging
+
+
+def compute_merged_weight(layer: Any) -> torch.Tensor:
+    """The weight `[N, K]` that a linear layer computes with, rounded to its dtype; its own where it has no adapter."""
+    weight: torch.Tensor = layer.weight
+    if ADAPTER not in getattr(layer, "lora_A", ()):
+        return weight
+    with torch.no_grad():
+        delta: torch.Tensor = layer.get_delta_weight(ADAPTER)
+        return (weight + delta).to(weight.dtype)
+
+
+def merge_adapter(model: PreTrainedModel) -> PreTrainedModel:
+    """Turn a model with an adapter into one without that computes the same up to rounding; returns `model`.
+
+    Weights that other copies share stay as they are. A model without an adapter is returned unchanged.
+    """
+    layers = [(name, layer) for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_A", ())]
+    for name, layer in layers:
+        linear = layer.get_base_layer()
+        linear.weight = torch.nn.Parameter(compute_merged_weight(layer), requires_grad=False)
+        model.set_submodule(name, linear)
+    if layers:
+        del model.peft_config
+    return model
+
+
+# ---------------------------------------------------------------------------------------------------------- dropout
+
+
+@contextmanager
+def apply_dropout(model: torch.nn.Module, seed: int) -> Iterator[None]:
+    """Inside, the adapter's dropout is on, with random numbers that are a function of `seed`."""
+    dropouts = [m for name, m in model.named_modules() if ".lora_dropout." in name and isinstance(m, torch.nn.Dropout)]
+    layers = [layer for layer in dropouts if layer.p > 0]
+    if not layers:
+        yield
+        return
+    device = next(model.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed % 2**63)
+        try:
+            for layer in layers:
+                layer.train()
+            yield
+        finally:
+            for layer in layers:
+                layer.eval()
