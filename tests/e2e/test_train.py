@@ -294,7 +294,7 @@ def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) 
     config = recipe(
         tmp_path, "environment.args.prompt=search_r1", "rollout.max_tokens=96", "sft.steps=0", "evaluate.tasks=0"
     )
-    with pytest.raises(EnvironmentFault, match=r"leaves no room for a reply in rollout\.max_tokens=96"):
+    with pytest.raises(ConfigError, match=r"leaves no room for a reply in rollout\.max_tokens=96"):
         run_train(config, resume=None, display=False)
 
 

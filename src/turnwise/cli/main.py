@@ -128,7 +128,12 @@ def train(
         str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the device of the run.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the resolved recipe and the plan of tokens and memory, run every check of the start, and write "
+            "nothing.",
+        ),
     ] = False,
 ) -> None:
     """Warm up, train with RL, evaluate before and after, write the report."""
@@ -139,11 +144,12 @@ def train(
     config = None if resume is not None else _load(recipe)
     if dry_run:
         _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
+        _print_checks(config, resume, device)
         return
     if config is not None:
-        from turnwise.runs.build import fit_to_machine
+        from turnwise.runs.start import prepare_new
 
-        config = fit_to_machine(config)
+        config = prepare_new(config)
     _print_memory(_load_resolved(resume, device) if config is None else config)
     before = set() if config is None else _folders(config)
     try:
@@ -292,6 +298,15 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> None:
         raise refusal
 
 
+def _print_checks(config: RunConfig | None, resume: Path | None, device: str | None) -> None:
+    """Build the run and print what was checked. Raises what `train` would raise before its first step."""
+    from turnwise.runs.start import describe_checks, rehearse_train
+
+    for line in describe_checks(rehearse_train(config, resume=resume, device=device)):
+        print(line)
+    print("nothing was written; the same command without --dry-run starts")
+
+
 def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
     from turnwise.config.plan import compute_plan
@@ -313,3 +328,7 @@ def _print_results(run: Path) -> None:
         print_table(results_table(summaries))
     print(f"run folder  {run}")
     print(f"report      {run / 'report.html'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
+from turnwise.config.small_model import fill_model
 from turnwise.core.errors import ConfigError
 
 WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
@@ -33,7 +34,7 @@ def load_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> RunConf
     for path in files:
         _merge(tree, _read_recipe(path), str(path), "", sources)
     _apply_overrides(tree, overrides, sources)
-    return check_sections(_validate(tree, sources, "the recipe"))
+    return check_sections(fill_model(_validate(tree, sources, "the recipe")))
 
 
 def parse_value(text: str) -> Any:
@@ -65,7 +66,7 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     sources: dict[str, str] = {}
     _apply_overrides(tree, overrides, sources)
     config = _validate(tree, sources, str(path))
-    return check_sections(config) if overrides else config
+    return check_sections(fill_model(config)) if overrides else config
 
 
 def _apply_overrides(tree: dict[str, Any], overrides: Sequence[str], sources: dict[str, str]) -> None:
