@@ -120,15 +120,15 @@ def check_disk(config: RunConfig) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
     free, memory = shutil.disk_usage(folder).free, plan_memory(config)
     if memory is None:
-        return "disk", f"{_gib(free)} free at {folder}"
+        return "disk", f"{_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
     needed = (memory.weights + memory.optimizer - memory.gradients) * (config.train.keep_checkpoints + 2)
     if needed > free:
         raise StoreError(
-            f"run.output={config.run.output!r} has {_gib(free)} free, and the checkpoints of this run take "
-            f"{_gib(needed)}; free disk space, change run.output, or lower train.keep_checkpoints"
+            f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
+            f"{_size(needed)}; free disk space, change run.output, or lower train.keep_checkpoints"
         )
-    return "disk", f"checkpoints take at most {_gib(needed)} of {_gib(free)} free at {folder}"
+    return "disk", f"checkpoints take at most {_size(needed)} of {_size(free)} free at {folder}"
 
 
 async def check_start(parts: Parts) -> list[Check]:
@@ -243,12 +243,12 @@ async def _check_demonstration(system: System) -> Check:
 def _describe_memory(config: RunConfig) -> Check:
     device = find_device(config)
     memory, size = plan_memory(config, device=device.type), read_memory_size(device)
-    needed = "unknown needs" if memory is None else _gib(memory.peak)
-    return "memory", f"{needed} in {_gib(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
+    needed = "unknown needs" if memory is None else _size(memory.peak)
+    return "memory", f"{needed} in {_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
 
 
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:,.1f} GiB"
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:,.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:,.1f} MiB"
 
 
 def describe_checks(checks: list[Check]) -> Iterator[str]:

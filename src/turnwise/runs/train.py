@@ -58,8 +58,7 @@ def run_train(
         find_device(config)
     elif config is not None:
         config = prepare_new(config)  # before there is a run folder
-        name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-        folder = RunFolder.create(Path(config.run.output) / name)
+        folder = RunFolder.create(_new_path(config))
         folder.write_json("config.json", dump_resolved(config))
     else:
         raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
@@ -75,6 +74,13 @@ def run_train(
             folder.discard()
         raise
     return folder.path
+
+
+def _new_path(config: RunConfig) -> Path:
+    """A path in `run.output` that is free: name, seed and time, and a number where one second has several runs."""
+    path = Path(config.run.output) / f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    paths = (path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 1000)))
+    return next((each for each in paths if not each.exists()), path)
 
 
 class Run:
