@@ -13,21 +13,23 @@ from transformers.utils.logging import disable_progress_bar
 
 from turnwise.config.fit import fit_memory
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.registry import EngineSettings, build_engine, check_engine
+from turnwise.environments.mixture import list_families
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
+from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling
+from turnwise.rollout.loop import Sampling, close_environment
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
@@ -47,9 +49,7 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedT
         "calls": CALLS_FORMAT.special_tokens,
         "chat": QWEN3_SPECIAL_TOKENS,
     }
-    with boundary(EnvironmentFault, f"texts({config.tokenizer.num_texts}) of {type(family).__name__}"):
-        texts = list(family.texts(config.tokenizer.num_texts))
-    specials = formats[config.renderer.kind]
+    texts, specials = family.texts(config.tokenizer.num_texts), formats[config.renderer.kind]
     return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
 
 
@@ -174,6 +174,27 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         served=served,
         engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
     )
+
+
+async def check_openings(system: System) -> None:
+    """Prove for every family that the renderer is prefix-stable for its tools, and that grammars can be built.
+
+    Raises ConfigError, RenderError or EngineError naming what does not fit.
+    """
+    for family in list_families(system.family):
+        await _check_opening(system, family)
+
+
+async def _check_opening(system: System, family: EnvironmentFamily) -> None:
+    config, task = system.config, family.task("train", 0)
+    environment = family.build_environment(task)
+    try:
+        opening = await environment.reset(task, seed=0)
+    finally:
+        await close_environment(environment)
+    check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
+    if "calls" in (config.rollout.grammar, config.evaluate.grammar):
+        check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
 
 
 def build_policy_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Engine:

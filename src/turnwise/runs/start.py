@@ -21,12 +21,11 @@ from turnwise.core.types import Task, ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.pipeline.trainer_thread import TrainerThread
-from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS
 from turnwise.rollout.loop import close_environment
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
-from turnwise.runs.build import System, build_system, check_grammar, find_device, fit_to_machine
+from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
 from turnwise.runs.evaluate import heldout_draws, load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
@@ -139,6 +138,7 @@ async def check_start(parts: Parts) -> list[Check]:
     """
     system, config = parts.system, parts.system.config
     checks = [await _check_opening(system, family) for family in list_families(system.family)]
+    await check_openings(system)
     checks.append(_check_training_tasks(system))
     if config.sft.steps:
         checks.append(await _check_demonstration(system))
@@ -168,15 +168,11 @@ async def _open(family: EnvironmentFamily, task: Task) -> Opening:
 
 
 async def _check_opening(system: System, family: EnvironmentFamily) -> Check:
-    """Check that the renderer is prefix-stable for the family's tools and can call them, and that the grammar can be
-    built."""
+    """Check that the family's first task opens, that tags can call its tools, and that there is room for a reply."""
     config, task = system.config, _take(family, "train", 0, "the training split is empty")
     opening = await _open(family, task)
     if config.renderer.kind == "tags":
         check_tag_tools(config.renderer.format, opening.tools)
-    check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
-    if "calls" in (config.rollout.grammar, config.evaluate.grammar):
-        check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
     return f"opening of {task.environment}", _describe_opening(system, opening, task)
 
 

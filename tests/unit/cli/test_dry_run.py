@@ -127,7 +127,6 @@ REFUSED = {
         [*VAULT, "environment.name=refused_families:Short", "train.steps=2", "tokenizer.num_texts=4"],
         "fewer than the 6 tasks of this recipe (2 demonstrations",  # 2 + 2 steps of 2 tasks
     ),
-    "texts crash": ([*VAULT, "environment.name=refused_families:Short"], "texts(50) of Short: IndexError"),
     "no held-out task": (
         [*VAULT, "environment.name=refused_families:Short", "tokenizer.num_texts=4"],
         "the held-out split is empty",
