@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,6 +65,8 @@ def main() -> None:
     """Run the command line; an error prints one message instead of a traceback, unless `--debug` is given."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     keep_interrupts()
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
     try:
         app(args=arguments, standalone_mode=True)
     except (TurnwiseError, Stopped, MemoryError) as error:

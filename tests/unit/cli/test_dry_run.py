@@ -105,7 +105,7 @@ REFUSED = {
     "credit and answers": ([*VAULT, "credit.method=igpo"], "does not say which it is"),
     "loss option": (["loss.options.clip_hihg=1.0"], "clip_hihg"),
     "teacher": (["loss.teacher.path=/nowhere"], "/nowhere"),
-    "environment name": (["environment.name=serch"], "neither built in"),
+    "environment name": (["environment.name=serch"], "environment.name='serch' is neither"),
     "environment path": (["environment={name = 'nowhere_at_all:X'}"], "cannot be imported"),
     "environment argument": (["environment.args.serch=1"], "serch"),
     "reward self-check": (["environment.args.reward=json:loads"], "must be an AnswerReward"),
