@@ -24,7 +24,7 @@ FLOORS = {
     **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "testing"], 4),
     "pipeline": 5,
     "runs": 6,
-    "cli": 7,
+    **dict.fromkeys(["api", "cli"], 7),
 }
 LIGHT = {"core", "config", "cli", SIBLING, ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""

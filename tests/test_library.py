@@ -20,7 +20,8 @@ NAMES = [
     "Scored",
     "Invalid",
     "text_message",
-    "ToolEnvironment",
+    "Environment",
+    "tool",
     "EnvironmentFamily",
     "StepResult",
     "ToolFailure",
@@ -42,8 +43,8 @@ NAMES = [
     "LocalTrainer",
     "SharedParameters",
     "check_receipt",
-    "load_config",
-    "run_train",
+    "train",
+    "load_run",
     "TurnwiseError",
 ]
 

@@ -1,7 +1,11 @@
 """Turnwise: reinforcement learning for language-model agents on multi-turn, tool-using tasks.
 
-The names below are the library: types, environments, rendering, models, engines, rollouts, credit, losses, training,
-publishing weights, and the whole path from a recipe. `examples/rl_loop.py` puts them together.
+    import turnwise as tw
+    run = tw.train(Guess, sft__steps=100)      # a class is an environment; `examples/facade.py`
+    run.trajectories(step=3)                   # tables of what a run left; `tw.load_run(path)`
+
+The other names below are the pieces: types, rendering, models, engines, rollouts, credit, losses, training, publishing
+weights. `examples/rl_loop.py` puts them together.
 
 Importing this package is cheap: a name is imported when it is first read, and torch, transformers and every optional
 extra where they are used.
@@ -15,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnwise.algorithms.credit_table import build_credit
     from turnwise.algorithms.losses.table import build_loss
+    from turnwise.api.environment import Environment, tool
+    from turnwise.api.run import load_run
+    from turnwise.api.training import train
     from turnwise.batching.samples import to_samples
-    from turnwise.config.load import load_config
     from turnwise.core.batch import TrainingBatch
     from turnwise.core.errors import ToolFailure, TurnwiseError
     from turnwise.core.protocols import EnvironmentFamily, StepResult
@@ -33,14 +39,12 @@ if TYPE_CHECKING:
     )
     from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
     from turnwise.engines.paged.engine import PagedEngine
-    from turnwise.environments.tool_environment import ToolEnvironment
     from turnwise.models.build import build_model, load_model
     from turnwise.rendering.chat import ChatRenderer
     from turnwise.rendering.tags import TagRenderer
     from turnwise.rollout.limits import Limits
     from turnwise.rollout.loop import Sampling
     from turnwise.rollout.workers import GroupStream, RolloutWorker
-    from turnwise.runs.train import run_train
     from turnwise.sync.publication import check_receipt
     from turnwise.sync.shared import SharedParameters
     from turnwise.training.local import LocalTrainer
@@ -50,6 +54,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ChatRenderer",
     "Draw",
+    "Environment",
     "EnvironmentFamily",
     "GroupStream",
     "Invalid",
@@ -65,7 +70,6 @@ __all__ = [
     "TagRenderer",
     "Task",
     "ToolCall",
-    "ToolEnvironment",
     "ToolFailure",
     "TrainingBatch",
     "Trajectory",
@@ -76,19 +80,22 @@ __all__ = [
     "build_model",
     "check_receipt",
     "compute_advantages",
-    "load_config",
     "load_model",
-    "run_train",
+    "load_run",
     "text_message",
     "to_credit_trajectories",
     "to_samples",
+    "tool",
+    "train",
 ]
 
 _MODULES = {
+    "api.environment": ("Environment", "tool"),
+    "api.run": ("load_run",),
+    "api.training": ("train",),
     "algorithms.credit_table": ("build_credit",),
     "algorithms.losses.table": ("build_loss",),
     "batching.samples": ("to_samples",),
-    "config.load": ("load_config",),
     "core.batch": ("TrainingBatch",),
     "core.errors": ("ToolFailure", "TurnwiseError"),
     "core.protocols": ("EnvironmentFamily", "StepResult"),
@@ -105,14 +112,12 @@ _MODULES = {
     ),
     "credit.assignment": ("compute_advantages", "to_credit_trajectories"),
     "engines.paged.engine": ("PagedEngine",),
-    "environments.tool_environment": ("ToolEnvironment",),
     "models.build": ("build_model", "load_model"),
     "rendering.chat": ("ChatRenderer",),
     "rendering.tags": ("TagRenderer",),
     "rollout.limits": ("Limits",),
     "rollout.loop": ("Sampling",),
     "rollout.workers": ("GroupStream", "RolloutWorker"),
-    "runs.train": ("run_train",),
     "sync.publication": ("check_receipt",),
     "sync.shared": ("SharedParameters",),
     "training.local": ("LocalTrainer",),

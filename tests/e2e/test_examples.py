@@ -74,6 +74,29 @@ def test_the_loop_learns_and_imports_no_kind_of_run() -> None:
     assert has_runs == "False"
 
 
+def test_the_facade_shows_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("turnwise.environments.classes", reason="plain classes as environments")
+    import facade
+
+    facade.main(
+        1,
+        overrides={
+            "sft.steps": 2,
+            "sft.num_demonstrations": 8,
+            "sft.batch_size": 4,
+            "tokenizer.num_texts": 100,
+            "rollout.tasks_per_step": 2,
+            "train.num_threads": 1,
+            "evaluate.tasks": 4,
+            "run.output": tmp_path,
+        },
+    )
+    output = capsys.readouterr().out
+    assert "held-out success after RL" in output
+    assert "16 trajectories in step 1; one of the best:\nuser: Guess my number from 1 to 15." in output  # 2 tasks of 8
+    assert "the rewards of the first group: [" in output
+
+
 def test_own_environment_trains(tmp_path: Path) -> None:
     config = load_config([EXAMPLES / "own_environment.toml"], [*SHORT, f"run.output={tmp_path}"])
     run = run_train(config, resume=None, display=False)

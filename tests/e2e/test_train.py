@@ -294,7 +294,7 @@ def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) 
     config = recipe(
         tmp_path, "environment.args.prompt=search_r1", "rollout.max_tokens=96", "sft.steps=0", "evaluate.tasks=0"
     )
-    with pytest.raises(EnvironmentFault, match=r"leaves no room for a reply in rollout\.max_tokens=96"):
+    with pytest.raises(ConfigError, match=r"leaves no room for a reply in rollout\.max_tokens=96"):
         run_train(config, resume=None, display=False)
 
 
@@ -302,8 +302,9 @@ def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) 
 def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
+    # Bytes enough for the start, and room for 20 files.
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=100m,nr_inodes=20", "tmpfs", str(disk)], capture_output=True, check=False
     ).returncode:
         pytest.skip("tmpfs cannot be mounted here")
     try:
@@ -315,10 +316,28 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
         (run,) = disk.iterdir()
         RunFolder.open(run).read_metrics()
-        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        subprocess.run(["mount", "-o", "remount,nr_inodes=10000", str(disk)], check=True)
         resumed = run_cli("train", "--resume", str(run))
         assert resumed.returncode == 0, resumed.stderr
         assert [r["step"] for r in metrics_of(run) if r["phase"] == "train"] == [1, 2, 3, 4]
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_disk_too_small_for_the_checkpoints_is_named_before_the_run(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("tmpfs cannot be mounted here")
+    try:
+        result = run_cli("train", str(TINY), *SMALL, f"run.output={disk}")
+        assert result.returncode == 2
+        assert "0.6 MiB free, and the checkpoints of this run take" in result.stderr
+        assert not list(disk.iterdir())
+        assert run_cli("train", str(TINY), *SMALL, f"run.output={disk}", "--dry-run").stderr == result.stderr
     finally:
         subprocess.run(["umount", str(disk)], check=False)
 

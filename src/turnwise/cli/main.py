@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +67,8 @@ def main() -> None:
     """Run the command line; an error prints one message instead of a traceback, unless `--debug` is given."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     keep_interrupts()
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
     try:
         app(args=arguments, standalone_mode=True)
     except (TurnwiseError, Stopped, MemoryError) as error:
@@ -130,7 +133,12 @@ def train(
         str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the device of the run.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved recipe and the plan of tokens and memory.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the resolved recipe and the plan of tokens and memory, run every check of the start, and write "
+            "nothing.",
+        ),
     ] = False,
 ) -> None:
     """Warm up, train with RL, evaluate before and after, write the report."""
@@ -141,11 +149,12 @@ def train(
     config = None if resume is not None else _load(recipe)
     if dry_run:
         _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
+        _print_checks(config, resume, device)
         return
     if config is not None:
-        from turnwise.runs.build import fit_to_machine
+        from turnwise.runs.start import prepare_new
 
-        config = fit_to_machine(config)
+        config = prepare_new(config)
     _print_memory(_load_resolved(resume, device) if config is None else config)
     before = set() if config is None else _folders(config)
     try:
@@ -322,6 +331,15 @@ def _predict_time(config: RunConfig) -> str:
     )
 
 
+def _print_checks(config: RunConfig | None, resume: Path | None, device: str | None) -> None:
+    """Build the run and print what was checked. Raises what `train` would raise before its first step."""
+    from turnwise.runs.start import describe_checks, rehearse_train
+
+    for line in describe_checks(rehearse_train(config, resume=resume, device=device)):
+        print(line)
+    print("nothing was written; the same command without --dry-run starts")
+
+
 def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
     from turnwise.config.plan import compute_plan
@@ -343,3 +361,7 @@ def _print_results(run: Path) -> None:
         print_table(results_table(summaries))
     print(f"run folder  {run}")
     print(f"report      {run / 'report.html'}")
+
+
+if __name__ == "__main__":
+    main()

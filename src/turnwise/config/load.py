@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
+from turnwise.config.small_model import fill_model
 from turnwise.core.errors import ConfigError
 
 WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
@@ -21,20 +24,30 @@ UNSUPPORTED_KEYS = {f"rollout.{name}": WHOLE_DISTRIBUTION for name in ("top_p", 
 """Keys that other libraries have and a recipe cannot have, with the reason."""
 
 
-def load_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> RunConfig:
-    """Merge recipe files left to right, then apply the overrides `a.b=value` in order.
+Source = Path | Mapping[str, Any]
+"""A recipe file, or its tables."""
 
-    Files merge table by table. An override replaces what it names: `a.b=1` one option, `a.b={...}` the whole table.
+
+def load_config(
+    files: Sequence[Source], overrides: Sequence[str] = (), *, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Merge recipe files left to right, then apply the overrides `a.b=value` and the `changes` by name, in order.
+
+    Files merge table by table. An override replaces what it names: `a.b=1` one option, `a.b={...}` the whole table. A
+    recipe without a model gets the small one (`config/small_model.py`).
 
     Raises ConfigError naming the file or override, the key and the remedy: an unknown key with the nearest known one, a
     wrong type with the expected one, a missing file, broken TOML with its line, sections that contradict each other.
     """
     tree: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for path in files:
-        _merge(tree, _read_recipe(path), str(path), "", sources)
+    for file in files:
+        is_path = isinstance(file, Path)
+        _merge(tree, _read_recipe(file) if is_path else file, str(file) if is_path else "the recipe", "", sources)
     _apply_overrides(tree, overrides, sources)
-    return check_sections(_validate(tree, sources, "the recipe"))
+    for key, value in (changes or {}).items():
+        _set_option(tree, key, copy.deepcopy(value), f"override {key!r}", sources)
+    return check_sections(fill_model(_validate(tree, sources, "the recipe")))
 
 
 def parse_value(text: str) -> Any:
@@ -66,26 +79,32 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     sources: dict[str, str] = {}
     _apply_overrides(tree, overrides, sources)
     config = _validate(tree, sources, str(path))
-    return check_sections(config) if overrides else config
+    return check_sections(fill_model(config)) if overrides else config
 
 
 def _apply_overrides(tree: dict[str, Any], overrides: Sequence[str], sources: dict[str, str]) -> None:
     """Set each `a.b=value` in `tree` in place; a value that is a table replaces the table it names."""
     for override in overrides:
         key, separator, text = override.partition("=")
-        key = key.strip()
-        if not separator or not key or "" in key.split("."):
+        if not separator:
             raise ConfigError(f"override {override!r} is not of the form section.key=value")
-        *parents, last = key.split(".")
-        table = tree
-        for name in parents:
-            if not isinstance(table.get(name), dict):
-                table[name] = {}
-            table = table[name]
-        table[last] = parse_value(text)
-        for stale in [path for path in sources if path.startswith(f"{key}.")]:
-            del sources[stale]
-        sources[key] = f"override {override!r}"
+        _set_option(tree, key.strip(), parse_value(text), f"override {override!r}", sources)
+
+
+def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources: dict[str, str]) -> None:
+    """Set the option or table `a.b` of `tree` in place, and record who set it."""
+    if not key or "" in key.split("."):
+        raise ConfigError(f"{source} is not of the form section.key=value")
+    *parents, last = key.split(".")
+    table = tree
+    for name in parents:
+        if not isinstance(table.get(name), dict):
+            table[name] = {}
+        table = table[name]
+    table[last] = os.fspath(value) if isinstance(value, os.PathLike) else value
+    for stale in [path for path in sources if path.startswith(f"{key}.")]:
+        del sources[stale]
+    sources[key] = source
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:
@@ -106,12 +125,12 @@ def _merge(tree: dict[str, Any], new: Mapping[str, Any], source: str, prefix: st
     for key, value in new.items():
         path = f"{prefix}{key}"
         sources[path] = source
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             if not isinstance(tree.get(key), dict):
                 tree[key] = {}
             _merge(tree[key], value, source, f"{path}.", sources)
         else:
-            tree[key] = value
+            tree[key] = copy.deepcopy(value)  # an override changes the tree, never a table that was given
 
 
 def _validate(tree: dict[str, Any], sources: Mapping[str, str], default_source: str) -> RunConfig:

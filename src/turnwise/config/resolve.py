@@ -96,11 +96,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             f"rollout.dynamic_sampling.metric={rollout.dynamic_sampling.metric!r} looks for groups whose members "
             f"differ, and rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
         ),
-        (
-            not config.model.path and not config.model.config,
-            "model.path is empty and so is model.config: name a Hugging Face directory, or the sizes of a model to "
-            "start from scratch",
-        ),
     ]
 
 

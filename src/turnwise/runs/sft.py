@@ -11,7 +11,7 @@ from turnwise.core.batch import TrainingBatch
 from turnwise.core.metrics import Metric
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Draw, Sample
+from turnwise.core.types import Draw, Sample, Trajectory
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.demonstrate import run_demonstration
 from turnwise.runs.build import System
@@ -19,20 +19,24 @@ from turnwise.runs.build import System
 
 async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[Sample]:
     """Samples of the demonstrations of training tasks `0 .. count - 1`."""
-    config = system.config
     samples: list[Sample] = []
     for index in range(count):
-        draw = Draw(index=index, task=system.family.task("train", index))
-        trajectory = await run_demonstration(
-            draw,
-            policy,
-            system.family.build_environment(draw.task),
-            system.renderer,
-            seed=derive_seed(config.run.seed, "demonstration", index),
-            max_turns=config.rollout.max_turns,
-        )
-        samples += to_samples(trajectory)
+        samples += to_samples(await demonstrate(system, policy, index))
     return samples
+
+
+async def demonstrate(system: System, policy: ScriptedPolicy, index: int) -> Trajectory:
+    """The policy's episode of training task `index`. Raises EnvironmentFault or RenderError where it cannot be played
+    or written."""
+    draw = Draw(index=index, task=system.family.task("train", index))
+    return await run_demonstration(
+        draw,
+        policy,
+        system.family.build_environment(draw.task),
+        system.renderer,
+        seed=derive_seed(system.config.run.seed, "demonstration", index),
+        max_turns=system.config.rollout.max_turns,
+    )
 
 
 def iterate_batches(samples: Sequence[Sample], size: int, count: int, seed: int) -> Iterator[list[Sample]]:

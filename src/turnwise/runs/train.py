@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +19,34 @@ from turnwise.models.threads import leave_cores_to_executors
 from turnwise.pipeline.loop import Pipeline
 from turnwise.pipeline.redo import continue_run, redo_steps
 from turnwise.pipeline.steps import StepTrainer
-from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
 from turnwise.runs.annotators import build_annotate, needs_baseline
 from turnwise.runs.branches import with_branches
-from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
+from turnwise.runs.build import System, build_system, find_device
 from turnwise.runs.evaluate import evaluate_policy, load_run
-from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.recorders import FolderRecorder, Recorders
 from turnwise.runs.sft import first_rl_task, run_warmup
-from turnwise.runs.trainer import build_trainer
-from turnwise.runs.weights import build_weight_sync
+from turnwise.runs.start import build_parts, check_start, prepare_new
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
 from turnwise.store.run_folder import RunFolder
 
 
-def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, device: str | None = None) -> Path:
+def run_train(
+    config: RunConfig | None,
+    *,
+    resume: Path | None,
+    display: bool,
+    device: str | None = None,
+    drive: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+) -> Path:
     """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device`; None: its own). Returns
-    the run folder.
+    the run folder. A run that is refused at its start leaves none. `drive` runs the event loop.
 
     On the CPU a continued synchronous run writes the same metrics, bit for bit and timings apart, as one that was never
     stopped. Afterwards torch computes on one core in the calling thread. Raises TurnwiseError for everything a user can
@@ -52,22 +57,30 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         config = check_methods(config)
         find_device(config)
     elif config is not None:
-        config = fit_to_machine(check_methods(config))  # before there is a run folder
-        name = f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-        folder = RunFolder.create(Path(config.run.output) / name)
+        config = prepare_new(config)  # before there is a run folder
+        folder = RunFolder.create(_new_path(config))
         folder.write_json("config.json", dump_resolved(config))
     else:
         raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
     leave_cores_to_executors()
+    run: Run | None = None
     try:
         system = build_system(config, training=True)
+        with Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show:
+            run = Run(system, folder, show)
+            drive(run.run())
     except BaseException:
-        if resume is None:
+        if resume is None and not (run and run.has_begun):
             folder.discard()
         raise
-    with Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show:
-        asyncio.run(Run(system, folder, show).run())
     return folder.path
+
+
+def _new_path(config: RunConfig) -> Path:
+    """A path in `run.output` that is free: name, seed and time, and a number where one second has several runs."""
+    path = Path(config.run.output) / f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    paths = (path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 1000)))
+    return next((each for each in paths if not each.exists()), path)
 
 
 class Run:
@@ -83,17 +96,17 @@ class Run:
         sync: WeightSync | None = None,
     ) -> None:
         """`trainer` and `sync` None: those of the recipe."""
-        self.system = system
+        self.parts = parts = build_parts(system, trainer=trainer, sync=sync)
+        self.system, self.trainer, self.sync = system, parts.trainer, parts.sync
         self.config = config = system.config
         self.folder = folder
+        self.has_begun = False
+        """Whether every check of the start has passed."""
         self.recorder = Recorders([FolderRecorder(folder), show])
-        trainer = trainer or build_trainer(config, system.model, system.tokenizer)
-        self.trainer = TrainerThread(trainer, num_threads=config.train.num_threads)
-        self.sync = sync or build_weight_sync(system)
         self.steps = StepTrainer(
             config,
             folder=folder,
-            learner=build_learner(config),
+            learner=parts.learner,
             trainer=self.trainer,
             failure=system.worker("train").failure,
             recorder=self.recorder,
@@ -103,11 +116,11 @@ class Run:
     async def run(self) -> None:
         """Every phase that is still to do."""
         try:
-            await check_openings(self.system)
+            await check_start(self.parts)
+            self.has_begun = True
             await self._run()
         finally:
-            await self.system.engine.close()
-            self.trainer.close()
+            await self.parts.close()
 
     async def _run(self) -> None:
         config = self.config

@@ -149,6 +149,41 @@ def test_an_error_is_one_line_and_exit_code_2_and_debug_shows_where(tmp_path: Pa
         assert "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize("module", ["turnwise", "turnwise.cli.main"])
+def test_python_m_is_the_command_line(module: str, tmp_path: Path) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    assert run("--version") == (0, f"{__version__}\n", "")
+    code, output, error = run("train", "nowhere.toml")
+    assert (code, output) == (2, "")
+    assert error.startswith("error: recipe file 'nowhere.toml' does not exist")
+    assert error.count("\n") == 1
+
+
+def test_a_module_of_the_current_folder_is_found_and_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from turnwise.testing import NotesFamily\n", encoding="utf-8")
+    (tmp_path / "json.py").write_text("raise SystemError\n", encoding="utf-8")
+    (tmp_path / "r.toml").write_text("environment.name = 'mine:NotesFamily'\n", encoding="utf-8")
+    script = (
+        tmp_path / "bin" / "turnwise"
+    )  # as an installed command: its own folder is on the path, not the current one
+    script.parent.mkdir()
+    script.write_text("from turnwise.cli.main import main\nmain()\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script, "tasks", "r.toml", "--count", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["prompt"][0]["content"].startswith("start ")
+
+
 def test_a_wrong_option_is_exit_code_2() -> None:
     done = turnwise("train", "--nonsense")
     assert done.returncode == 2

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from turnwise.config.load import dump_resolved, list_options, load_config, load_resolved, parse_value
+from turnwise.config.memory import read_model_shape
 from turnwise.config.run import RunConfig
+from turnwise.config.small_model import SMALL_MODEL, fill_model
 from turnwise.core.errors import ConfigError
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -151,7 +153,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             ["rollout.max_tokens=2000"],
             "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
         ),
-        (["model.path="], "model.path is empty and so is model.config"),
+        (["model.path=", "model.model_type=gpt2"], "there is no default for model.model_type='gpt2'"),
         (
             ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success"],
             "looks for groups whose members differ",
@@ -335,3 +337,37 @@ def test_loading_a_recipe_does_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_recipe_without_a_model_gets_the_small_one(tmp_path: Path) -> None:
+    config = load_config([write(tmp_path, "[train]\nsteps = 3\n")])
+    assert config.model.config == dict(SMALL_MODEL)
+    assert config.model.model_type == "qwen3"
+    # The run folder's config holds the sizes, so that a later default changes no run.
+    path = write(tmp_path, json.dumps(dump_resolved(config)), "config.json")
+    assert load_resolved(path).model.config == dict(SMALL_MODEL)
+
+
+def test_a_model_config_that_is_given_is_used_as_it_is_or_refused(tmp_path: Path) -> None:
+    sizes = "hidden_size = 8, intermediate_size = 8, num_hidden_layers = 1, num_attention_heads = 2"
+    given = f"[model]\nconfig = {{ {sizes} }}\n"
+    assert set(load_config([write(tmp_path, given)]).model.config) == {
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+    }
+    with pytest.raises(ConfigError, match=r"gives hidden_size without intermediate_size, num_hidden_layers, num_att"):
+        load_config([write(tmp_path, "[train]\n")], ["model.config.hidden_size=32"])
+    # Beside a directory it is not read, and sizes of other names are the architecture's own business.
+    assert load_config([write(tmp_path, MODEL + "config = { hidden_size = 8 }\n")]).model.path == "somewhere"
+    other = load_config([write(tmp_path, "[model]\nmodel_type = 'gpt2'\nconfig = { n_embd = 8 }\n")])
+    assert other.model.config == {"n_embd": 8}
+
+
+def test_the_small_model_has_the_size_that_its_docstring_names() -> None:
+    # 2 layers of (64 * 16 * 2 * (4 + 2) + 3 * 64 * 128) = 36,864 numbers, 1,024 * 64 embeddings, 5 norms of 64 numbers:
+    # 73,728 + 65,536 + 320 = 139,584.
+    shape = read_model_shape(fill_model(RunConfig()))
+    assert shape is not None
+    assert shape.num_parameters == 139_584

@@ -1,0 +1,39 @@
+"""Environments with little ceremony: methods under `tool` are the tools."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import TypeVar
+
+from turnwise.core.types import Message, Task
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.tools.tool import to_tool
+
+Function = TypeVar("Function", bound=Callable[..., object])
+_MARK = "_turnwise_tool"
+
+
+def tool(function: Function) -> Function:
+    """Mark a method of an `Environment` as a tool, or check a function that `setup` will offer; returns it unchanged.
+
+    Raises ConfigError at once if type hints or the docstring's `Args:` are missing, instead of when a run starts.
+    """
+    is_method = next(iter(inspect.signature(function).parameters), "") == "self"
+    to_tool(MethodType(function, object()) if is_method else function)
+    setattr(function, _MARK, True)
+    return function
+
+
+class Environment(ToolEnvironment):
+    """A `ToolEnvironment` whose tools are its methods under `tool`: define `score`, and `setup` where it keeps state.
+
+    A `setup` of your own ends with `return await super().setup(task, seed)`, or returns messages and tools itself.
+    """
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The task's prompt, and the methods under `tool` in the order of the class."""
+        names = dict.fromkeys(name for kind in reversed(type(self).__mro__) for name in vars(kind))
+        marked = [name for name in names if getattr(inspect.getattr_static(self, name, None), _MARK, False)]
+        return task.prompt, [getattr(self, name) for name in marked]

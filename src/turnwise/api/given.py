@@ -1,0 +1,59 @@
+"""Environments that were given as objects: how a recipe, which holds names only, finds them in this process.
+
+A class of a notebook or a script gets the name `turnwise.api.given:Class`, which the registry imports like any other.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from turnwise.core.errors import ConfigError
+
+_GIVEN: dict[str, Any] = {}
+
+
+def name_environment(environment: object) -> str:
+    """The `environment.name` of a name, a class, or a family that is built already.
+
+    A class at the top of an importable module gets its import path, so that any process can continue the run.
+    Anything else gets a name that only this process knows; giving another object of the same class replaces it.
+    """
+    if isinstance(environment, str):
+        return environment
+    if not isinstance(environment, type):
+        name = type(environment).__name__
+        _GIVEN[name] = _always(environment)
+        return f"{__name__}:{name}"
+    name, module = environment.__name__, environment.__module__
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is environment:
+        return f"{module}:{name}"
+    _GIVEN[name] = environment
+    return f"{__name__}:{name}"
+
+
+def _always(family: object) -> Any:
+    def build(*, tool_timeout_s: float, max_observation_chars: int, **arguments: object) -> object:
+        """The family that was given: it has the limits of tools it was built with. Raises ConfigError for arguments,
+        which only a class can take."""
+        if arguments:
+            raise ConfigError(
+                f"the {type(family).__name__} that was given is built already and takes no {', '.join(arguments)}; "
+                "give its class, and arguments as environment.args"
+            )
+        return family
+
+    return build
+
+
+def __getattr__(name: str) -> Any:
+    """What was given under a name. Raises ConfigError in a process where nothing was."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name not in _GIVEN:
+        raise ConfigError(
+            f"environment {name!r} was given to turnwise.train as an object of a script or notebook, and this process "
+            "has none of that name; call turnwise.train with it here, or move its class into a module and name it "
+            "'module:Class'"
+        )
+    return _GIVEN[name]

@@ -1,0 +1,114 @@
+"""A run folder for people: its recipe, and its numbers and trajectories as tables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from turnwise.api.frames import Table, list_trajectory_rows, to_table
+from turnwise.config.load import load_resolved
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import DataError
+from turnwise.core.types import TrajectoryGroup
+from turnwise.reporting.summaries import format_success, is_control, load_summaries, row_of
+from turnwise.store.groups import GroupStore
+from turnwise.store.ledger import load_accounts
+from turnwise.store.run_folder import RunFolder
+from turnwise.store.trajectories import load_groups
+
+
+def load_run(path: str | os.PathLike[str]) -> RunReader:
+    """Open a run folder, finished or not. Raises StoreError if it is none, ConfigError if its recipe is damaged."""
+    folder = RunFolder.open(Path(path))
+    return RunReader(path=folder.path, config=load_resolved(folder.path / "config.json"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReader:
+    """What a run left. Tables are pandas data frames where pandas is installed, else lists of dictionaries.
+
+    Everything is read anew at every call, so that a run can be watched from another process.
+    """
+
+    path: Path
+    """The run folder."""
+    config: RunConfig
+    """The resolved recipe."""
+
+    @property
+    def report(self) -> Path:
+        """Where the run's report.html is, once the run has ended."""
+        return self.path / "report.html"
+
+    def metrics(self, phase: Literal["sft", "train", "evaluate"] | None = None) -> Table:
+        """One row per step and phase: the metrics of the run. `phase` None: all of them."""
+        rows = RunFolder.open(self.path).read_metrics()
+        return to_table([row for row in rows if phase in (None, row["phase"])])
+
+    def evaluations(self) -> Table:
+        """One row per evaluation and kind of task ("all" is every kind), in the order of the steps, controls last.
+
+        `success` has the 95% interval from `low` to `high` over `n` trajectories; `control` is true where something was
+        taken away from the policy.
+        """
+        return to_table(
+            [
+                {key: summary[key] for key in ("name", "label", "step")} | {"control": is_control(summary), **row}
+                for summary in load_summaries(self.path)
+                for row in summary["rows"]
+            ]
+        )
+
+    def groups(self, step: int) -> list[TrajectoryGroup]:
+        """The groups that RL step `step` trained on, in the order of their draws. Raises DataError if there are none.
+
+        They hold every token with its log-probability, mask and weight version.
+        """
+        store = GroupStore(self.path)
+        groups = [store.load(draw) for draw, fate, at in self._fates() if (fate, at) == ("trained", step)]
+        if not groups:
+            raise DataError(f"{self.path} has no groups of step {step}; its last trained step is {self._last_step()}")
+        return groups
+
+    def trajectories(self, step: int | None = None, *, split: Literal["train", "heldout"] = "train") -> Table:
+        """One row per trajectory. `step` None: of every step.
+
+        With "train" those of RL step `step`; `fate` is "trained", or why the whole group was dropped. With "heldout"
+        those of the evaluations after `step` RL steps, controls included; `evaluation` is the label. `reward` is None
+        where a trajectory could not be judged, and `invalid` says why. `transcript` is the conversation as text.
+        Raises DataError for a step without trajectories, StoreError for a damaged file.
+        """
+        rows: list[dict[str, Any]] = []
+        if split == "train":
+            store = GroupStore(self.path)
+            for draw, fate, at in self._fates():
+                if step in (None, at):
+                    rows += list_trajectory_rows(store.load(draw), {"step": at, "fate": fate})
+        else:
+            for summary in load_summaries(self.path):
+                if step in (None, summary["step"]):
+                    first = {"step": summary["step"], "evaluation": summary["label"]}
+                    for group in load_groups(self.path / "evaluations", summary["name"]):
+                        rows += list_trajectory_rows(group, first)
+        if step is not None and not rows:
+            raise DataError(
+                f"{self.path} has no {split} trajectories of step {step}; its last trained step is {self._last_step()}"
+            )
+        return to_table(rows)
+
+    def _fates(self) -> list[tuple[int, str, int]]:
+        """Draw, fate and step of every group that was trained or dropped, by draw."""
+        return sorted((account.draw, str(account.fate), account.step) for account in load_accounts(self.path))
+
+    def _last_step(self) -> int:
+        return max((step for _, fate, step in self._fates() if fate == "trained"), default=0)
+
+    def __repr__(self) -> str:
+        lines = [f"run {self.path}"]
+        for summary in load_summaries(self.path):
+            row = row_of(summary, "all")
+            if row is not None:
+                lines.append(f"  held-out success {summary['label']}: {format_success(row)} on {row['n']} tasks")
+        return "\n".join(lines)

@@ -1,0 +1,252 @@
+"""The start of a run: what can be refused before a step is taken, in one order for a run and its rehearsal.
+
+`rehearse_train` does what `run_train` does until the first step, and writes nothing: what it accepts, `run_train`
+starts. The parity gate comes later: it samples, after the warm-up and before the first RL step."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnwise.config.fit import MEMORY_SHARE
+from turnwise.config.memory import plan_memory
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
+from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, Split, Trainer, WeightSync
+from turnwise.core.types import Task, ToolSpec
+from turnwise.environments.mixture import list_families
+from turnwise.models.machine_memory import read_memory_size
+from turnwise.pipeline.trainer_thread import TrainerThread
+from turnwise.rendering.tags import FORMATS
+from turnwise.rollout.loop import close_environment
+from turnwise.runs.annotators import build_annotate
+from turnwise.runs.branches import with_branches
+from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
+from turnwise.runs.evaluate import heldout_draws, load_run
+from turnwise.runs.families import build_family
+from turnwise.runs.learners import build_learner
+from turnwise.runs.methods import check_methods
+from turnwise.runs.sft import demonstrate, first_rl_task
+from turnwise.runs.trainer import build_trainer
+from turnwise.runs.weights import build_weight_sync
+from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
+
+Check = tuple[str, str]
+"""What was checked, and what was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The objects of a training run besides its folder."""
+
+    system: System
+    trainer: TrainerThread
+    learner: Learner
+    sync: WeightSync
+
+    async def close(self) -> None:
+        """End the engine and the trainer's thread."""
+        await self.system.engine.close()
+        self.trainer.close()
+
+
+def build_parts(system: System, *, trainer: Trainer | None = None, sync: WeightSync | None = None) -> Parts:
+    """Build what trains. `trainer` and `sync` None: those of the recipe.
+
+    Raises ConfigError naming what does not fit."""
+    config = system.config
+    trainer = trainer or build_trainer(config, system.model, system.tokenizer)
+    return Parts(
+        system=system,
+        trainer=TrainerThread(trainer, num_threads=config.train.num_threads),
+        learner=build_learner(config),
+        sync=sync or build_weight_sync(system),
+    )
+
+
+def prepare_new(config: RunConfig) -> RunConfig:
+    """The recipe of a new run, fitted to this machine: methods, device, memory, and the disk under `run.output`.
+
+    Raises ConfigError or StoreError."""
+    config = fit_to_machine(check_methods(config))
+    check_disk(config)
+    return config
+
+
+def rehearse_train(config: RunConfig | None, *, resume: Path | None, device: str | None = None) -> list[Check]:
+    """Build the run that `run_train` would start with these arguments, check it, and write nothing.
+
+    Returns what was checked. Raises what `run_train` would raise before its first step, with the same message.
+    """
+    checks: list[Check] = []
+    if resume is not None:
+        folder, config = load_run(resume, device=device)
+        config = check_methods(config)
+        find_device(config)
+        checkpoint = latest_checkpoint(folder.path)
+        if checkpoint is not None:
+            verify_checkpoint(checkpoint)
+            checks.append(("checkpoint", f"{checkpoint} is whole"))
+    elif config is not None:
+        config = prepare_new(config)
+        checks += [_describe_memory(config), check_disk(config)]
+    else:
+        raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
+    parts = build_parts(build_system(config, training=True))
+
+    async def check() -> list[Check]:
+        try:
+            return await check_start(parts)
+        finally:
+            await parts.close()
+
+    return [*checks, *asyncio.run(check())]
+
+
+def check_disk(config: RunConfig) -> Check:
+    """Check that a folder can be made in `run.output`, and that the run's checkpoints are predicted to fit there.
+
+    Raises StoreError naming the folder and the remedy."""
+    output = Path(config.run.output).absolute()
+    folder = next(path for path in (output, *output.parents) if path.exists())
+    if not folder.is_dir():
+        raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
+    free, memory = shutil.disk_usage(folder).free, plan_memory(config)
+    if memory is None:
+        return "disk", f"{_size(free)} free at {folder}"
+    # Weights and optimizer moments; the first, those that are kept, and the one being written.
+    needed = (memory.weights + memory.optimizer - memory.gradients) * (config.train.keep_checkpoints + 2)
+    if needed > free:
+        raise StoreError(
+            f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
+            f"{_size(needed)}; free disk space, change run.output, or lower train.keep_checkpoints"
+        )
+    return "disk", f"checkpoints take at most {_size(needed)} of {_size(free)} free at {folder}"
+
+
+async def check_start(parts: Parts) -> list[Check]:
+    """Check what a run needs from its environment: openings, tools, tasks, demonstrations, controls, annotators.
+
+    Returns what was seen. Raises ConfigError, DataError, RenderError, EngineError or EnvironmentFault naming what does
+    not fit, with the remedy.
+    """
+    system, config = parts.system, parts.system.config
+    checks = [await _check_opening(system, family) for family in list_families(system.family)]
+    await check_openings(system)
+    checks.append(_check_training_tasks(system))
+    if config.sft.steps:
+        checks.append(await _check_demonstration(system))
+    if config.evaluate.tasks:
+        draw = heldout_draws(system.family, 1)[0]
+        opening = await _open(system.family, draw.task)
+        checks.append(("held-out tasks", _describe_opening(system, opening, draw.task)))
+        for name, changes in config.evaluate.controls.items() if config.train.steps else ():
+            with boundary(ConfigError, f"evaluate.controls.{name}"):
+                opening = await _open(build_family(config, changes), draw.task)
+            checks.append((f"control {name}", _describe_opening(system, opening, draw.task)))
+    with_branches(system, system.worker("train"))
+    annotated = "with" if build_annotate(system, parts.trainer) else "without"
+    if config.train.steps and config.train.algorithm == "policy_gradient":
+        checks.append(("credit and loss", f"{config.credit.method} {annotated} annotators, {config.loss.method}"))
+    return checks
+
+
+async def _open(family: EnvironmentFamily, task: Task) -> Opening:
+    """Open an episode and close it. Raises EnvironmentFault if the environment crashes."""
+    with boundary(EnvironmentFault, f"environment {task.environment!r} for task {task.id}"):
+        environment = family.build_environment(task)
+        try:
+            return await environment.reset(task, seed=0)
+        finally:
+            await close_environment(environment)
+
+
+async def _check_opening(system: System, family: EnvironmentFamily) -> Check:
+    """Check that the family's first task opens, that tags can call its tools, and that there is room for a reply."""
+    config, task = system.config, _take(family, "train", 0, "the training split is empty")
+    opening = await _open(family, task)
+    if config.renderer.kind == "tags":
+        check_tag_tools(config.renderer.format, opening.tools)
+    return f"opening of {task.environment}", _describe_opening(system, opening, task)
+
+
+def check_tag_tools(format_name: str, tools: tuple[ToolSpec, ...]) -> None:
+    """Raise ConfigError for a tool that the tags of `renderer.format` cannot call, naming the renderers that can."""
+    tags = FORMATS[format_name]
+    for tool in tools:
+        names, needed = tool.parameters.get("properties", {}), tool.parameters.get("required", ())
+        if tool.name != tags.tool or tags.argument not in names or set(needed) - {tags.argument}:
+            raise ConfigError(
+                f"renderer.kind='tags' with renderer.format={format_name!r} calls {tags.tool}({tags.argument}) only, "
+                f"the environment offers {tool.name}({', '.join(names)}); use renderer.kind='calls' for a model "
+                "from random weights, or 'chat' for a checkpoint"
+            )
+
+
+def _describe_opening(system: System, opening: Opening, task: Task) -> str:
+    """Size and tools of an opening. Raises ConfigError if it leaves no room for a reply."""
+    count, most = len(system.renderer.open(opening.messages, opening.tools)), system.config.rollout.max_tokens
+    if count >= most:
+        raise ConfigError(
+            f"the opening of task {task.id} has {count} tokens and leaves no room for a reply in rollout.max_tokens="
+            f"{most}; shorten the task, or raise rollout.max_tokens and engine.max_context"
+        )
+    tools = ", ".join(tool.name for tool in opening.tools) or "none"
+    return f"{count} of at most {most} tokens, tools: {tools}"
+
+
+def _check_training_tasks(system: System) -> Check:
+    """Check that the training split has a task for every demonstration and every step."""
+    config = system.config
+    num_tasks = first_rl_task(config) + config.train.steps * config.rollout.tasks_per_step
+    if num_tasks:
+        problem = (
+            f"the training split has fewer than the {num_tasks} tasks of this recipe ({first_rl_task(config)} "
+            f"demonstrations, and train.steps={config.train.steps} times rollout.tasks_per_step="
+            f"{config.rollout.tasks_per_step}); lower sft.num_demonstrations, train.steps or rollout.tasks_per_step, "
+            "or give the environment more tasks"
+        )
+        _take(system.family, "train", num_tasks - 1, problem)
+    return "training tasks", f"{num_tasks} needed, all there"
+
+
+def _take(family: EnvironmentFamily, split: Split, index: int, problem: str) -> Task:
+    """A task of a split. Raises DataError saying `problem` past the end, EnvironmentFault if the family crashes."""
+    try:
+        with boundary(EnvironmentFault, f"task {index} of split {split!r} of {type(family).__name__}"):
+            return family.task(split, index)
+    except EnvironmentFault as cause:
+        if isinstance(cause.__cause__, IndexError):
+            raise DataError(problem) from cause
+        raise
+
+
+async def _check_demonstration(system: System) -> Check:
+    """Check that the policy of the warm-up exists, and that the renderer can write its first demonstration."""
+    config = system.config
+    policy = system.family.policy(config.sft.policy)
+    with boundary(EnvironmentFault, f"sft.policy={config.sft.policy!r} on the first training task"):
+        trajectory = await demonstrate(system, policy, 0)
+    return "demonstrations", f"{config.sft.policy!r} ends the first task after {len(trajectory.turns)} replies"
+
+
+def _describe_memory(config: RunConfig) -> Check:
+    device = find_device(config)
+    memory, size = plan_memory(config, device=device.type), read_memory_size(device)
+    needed = "unknown needs" if memory is None else _size(memory.peak)
+    return "memory", f"{needed} in {_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:,.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:,.1f} MiB"
+
+
+def describe_checks(checks: list[Check]) -> Iterator[str]:
+    """A line of the terminal per check."""
+    yield from (f"{f'checked {label}':<31} {text}" for label, text in checks)
