@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, sandbox
+from turnwise.cli import algorithms, check, new, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
@@ -45,6 +45,8 @@ app = typer.Typer(
 )
 
 app.add_typer(algorithms.app, name="algorithms")
+app.add_typer(check.app, name="check")
+app.add_typer(new.app, name="new")
 app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
 

@@ -159,6 +159,6 @@ def read_next(step: object, contract: Contract) -> tuple[str, dict[str, Any]] | 
         case (str(name), dict(arguments)) if name in contract.tools:
             return name, arguments
     raise EnvironmentFault(
-        f'{contract.name}._oracle() returned {step!r:.200}; return ("{min(contract.tools)}", {{arguments}}) with one of '
-        f"the tools {', '.join(contract.tools)}, or text that ends the episode"
+        f'{contract.name}._oracle() returned {step!r:.200}; return ("{min(contract.tools)}", {{arguments}}), or text '
+        f"that ends the episode; the tools are {', '.join(contract.tools)}"
     )

@@ -121,7 +121,7 @@ class ClassFamily:
         )
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """"random", "naive" (the demonstrator) and, where the class has `_oracle`, "oracle". Raises ConfigError."""
+        """ "random", "naive" (the demonstrator) and, where the class has `_oracle`, "oracle". Raises ConfigError."""
         random = RandomPolicy(contract=self._contract, num_calls=self._chosen.random_calls)
         oracle = OraclePolicy(build=self._build)
         naive = NaivePolicy(skill=self._chosen.naive_skill, oracle=oracle, random=random)
