@@ -133,9 +133,7 @@ def _group() -> None:
 
 @app.command()
 def env(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Of package and environment; letters and digits.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of package and environment; letters and digits.")],
     folder: Annotated[Path, typer.Option("--in", help="Folder in which the package's folder is made.")] = Path(),
 ) -> None:
     """Write a package with an environment, a test and a recipe, to be changed into your own."""

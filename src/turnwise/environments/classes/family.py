@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
-from turnwise.core.errors import ConfigError, RenderError
+from turnwise.core.errors import ConfigError, RenderError, TurnwiseError
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Task, ToolCall, text_message
@@ -23,6 +24,8 @@ from turnwise.rendering.calls import format_calls
 
 MAX_EPISODES = 200
 """Episodes that are played for texts; more texts are these again."""
+PLAY_S = 120.0
+"""Seconds after which no further episode is played for texts: a slow class has fewer of them."""
 MAX_SEED = 2**31 - 1
 """Largest seed `reset` is given: what numpy and C libraries take."""
 MAX_TURNS = 64
@@ -132,7 +135,7 @@ class ClassFamily:
     def texts(self, count: int) -> list[str]:
         """`count` texts: the tools' schemas, then what is read and written in episodes of the random policy.
 
-        Raises EnvironmentFault when an episode cannot be played.
+        Raises what the last episode raised when none can be played.
         """
         texts = [
             json.dumps({"name": spec.name, "description": spec.description, "parameters": spec.parameters})
@@ -147,11 +150,20 @@ class ClassFamily:
         return [texts[index % len(texts)] for index in range(count)]
 
     async def _play(self, count: int) -> list[Played]:
+        """Random episodes of the first training tasks; those that fail are left out, unless all do."""
         episodes: list[Played] = []
-        random = self.policy("random")
+        failure: TurnwiseError | None = None
+        random, deadline = self.policy("random"), time.monotonic() + PLAY_S
         for index in range(min(count, MAX_EPISODES)):
-            task = self.task("train", index)
-            episodes.append(await play_episode(self, task, random, seed=index, max_turns=MAX_TURNS))
+            try:
+                task = self.task("train", index)
+                episodes.append(await play_episode(self, task, random, seed=index, max_turns=MAX_TURNS))
+            except TurnwiseError as error:
+                failure = error
+            if time.monotonic() > deadline:
+                break
+        if failure is not None and not episodes:
+            raise failure
         return episodes
 
 
