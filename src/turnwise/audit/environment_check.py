@@ -84,13 +84,13 @@ class _Checked:
                 played.append(await play_episode(self.family, task, policy, seed=seed, max_turns=plan.max_turns))
         return played
 
-    async def play_together(self, policy: ScriptedPolicy, tasks: Sequence[Task]) -> list[Played]:
-        """The same episodes, turn by turn in rotation."""
-        plan = self.plan
+    async def play_together(self, alone: Sequence[Played]) -> list[Played]:
+        """The same replies to the same tasks, turn by turn in rotation; no policy is asked that could mend a leak."""
         episodes = [
-            Episode(self.family, task, policy, seed=seed, max_turns=plan.max_turns) for seed, task in enumerate(tasks)
+            Episode(self.family, played.task, _Repeat(played.replies), seed=seed, max_turns=len(played.replies))
+            for seed, played in enumerate(alone)
         ]
-        async with asyncio.timeout(plan.timeout_s * len(tasks)):
+        async with asyncio.timeout(self.plan.timeout_s * len(alone)):
             return await play_interleaved(episodes)
 
 
@@ -307,7 +307,8 @@ async def _check_seeds(checked: _Checked) -> tuple[Verdict, str]:
 async def _check_leaks(checked: _Checked) -> tuple[Verdict, str]:
     tasks = checked.tasks[:10]
     for name, policy in _list_players(checked):
-        alone, together = await checked.play(policy, tasks), await checked.play_together(policy, tasks)
+        alone = await checked.play(policy, tasks)
+        together = await checked.play_together(alone)
         for one, other in zip(alone, together, strict=True):
             if difference := _difference(one, other):
                 return "fail", f"task {one.task.id} played by {name!r} alone and among others: {difference}"
@@ -376,6 +377,16 @@ class _Fixed:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         return text_message("assistant", "") if messages[-1].role == "tool" else self.first
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """Says what was said before."""
+
+    replies: Sequence[Message]
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        return self.replies[sum(message.role == "assistant" for message in messages)]
 
 
 async def _check_time(checked: _Checked) -> tuple[Verdict, str]:

@@ -100,7 +100,10 @@ def test_an_episode_of_a_class() -> None:
     played = play(Counter, calls({"amount": 2}), calls({}, name="peek"), calls({"amount": 3}, {"amount": 4}))
     assert [tool.name for tool in played.opening.tools] == ["add", "peek"]
     assert played.opening.messages == (text_message("user", " Reach 5."),)
-    assert [record.observation for result in played.results[:2] for record in result.tool_records] == ['{"total": 2}', "2"]
+    assert [record.observation for result in played.results[:2] for record in result.tool_records] == [
+        '{"total": 2}',
+        "2",
+    ]
     # 2 + 3 = 5 ends the episode: the model reads no answer, and the second call of the reply does not run.
     assert (played.results[2].done, played.results[2].observations) == (True, ())
     assert [record.observation for record in played.results[2].tool_records] == ['{"total": 5}']
