@@ -17,7 +17,7 @@ from turnwise.environments.episodes import run_apart
 
 LAST_WORDS = "done"
 """The reply without calls that ends a random episode."""
-_INTEGER = re.compile(r"(?<![\w.])-?\d{1,9}(?![\w.]|\.\d)")
+_INTEGER = re.compile(r"(?<![\w.])-?\d{1,9}(?!\w|\.\d)")
 _WORD = re.compile(r"\w+")
 
 

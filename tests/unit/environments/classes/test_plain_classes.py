@@ -206,7 +206,7 @@ def test_random_arguments_fit_their_schema() -> None:
         },
         "required": ["number", "ratio", "word", "choice", "items", "table", "either"],
     }
-    messages = [text_message("user", "from 3 to 5, not 2.5 or x9"), text_message("tool", "77")]
+    messages = [text_message("user", "not 2.5 or x9; from 3 to 5."), text_message("tool", "77")]
     drawn = [draw_arguments(schema, messages, Random(seed)) for seed in range(200)]
     assert {each["number"] for each in drawn} == {3, 4, 5}
     assert {each["choice"] for each in drawn} == {"a", "b"}
