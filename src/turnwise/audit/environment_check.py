@@ -29,7 +29,7 @@ from turnwise.environments.episodes import Episode, Played, play_episode, play_i
 from turnwise.evaluation.summary import is_success
 
 MIN_ORACLE = 0.95
-MAX_RANDOM = 0.5
+MAX_RANDOM = 0.7
 MAX_ATTACK = 0.25
 MAX_CONTROL = 0.25
 """Success rates at which a line fails."""
