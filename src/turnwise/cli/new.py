@@ -41,7 +41,7 @@ from random import Random
 class @Class@:
     """Public methods are tools. A fresh object plays every episode."""
 
-    def reset(self, seed: int, high: int = 7) -> str:
+    def reset(self, seed: int, high: int = 3) -> str:
         """Open the episode; the parameters are the columns of a row. Returns what the model reads first."""
         self.low, self.high, self.tries = 1, high, 0
         self.secret, self.right, self.done = Random(seed).randint(1, high), False, False
@@ -55,7 +55,7 @@ class @Class@:
         """
         self.tries += 1
         self.right = number == self.secret
-        self.done = self.right or self.tries == 3  # ends the episode
+        self.done = self.right or self.tries == 2  # ends the episode
         if number < self.secret:
             self.low = max(self.low, number + 1)
             return "higher"
@@ -84,20 +84,20 @@ def test_the_environment_keeps_its_promises() -> None:
 
 def test_a_right_guess_ends_the_episode() -> None:
     environment = @name@.@Class@()
-    assert environment.reset(seed=1) == "Guess my number from 1 to 7."
+    assert environment.reset(seed=1) == "Guess my number from 1 to 3."
     environment.guess(environment.secret)
     assert environment.done
     assert environment.get_reward() == 1.0
 """,
     "tiny.toml": """\
 # Trains a small model from random weights in some minutes on a CPU: turnwise train tiny.toml
-environment = { name = "@name@", args = { random_calls = 3 } }
+environment = { name = "@name@", args = { random_calls = 2 } }
 renderer = { kind = "calls" }
-engine = { max_context = 128 }
-rollout = { max_tokens = 128, max_turn_tokens = 12 }
-sft = { steps = 100, num_demonstrations = 1024 }
-train = { steps = 40 }
-evaluate = { tasks = 200 }
+engine = { max_context = 64 }
+rollout = { max_tokens = 64, max_turn_tokens = 12 }
+sft = { steps = 40, num_demonstrations = 1024, batch_size = 32, lr = 1e-2 }
+train = { steps = 100, lr = 4e-3 }
+evaluate = { tasks = 300 }
 
 [model.config]
 hidden_size = 64
