@@ -34,6 +34,8 @@ class ClassEnvironment(ToolEnvironment):
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Builds the object and opens it with the task's row. The seed is in the row, not `seed`: it names the task."""
         contract, row = self._contract, dict(task.payload["row"])
+        if "question" in task.payload:  # of `turnwise ask`, which changes a task's words
+            raise EnvironmentFault(f"{contract.name} opens with what reset returns and takes no other question")
         self._played = await call_method(contract.build, f"{contract.name}()", self._tool_timeout_s)
         observation = await call_method(
             lambda: self._played.reset(**row), f"{contract.name}.reset", self._tool_timeout_s
