@@ -30,9 +30,9 @@ from turnwise.evaluation.summary import is_success
 
 MIN_ORACLE = 0.95
 MAX_RANDOM = 0.7
-MAX_ATTACK = 0.25
-MAX_CONTROL = 0.25
-"""Success rates at which a line fails."""
+MAX_ATTACK = 0.4
+MIN_LOSS = 0.25
+"""Success rates at which a line fails; `MIN_LOSS` is what a control must at least cost the oracle."""
 MAX_PROMPT_CHARS = 100_000
 """A longer opening, tools included, fits no model that trains here."""
 
@@ -126,6 +126,7 @@ async def _check(
     if not await run("tasks", check_tasks):
         return lines
     checked = _Checked(build(), plan)
+    await run("held-out tasks", lambda: _check_splits(checked))
     await run("tools", lambda: _check_tools(checked))
     await run("oracle", lambda: _check_oracle(checked))
     await run("random", lambda: _check_random(checked))
@@ -167,10 +168,14 @@ def _compare_tasks(family: EnvironmentFamily, other: EnvironmentFamily) -> tuple
                 return "fail", f"task {index} of split {split!r} is another one when it is built again"
             if json.loads(json.dumps(dict(task.payload))) != task.payload:
                 return "fail", f"the payload of task {index} of split {split!r} is not plain JSON"
-    shared = {task.id for task in splits["train"]} & {task.id for task in splits["heldout"]}
-    if shared:
-        return "fail", f"{len(shared)} of the first tasks of both splits are the same; keep held-out tasks apart"
-    return "pass", "a pure function of split and index; the splits share none of the first 40"
+    return "pass", "a pure function of split and index"
+
+
+async def _check_splits(checked: _Checked) -> tuple[Verdict, str]:
+    train, heldout = _take(checked.family, "train", 200), _take(checked.family, "heldout", 200)
+    shared = len({task.id for task in train} & {task.id for task in heldout})
+    verdict: Verdict = "fail" if shared else "pass"
+    return verdict, f"the splits share {shared} of their first {min(len(train), len(heldout))} tasks"
 
 
 async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
@@ -192,7 +197,8 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
             if not tool.description or bare:
                 what = f"parameter {bare[0]!r} of tool" if bare else "tool"
                 return "fail", f"{what} {tool.name!r} has no description or no type; the model reads nothing else"
-    text = f"{', '.join(sorted(names)) or 'no tool'}; openings of {min(lengths)} to {max(lengths)} characters"
+    shown = ", ".join(sorted(names)[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    text = f"{shown or 'no tool'}; openings of {min(lengths)} to {max(lengths)} characters"
     return ("fail" if max(lengths) > MAX_PROMPT_CHARS else "pass"), text
 
 
@@ -262,9 +268,10 @@ async def _check_control(
     if policy is None:
         return "skip", "there is no oracle to fail under it"
     control = _Checked(build(**changes), checked.plan)
+    plain = _rate(await checked.play(policy, checked.tasks))
     rate = _rate(await control.play(control.family.policy("oracle"), control.tasks))
-    verdict: Verdict = "pass" if rate <= MAX_CONTROL else "fail"
-    return verdict, f"the oracle succeeds on {rate:.0%} under {dict(changes)} (at most {MAX_CONTROL:.0%})"
+    verdict: Verdict = "pass" if plain - rate >= MIN_LOSS else "fail"
+    return verdict, f"{dict(changes)} takes the oracle from {plain:.0%} to {rate:.0%} (at least {MIN_LOSS:.0%} down)"
 
 
 async def _check_attack(checked: _Checked, attack: ScriptedPolicy) -> tuple[Verdict, str]:

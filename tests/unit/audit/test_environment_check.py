@@ -127,7 +127,7 @@ def test_a_sound_environment_passes() -> None:
 @pytest.mark.parametrize(
     ("plain", "found", "words"),
     [
-        (Unseeded, "same seed, same episode", "the openings differ"),
+        (Unseeded, "same seed, same episode", "with one seed: "),
         (Leaking, "no leaks between episodes", "the rewards differ"),
         (Empty, "attack: empty reply", "succeeds on 100%"),
         (Helpless, "oracle", "succeeds on 0%"),
@@ -167,7 +167,7 @@ def test_controls_must_make_the_oracle_fail() -> None:
     def build(**changes: Any) -> EnvironmentFamily:
         return ToolCalls(prompt="short", kinds={"1call": 1.0}, **changes)
 
-    controls = {"shuffled": {"schema": "shuffled"}, "nothing": {"seed": 1}}
+    controls: dict[str, dict[str, Any]] = {"shuffled": {"schema": "shuffled"}, "nothing": {"seed": 1}}
     lines = {line.check: line for line in check_environment(build, controls=controls, plan=Plan(num_tasks=16))}
     assert lines["control shuffled"].verdict == "pass"
     assert lines["control nothing"].verdict == "fail"
@@ -189,8 +189,14 @@ class Shared(ClassFamily):
         return super().task("train", index)
 
 
-@pytest.mark.parametrize(("family", "words"), [(Shifting, "another one"), (Shared, "are the same")])
-def test_tasks_that_are_no_function_of_split_and_index_are_found(family: type[ClassFamily], words: str) -> None:
-    (line,) = check_environment(lambda **changes: family(Sound, **changes), plan=Plan(num_tasks=8))
-    assert (line.check, line.verdict) == ("tasks", "fail")
+@pytest.mark.parametrize(
+    ("family", "found", "words"),
+    [(Shifting, "tasks", "another one"), (Shared, "held-out tasks", "share 200 of their first 200")],
+)
+def test_tasks_that_are_no_function_of_split_and_index_or_shared_are_found(
+    family: type[ClassFamily], found: str, words: str
+) -> None:
+    lines = check_environment(lambda **changes: family(Sound, **changes), plan=Plan(num_tasks=4))
+    (line,) = (line for line in lines if line.verdict == "fail")
+    assert line.check == found
     assert words in line.text
