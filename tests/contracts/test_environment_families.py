@@ -36,6 +36,7 @@ from turnwise.core.types import (
     TrajectoryId,
     text_message,
 )
+from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mixture import Member, mix_families
 from turnwise.environments.search_qa.family import SearchQA
@@ -72,6 +73,35 @@ def load_example() -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.VaultFamily
+
+
+class Halving:
+    """A plain class: find a number from 1 to 31 in five guesses."""
+
+    def reset(self, seed: int) -> str:
+        self.low, self.high, self.tries, self.right = 1, 31, 0, False
+        self.secret = Random(seed).randint(1, 31)
+        return "Guess my number from 1 to 31."
+
+    def guess(self, number: int) -> str:
+        """Guess the number.
+
+        Args:
+            number: The guess.
+        """
+        self.tries, self.right = self.tries + 1, number == self.secret
+        self.done = self.right or self.tries == 5
+        if number < self.secret:
+            self.low = max(self.low, number + 1)
+            return "higher"
+        self.high = min(self.high, number - 1)
+        return "lower"
+
+    def get_reward(self) -> float:
+        return float(self.right)
+
+    def _oracle(self) -> tuple[str, dict[str, int]]:
+        return "guess", {"number": (self.low + self.high) // 2}
 
 
 MATH: dict[str, Any] = {"sandbox": f"{__name__}:PretendSandbox"}
@@ -118,6 +148,7 @@ CASES = {
     ),
     # The vault's secret is the prompt's letters backwards, and the tool has to know it.
     "example": Case(build=load_example()),
+    "plain_class": Case(build=lambda **changes: ClassFamily(Halving, **changes)),
     "mixture": Case(
         build=build_mixture,
         controls=({"search": "off"},),

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, models, sandbox
+from turnwise.cli import algorithms, check, models, new, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
@@ -46,7 +46,9 @@ app = typer.Typer(
 )
 
 app.add_typer(algorithms.app, name="algorithms")
+app.add_typer(check.app, name="check")
 app.add_typer(models.app, name="models")
+app.add_typer(new.app, name="new")
 app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
 app.command()(models.export)

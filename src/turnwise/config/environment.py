@@ -22,7 +22,8 @@ class EnvironmentSection(Section):
     """The environment family, or several of them."""
 
     name: str = "search_qa"
-    """A built-in family, or the import path "package.module:Class" of your own. Not read where there is a mixture."""
+    """A built-in family, the name of an installed one, or the import path "package.module:Class" of your own: a family,
+    or a plain class with `reset` and tools. Not read where there is a mixture."""
     args: dict[str, JsonValue] = Field(default_factory=dict)
     """Free table of keyword arguments of the family; it refuses what it does not know. Not read where there is a
     mixture."""

@@ -127,7 +127,8 @@ class EnvironmentFamily(Protocol):
         ...
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle" and "random" always exist. Raises ConfigError naming the known ones."""
+        """A scripted policy: "random" always exists, "oracle" where the right replies are known. Raises ConfigError
+        naming the known ones."""
         ...
 
     def texts(self, count: int) -> Sequence[str]:

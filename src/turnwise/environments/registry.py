@@ -1,13 +1,17 @@
-"""Environment families by name or import path."""
+"""Environments by name: built in, of installed packages, or by import path."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily
+from turnwise.environments.classes.contract import is_plain_class
+from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
     "math_code": "turnwise.environments.math_code.family:MathCode",
@@ -15,22 +19,68 @@ FAMILIES = {
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
 }
 """Built-in families by name."""
+GROUP = "turnwise.environments"
+"""Entry-point group in which an installed package names its environments: `name = "package.module:Class"`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """An environment that has a short name."""
+
+    name: str
+    path: str
+    """Import path "package.module:Class"."""
+    source: str
+    """"built in", or the installed packages that give it the name; several of them clash."""
+
+
+def list_environments() -> list[Named]:
+    """Every environment with a short name, built-in ones first. Imports none of them."""
+    installed: dict[str, dict[str, EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        owner = entry.dist.name if entry.dist is not None else "an unknown package"
+        installed.setdefault(entry.name, {})[owner] = entry
+    named = [Named(name=name, path=path, source="built in") for name, path in FAMILIES.items()]
+    for name, entries in sorted(installed.items()):
+        paths = " or ".join(sorted({entry.value for entry in entries.values()}))
+        named.append(Named(name=name, path=paths, source=" and ".join(sorted(entries))))
+    return named
+
+
+def find_path(name: str, *, key: str = "environment") -> str:
+    """The import path of a short name; any other name is returned as it is.
+
+    Raises ConfigError when several packages give the name, or when it is no name and no path.
+    """
+    named = list_environments() if ":" not in name else []
+    matches = [each for each in named if each.name == name]
+    if len(matches) > 1 or any(" and " in each.source for each in matches):
+        owners = " and ".join(each.source for each in matches)
+        raise ConfigError(
+            f"{key}.name={name!r} is the name of several environments ({owners}); use the import path of one: "
+            + ", ".join(each.path for each in matches)
+        )
+    if matches:
+        return matches[0].path
+    if ":" not in name:
+        known = ", ".join(each.name for each in named)
+        raise ConfigError(f"{key}.name={name!r} is neither a known name ({known}) nor a path 'package.module:Class'")
+    return name
 
 
 def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environment") -> EnvironmentFamily:
-    """The family of a built-in name or of the import path "package.module:Class", called with `arguments`.
+    """The family of a short name or of the import path "package.module:Class", called with `arguments`.
 
-    `key` is where the recipe names it, for messages. Raises ConfigError when the name leads nowhere, the arguments are
-    refused, or the object is not an `EnvironmentFamily`.
+    A plain class with `reset` and tools becomes a family of its own. `key` is where the recipe names it, for messages.
+    Raises ConfigError when the name leads nowhere, the arguments are refused, or the object is not an
+    `EnvironmentFamily`.
     """
-    module_name, colon, class_name = FAMILIES.get(name, name).partition(":")
-    if not colon:
-        raise ConfigError(
-            f"{key}.name={name!r} is neither built in ({', '.join(FAMILIES)}) nor a path 'package.module:Class'"
-        )
-    with boundary(ConfigError, f"{key}.name={name!r} cannot be imported"):
+    module_name, _, class_name = find_path(name, key=key).partition(":")
+    with boundary(ConfigError, f"{key}.name={name!r} cannot be imported (is its folder on PYTHONPATH?)"):
         family_class = getattr(importlib.import_module(module_name), class_name)
     with boundary(ConfigError, f"{key}.args of {name!r}"):
+        if is_plain_class(family_class):
+            return ClassFamily(family_class, **arguments)
         family = family_class(**arguments)
     if not isinstance(family, EnvironmentFamily):
         raise ConfigError(

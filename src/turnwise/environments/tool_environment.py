@@ -1,7 +1,7 @@
 """The environment most families build on: typed Python functions are the tools, messages go in and out.
 
-A reply with calls gets their results; malformed calls get an observation that says so; a reply with neither ends the
-episode.
+A reply with calls gets their results; malformed calls get an observation that says so. The episode ends with a reply
+that has neither, or when a tool sets `done`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class ToolEnvironment:
         self._stage: Literal["new", "open", "over", "closed"] = "new"
         self.tool_records: list[ToolRecord] = []
         """Every call of the episode that came back, in order."""
+        self.done = False
+        """A tool sets it to end the episode: the model reads no answer, and further calls of the reply do not run."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The first messages and the tool functions of one episode. Everything random comes from `seed`."""
@@ -83,6 +85,9 @@ class ToolEnvironment:
         for call in message.tool_calls:
             records.append(await self._call(call))
             self.tool_records.append(records[-1])
+            if self.done:
+                self._stage = "over"
+                return StepResult(observations=(), done=True, tool_records=tuple(records))
         observations = [text_message("tool", r.observation, tool_call_id=r.call.id, name=r.call.name) for r in records]
         if message.tool_errors:
             observations.append(self.invalid_reply(message))

@@ -14,6 +14,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
 from turnwise.core.protocols import Trainer, WeightSync
+from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
 from turnwise.pipeline.loop import Pipeline
@@ -126,6 +127,9 @@ class Run:
         config = self.config
         sweep(self.folder.path)
         self._note("device", describe_device(self.system.model.device))
+        for family in list_families(self.system.family):
+            for text in getattr(family, "notes", ()):
+                self._note("environment", text)
         if config.schedule.max_staleness:
             self._note("correction", resolve_correction(config).text)
         checkpoint = latest_checkpoint(self.folder.path)

@@ -159,3 +159,35 @@ def test_single_use() -> None:
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two tools named 'add'"):
         asyncio.run(Twins().reset(TASK, 0))
+
+
+class Ending(Adder):
+    """Over at 12."""
+
+    def add(self, amount: int) -> int:
+        """Add to the total.
+
+        Args:
+            amount: How much.
+        """
+        self.total += amount
+        self.done = self.total >= 12
+        return self.total
+
+
+def test_a_tool_ends_the_episode() -> None:
+    async def play() -> None:
+        environment = Ending()
+        await environment.reset(TASK, 0)
+        assert not (await environment.step(reply(call(5)))).done
+        # 5 + 7 = 12: the call after it does not run.
+        result = await environment.step(reply(call(7, 1), call(1, 2)))
+        assert (result.done, result.observations) == (True, ())
+        assert [record.observation for record in result.tool_records] == ["12"]
+        assert [record.observation for record in environment.tool_records] == ["5", "12"]
+        assert await environment.score([], StopReason.DONE) == Scored(total=12.0)
+        with pytest.raises(EnvironmentFault, match="after its episode ended"):
+            await environment.step(reply(call(1)))
+        await environment.close()
+
+    asyncio.run(play())

@@ -1,0 +1,96 @@
+"""`turnwise check env NAME`: play an environment before anything trains on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import EnvironmentFamily
+
+app = typer.Typer(help="Check what a run is built of.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Make `env` a command of its own, also while it is the only one."""
+
+
+@app.command()
+def env(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A short name, package.module:Class, or a recipe; none lists the names."),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[key=value ...]", help="As environment.args.")
+    ] = None,
+    control: Annotated[
+        list[str] | None,
+        typer.Option(help="An argument under which the oracle must fail, such as search=off; besides the recipe's."),
+    ] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks per policy.")] = 40,
+    max_turns: Annotated[int, typer.Option(min=1, help="Replies per episode.")] = 16,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Report whether an environment is solvable, hard to cheat, repeatable and without leaks; exit with 1 if not."""
+    if name is None:
+        _print_names()
+        return
+    from turnwise.audit.environment_check import Plan, check_environment
+    from turnwise.config.load import parse_value
+
+    def read(item: str) -> tuple[str, Any]:
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError(f"{item!r} is not of the form key=value")
+        return key, parse_value(value)
+
+    chosen = dict(map(read, arguments or []))
+    build, controls = _from_recipe(Path(name), chosen) if name.endswith(".toml") else (_builder(name, chosen), {})
+    controls.update({item: dict([read(item)]) for item in control or []})
+    build()  # a wrong name or argument is an error of the command, not of the environment
+    lines = check_environment(build, controls=controls, plan=Plan(num_tasks=tasks, max_turns=max_turns))
+    if as_json:
+        print(json.dumps([asdict(line) for line in lines], indent=1))
+    else:
+        width = max(len(line.check) for line in lines)
+        for line in lines:
+            print(f"{line.verdict}  {line.check:<{width}}  {line.text}")
+    if any(line.verdict == "fail" for line in lines):
+        raise typer.Exit(code=1)
+
+
+def _print_names() -> None:
+    from turnwise.environments.registry import list_environments
+
+    named = list_environments()
+    width = max(len(each.name) for each in named)
+    for each in named:
+        print(f"{each.name:<{width}}  {each.path}  ({each.source})")
+
+
+def _builder(name: str, arguments: dict[str, Any]) -> Any:
+    from turnwise.environments.registry import load_family
+
+    def build(**changes: Any) -> EnvironmentFamily:
+        return load_family(name, {**arguments, **changes})
+
+    return build
+
+
+def _from_recipe(path: Path, arguments: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """How to build the recipe's environment with `arguments` laid over its own, and its controls."""
+    from turnwise.config.load import load_config
+    from turnwise.runs.families import build_family
+
+    config = load_config([path], [])
+
+    def build(**changes: Any) -> EnvironmentFamily:
+        return build_family(config, {**arguments, **changes})
+
+    return build, {name: dict(changes) for name, changes in config.evaluate.controls.items()}

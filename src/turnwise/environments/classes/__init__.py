@@ -1,0 +1,1 @@
+"""Environments from plain classes with `reset`, tools and a reward."""

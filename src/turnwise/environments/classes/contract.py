@@ -1,0 +1,164 @@
+"""What a plain class offers as an environment, read from the class: the contract of TRL's `environment_factory`.
+
+    reset(**row)        opens an episode; returns the first observation (text, messages, parts of text) or None
+    public methods      are tools, except `reset` and `get_reward`
+    get_reward()        the reward; without it the attribute `reward` after the last call
+    done                attribute; true ends the episode
+    _oracle()           the right thing to do next: ("tool", {arguments}), or text that ends the episode
+
+The last two are ours. A name that starts with an underscore is no tool, here and in TRL.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
+from turnwise.core.types import Message, ToolSpec, text_message
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.tools.tool import to_tool
+
+RESERVED = ("reset", "get_reward")
+"""Public methods that are no tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What one class offers."""
+
+    build: Callable[[], Any]
+    """The class, called without arguments for every episode."""
+    name: str
+    tools: Mapping[str, ToolSpec]
+    """The methods that are tools, by name in alphabetical order."""
+    takes_seed: bool
+    """Whether `reset` takes `seed`, by name or among `**row`."""
+    has_reward: bool
+    """Whether there is `get_reward`; else the attribute `reward` is read."""
+    has_oracle: bool
+
+
+def is_plain_class(thing: object) -> bool:
+    """Whether this is a class with `reset` that is neither an environment of Turnwise nor a family of them."""
+    is_ours = isinstance(thing, type) and issubclass(thing, ToolEnvironment)
+    return isinstance(thing, type) and hasattr(thing, "reset") and not (is_ours or hasattr(thing, "build_environment"))
+
+
+def read_contract(plain: type) -> Contract:
+    """What the class offers. Raises ConfigError when it has no tool, or its constructor or `reset` cannot be called."""
+    functions = [name for name, _ in inspect.getmembers(plain, predicate=inspect.isfunction)]
+    tools = {name: _read_spec(plain, name) for name in functions if name not in RESERVED and name[0] != "_"}
+    if "reset" not in functions:
+        raise ConfigError(f"class {plain.__name__} has no method reset; define reset(self, **row)")
+    if not tools:
+        raise ConfigError(
+            f"class {plain.__name__} has no tool; give it a public method with type hints and a Google-style docstring"
+        )
+    _check_constructor(plain)
+    parameters = inspect.signature(plain.reset).parameters  # type: ignore[attr-defined]
+    return Contract(
+        build=plain,
+        name=plain.__name__,
+        tools=tools,
+        takes_seed="seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()),
+        has_reward="get_reward" in functions,
+        has_oracle="_oracle" in functions,
+    )
+
+
+def _read_spec(plain: type, name: str) -> ToolSpec:
+    """What the model is told about a method. Raises ConfigError naming class, method and what is missing."""
+    function = getattr(plain, name)
+    is_static = isinstance(inspect.getattr_static(plain, name), staticmethod)
+    with boundary(ConfigError, f"class {plain.__name__}"):
+        return to_tool(function if is_static else MethodType(function, object())).spec
+
+
+def _check_constructor(plain: type) -> None:
+    try:
+        inspect.signature(plain).bind()
+    except TypeError as cause:
+        raise ConfigError(
+            f"class {plain.__name__} cannot be built without arguments ({cause}); give its parameters defaults, or "
+            "move them to reset as columns of the rows"
+        ) from None
+    except ValueError:
+        pass  # a class written in C has no signature; building it will show
+
+
+def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
+    """Raise ConfigError when `reset` does not take the columns of a row, naming what is missing or unknown."""
+    reset = contract.build.reset  # type: ignore[attr-defined]
+    try:
+        inspect.signature(reset).bind(None, **row)
+    except TypeError as cause:
+        raise ConfigError(
+            f"{contract.name}.reset does not take the columns {sorted(row) or 'of a row without any'} ({cause}); add "
+            "them to the rows, or give reset these parameters or **row"
+        ) from None
+
+
+def read_messages(prompt: object, observation: object, where: str) -> tuple[Message, ...]:
+    """The first messages of an episode: those of the row's column "prompt", then what `reset` returned.
+
+    As in TRL, returned text goes to the end of the last message. Returned messages follow the prompt's. Raises
+    EnvironmentFault when either is something else, or when there is no text at all.
+    """
+    messages = [text_message("user", prompt)] if isinstance(prompt, str) else _read_list(prompt, f"prompt of {where}")
+    if isinstance(observation, Sequence) and not isinstance(observation, str) and _have(observation, "role"):
+        messages += _read_list(observation, f"{where}.reset")
+    elif observation is not None:
+        text = read_text(observation, f"{where}.reset")
+        last = messages.pop() if messages else text_message("user", "")
+        messages.append(text_message(last.role, last.text + text))
+    if not any(message.text for message in messages):
+        raise EnvironmentFault(
+            f"{where}.reset returned {observation!r:.100} and the row has no prompt, so that the model would read "
+            'nothing; return the first observation, or give the rows a column "prompt"'
+        )
+    return tuple(messages)
+
+
+def _read_list(messages: object, where: str) -> list[Message]:
+    if messages is None:
+        return []
+    roles = ("system", "user", "assistant")
+    if not isinstance(messages, Sequence) or not _have(messages, "role", "content"):
+        raise EnvironmentFault(f'{where} is {messages!r:.200}; give text, or messages {{"role", "content"}}')
+    for message in messages:
+        if message["role"] not in roles:
+            raise EnvironmentFault(f"{where} has a message of role {message['role']!r}; use one of {', '.join(roles)}")
+    return [text_message(message["role"], read_text(message["content"], where)) for message in messages]
+
+
+def _have(items: Sequence[Any], *keys: str) -> bool:
+    return bool(items) and all(isinstance(item, Mapping) and all(key in item for key in keys) for item in items)
+
+
+def read_text(content: object, where: str) -> str:
+    """Text, or the joined parts `{"type": "text", "text": ...}`. Raises EnvironmentFault for anything else."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence) and _have(content, "type"):
+        kinds = {part["type"] for part in content}
+        if kinds == {"text"} and _have(content, "text"):
+            return "".join(str(part["text"]) for part in content)
+        raise EnvironmentFault(f"{where} has parts of type {', '.join(sorted(map(str, kinds)))}; only text is read")
+    raise EnvironmentFault(f"{where} returned {content!r:.200}; return text, parts of text, messages, or None")
+
+
+def read_next(step: object, contract: Contract) -> tuple[str, dict[str, Any]] | str:
+    """What `_oracle` returned: a call or the text that ends the episode. Raises EnvironmentFault for anything else."""
+    if isinstance(step, str):
+        return step
+    match step:
+        case (str(name), dict(arguments)) if name in contract.tools:
+            return name, arguments
+    raise EnvironmentFault(
+        f'{contract.name}._oracle() returned {step!r:.200}; return ("{min(contract.tools)}", {{arguments}}), or text '
+        f"that ends the episode; the tools are {', '.join(contract.tools)}"
+    )

@@ -1,0 +1,175 @@
+"""A plain class as an environment family: rows become tasks, methods become tools."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, SkipValidation, model_validator
+
+from turnwise.core.errors import ConfigError, RenderError, TurnwiseError
+from turnwise.core.protocols import ScriptedPolicy, Split
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import Task, ToolCall, text_message
+from turnwise.environments.arguments import FamilyArguments, Share, check_index, choose_policy, read_arguments
+from turnwise.environments.classes.contract import check_row, read_contract, read_messages
+from turnwise.environments.classes.environment import ClassEnvironment
+from turnwise.environments.classes.policies import NaivePolicy, OraclePolicy, RandomPolicy
+from turnwise.environments.classes.rows import check_rows, load_rows, split_rows
+from turnwise.environments.episodes import Played, play_episode, run_apart
+from turnwise.rendering.calls import format_calls
+
+MAX_EPISODES = 200
+"""Episodes that are played for texts; more texts are these again."""
+PLAY_S = 120.0
+"""Seconds after which no further episode is played for texts: a slow class has fewer of them."""
+MAX_SEED = 2**31 - 1
+"""Largest seed `reset` is given: what numpy and C libraries take."""
+MAX_TURNS = 64
+_REMEDY = 'give it a method _oracle(self) that returns the right call, ("tool", {arguments})'
+
+
+class ClassArguments(FamilyArguments):
+    """Where the rows come from, and how the scripted policies play."""
+
+    rows: Annotated[Sequence[Mapping[str, Any]] | None, SkipValidation] = None
+    """The rows themselves; None takes those of `path`."""
+    path: str = ""
+    """JSONL file with one row per line; its columns are the arguments of `reset`. Empty, and without `rows`, every
+    task is a row without columns but its seed."""
+    heldout_path: str = ""
+    """JSONL file of held-out rows; empty holds out a tenth of the rows."""
+    random_calls: int = Field(3, ge=1, le=MAX_TURNS - 1)
+    """Calls after which the random policy ends its episode, if the class does not end it before."""
+    naive_skill: Share = 0.0
+    """Probability that the naive policy, the default demonstrator, does what the oracle does; else it calls at
+    random."""
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Self:
+        if self.rows is not None and self.path:
+            raise ConfigError(f"path={self.path!r} and rows are both given; give one of them")
+        if self.heldout_path and not self.path and self.rows is None:
+            raise ConfigError(f"heldout_path={self.heldout_path!r} without rows to train on; give path too")
+        if self.rows is not None and not isinstance(self.rows, list):
+            raise ConfigError(f"rows={self.rows!r:.100} is not a list of tables")
+        return self
+
+
+class ClassFamily:
+    """Implements `EnvironmentFamily` for a class that knows nothing of Turnwise; `classes.contract` says what it has.
+
+    Tasks are pure functions of its arguments. An object is built anew for every episode.
+    """
+
+    def __init__(self, plain: type, **arguments: Any) -> None:
+        """`arguments` are the fields of `ClassArguments`.
+
+        Raises ConfigError naming the class and what it lacks, or the argument; DataError for a row of the wrong layout.
+        """
+        self._chosen = chosen = read_arguments(ClassArguments, arguments)
+        self._contract = contract = read_contract(plain)
+        if chosen.naive_skill and not contract.has_oracle:
+            raise ConfigError(f"naive_skill={chosen.naive_skill} but {contract.name} has no _oracle; {_REMEDY}")
+        rows = None
+        if chosen.rows is not None:
+            rows = check_rows(chosen.rows, contract)
+        elif chosen.path:
+            rows = load_rows(Path(chosen.path), contract)
+        else:
+            check_row(contract, {"seed": 0} if contract.takes_seed else {})
+        heldout = load_rows(Path(chosen.heldout_path), contract) if chosen.heldout_path else None
+        self._rows = None if rows is None else split_rows(rows, heldout, contract, chosen.seed)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a run lacks because the class does; one line each."""
+        name, notes = self._contract.name, []
+        if not self._contract.has_oracle:
+            notes.append(f"{name} has no _oracle: demonstrations only call at random, and no task is proved solvable")
+        if not self._contract.takes_seed:
+            notes.append(
+                f"{name}.reset takes no seed: what it draws cannot be repeated, and differs within a group of attempts"
+            )
+        return tuple(notes)
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split: a row, and a seed where `reset` takes one and the row has none.
+
+        Raises IndexError for a negative index and past the end of the held-out rows.
+        """
+        check_index(split, index)
+        row = dict(self._rows.row(split, index)) if self._rows is not None else {}
+        if self._contract.takes_seed and "seed" not in row:
+            row["seed"] = derive_seed(self._chosen.seed, "row", split, index) % (MAX_SEED + 1)
+        name = self._contract.name
+        if row.get("prompt") is not None:
+            prompt = read_messages(row["prompt"], None, name)
+        else:  # what the model reads is known after reset
+            columns = ", ".join(f"{key}={value!r}" for key, value in row.items())
+            prompt = (text_message("user", f"{name}.reset({columns})"),)
+        return Task(environment=name, prompt=prompt, payload={"row": row})
+
+    def build_environment(self, task: Task) -> ClassEnvironment:
+        """A fresh, single-use environment."""
+        return self._build()
+
+    def _build(self) -> ClassEnvironment:
+        chosen = self._chosen
+        return ClassEnvironment(
+            self._contract, tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars
+        )
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """ "random", "naive" (the demonstrator) and, where the class has `_oracle`, "oracle". Raises ConfigError."""
+        random = RandomPolicy(contract=self._contract, num_calls=self._chosen.random_calls)
+        oracle = OraclePolicy(build=self._build)
+        naive = NaivePolicy(skill=self._chosen.naive_skill, oracle=oracle, random=random)
+        if name == "oracle" and not self._contract.has_oracle:
+            raise ConfigError(f"{self._contract.name} has no _oracle, and so no policy 'oracle'; {_REMEDY}")
+        return choose_policy(name, {"oracle": oracle, "random": random, "naive": naive})
+
+    def texts(self, count: int) -> list[str]:
+        """`count` texts: the tools' schemas, then what is read and written in episodes of the random policy.
+
+        Raises what the last episode raised when none can be played.
+        """
+        texts = [
+            json.dumps({"name": spec.name, "description": spec.description, "parameters": spec.parameters})
+            for spec in self._contract.tools.values()
+        ]
+        for played in run_apart(self._play(count)):
+            for message in played.messages:
+                if message.text:
+                    texts.append(f" {message.text}" if message.role in ("tool", "assistant") else message.text)
+                for call in message.tool_calls:
+                    texts += [_write_call(call), call.arguments]
+        return [texts[index % len(texts)] for index in range(count)]
+
+    async def _play(self, count: int) -> list[Played]:
+        """Random episodes of the first training tasks; those that fail are left out, unless all do."""
+        episodes: list[Played] = []
+        failure: TurnwiseError | None = None
+        random, deadline = self.policy("random"), time.monotonic() + PLAY_S
+        for index in range(min(count, MAX_EPISODES)):
+            try:
+                task = self.task("train", index)
+                episodes.append(await play_episode(self, task, random, seed=index, max_turns=MAX_TURNS))
+            except TurnwiseError as error:
+                failure = error
+            if time.monotonic() > deadline:
+                break
+        if failure is not None and not episodes:
+            raise failure
+        return episodes
+
+
+def _write_call(call: ToolCall) -> str:
+    """The call as the renderer "calls" writes it, where it can."""
+    try:
+        return f" {format_calls((call,))}"
+    except RenderError:
+        return f" {call.name}"

@@ -1,0 +1,202 @@
+"""`check_environment` passes a sound environment and finds every planted fault."""
+
+from __future__ import annotations
+
+import random
+from random import Random
+from typing import Any
+
+import pytest
+
+from turnwise.audit.environment_check import Line, Plan, check_environment
+from turnwise.core.protocols import EnvironmentFamily
+from turnwise.core.types import Task
+from turnwise.environments.classes.family import ClassFamily
+from turnwise.environments.tool_calls.family import ToolCalls
+
+
+class Sound:
+    """Say the letter twice: solvable, hard by chance, repeatable."""
+
+    def reset(self, seed: int) -> str:
+        self.letter, self.right, self.done = Random(seed).choice("abcdefgh"), False, False
+        return f"The letter is {self.letter}."
+
+    def say(self, text: str) -> str:
+        """Say it.
+
+        Args:
+            text: The letter, twice.
+        """
+        self.right, self.done = text == self.letter * 2, True
+        return "said"
+
+    def get_reward(self) -> float:
+        return float(self.right)
+
+    def _oracle(self) -> tuple[str, dict[str, str]]:
+        return "say", {"text": self.letter * 2}
+
+
+class Unseeded(Sound):
+    def reset(self, seed: int) -> str:
+        super().reset(seed)
+        self.letter = random.choice("abcdefgh")
+        return f"The letter is {self.letter}."
+
+
+class Leaking(Sound):
+    """Opening an episode changes the answers of those that are open."""
+
+    opened = ""
+
+    def reset(self, seed: int) -> str:
+        text = super().reset(seed)
+        Leaking.opened = self.letter
+        return text
+
+    def say(self, text: str) -> str:
+        """Say it.
+
+        Args:
+            text: The letter, twice.
+        """
+        self.right, self.done = text == Leaking.opened * 2, True
+        return "said"
+
+
+class Empty(Sound):
+    """Success unless something wrong was said."""
+
+    def reset(self, seed: int) -> str:
+        text = super().reset(seed)
+        self.right = True
+        return text
+
+
+class Helpless(Sound):
+    def _oracle(self) -> tuple[str, dict[str, str]]:
+        return "say", {"text": self.letter}
+
+
+class Generous(Sound):
+    def get_reward(self) -> float:
+        return float(self.done)
+
+
+class Rewardless(Sound):
+    def get_reward(self) -> float:
+        return float("nan")
+
+
+class Crashing(Sound):
+    def say(self, text: str) -> str:
+        """Say it.
+
+        Args:
+            text: The letter, twice.
+        """
+        self.no_such_attribute  # type: ignore[attr-defined]  # noqa: B018
+        return "said"
+
+
+class Moody(Sound):
+    """Opens for nobody."""
+
+    def reset(self, seed: int) -> str:
+        raise RuntimeError("not today")
+
+
+def check(plain: type, **plan: Any) -> dict[str, Line]:
+    lines = check_environment(lambda **changes: ClassFamily(plain, **changes), plan=Plan(num_tasks=16, **plan))
+    return {line.check: line for line in lines}
+
+
+def failures(lines: dict[str, Line]) -> set[str]:
+    return {line.check for line in lines.values() if line.verdict == "fail"}
+
+
+def test_a_sound_environment_passes() -> None:
+    lines = check(Sound)
+    assert failures(lines) == set()
+    assert lines["oracle"].text == "succeeds on 100% of 16 tasks (at least 95%)"
+    assert lines["controls"].verdict == "skip"
+    assert "16 tasks" in lines["attack: empty reply"].text
+
+
+@pytest.mark.parametrize(
+    ("plain", "found", "words"),
+    [
+        (Unseeded, "same seed, same episode", "with one seed: "),
+        (Leaking, "no leaks between episodes", "the rewards differ"),
+        (Empty, "attack: empty reply", "succeeds on 100%"),
+        (Helpless, "oracle", "succeeds on 0%"),
+        (Generous, "random", "succeeds on 100%"),
+        (Generous, "attack: every tool at once", "succeeds on 100%"),
+        (Rewardless, "random", "nan, not a finite number"),
+        (Crashing, "random", "AttributeError"),
+        (Moody, "tools", "not today"),
+    ],
+)
+def test_a_planted_fault_is_found(plain: type, found: str, words: str) -> None:
+    lines = check(plain)
+    assert lines[found].verdict == "fail", lines
+    assert words in lines[found].text
+
+
+def test_a_leak_is_nothing_else() -> None:
+    """Episodes one after the other hide it: only interleaving shows it."""
+    assert failures(check(Leaking)) == {"no leaks between episodes"}
+
+
+def test_an_episode_that_hangs_fails_its_line_in_time() -> None:
+    class Slow(Sound):
+        def reset(self, seed: int) -> str:
+            import time
+
+            time.sleep(3)
+            return "late"
+
+    lines = check_environment(
+        lambda **changes: ClassFamily(Slow, tool_timeout_s=0.1, **changes), plan=Plan(num_tasks=2, timeout_s=1)
+    )
+    assert {line.check for line in lines if line.verdict == "fail"} >= {"tools", "oracle", "random"}
+
+
+def test_controls_must_make_the_oracle_fail() -> None:
+    def build(**changes: Any) -> EnvironmentFamily:
+        return ToolCalls(prompt="short", kinds={"1call": 1.0}, **changes)
+
+    controls: dict[str, dict[str, Any]] = {"shuffled": {"schema": "shuffled"}, "nothing": {"seed": 1}}
+    lines = {line.check: line for line in check_environment(build, controls=controls, plan=Plan(num_tasks=16))}
+    assert lines["control shuffled"].verdict == "pass"
+    assert lines["control nothing"].verdict == "fail"
+    assert failures(lines) == {"control nothing"}
+
+
+class Shifting(ClassFamily):
+    """Hands out another task each time it is asked."""
+
+    asked = 0
+
+    def task(self, split: Any, index: int) -> Task:
+        Shifting.asked += 1
+        return super().task(split, index + Shifting.asked)
+
+
+class Shared(ClassFamily):
+    def task(self, split: Any, index: int) -> Task:
+        return super().task("train", index)
+
+
+@pytest.mark.parametrize(
+    ("family", "found", "words"),
+    [(Shifting, "tasks", "another one"), (Shared, "held-out tasks", "share 200 of their first 200")],
+)
+def test_tasks_that_are_no_function_of_split_and_index_or_shared_are_found(
+    family: type[ClassFamily], found: str, words: str
+) -> None:
+    lines = check_environment(lambda **changes: family(Sound, **changes), plan=Plan(num_tasks=4))
+    (line,) = (line for line in lines if line.verdict == "fail")
+    assert line.check == found
+    assert words in line.text

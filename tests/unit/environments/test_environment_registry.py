@@ -1,0 +1,89 @@
+"""Names of environments: built in, of installed packages, import paths; clashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.classes.family import ClassFamily
+from turnwise.environments.registry import find_path, list_environments, load_family
+
+MODULE = '''
+class Coin:
+    def reset(self, seed: int) -> str:
+        return "Heads or tails?"
+
+    def call(self, heads: bool) -> str:
+        """Call it.
+
+        Args:
+            heads: Whether it is heads.
+        """
+        self.done = True
+        return ""
+
+    def get_reward(self) -> float:
+        return 1.0
+'''
+
+
+def install(folder: Path, package: str, names: dict[str, str]) -> None:
+    """What pip leaves of a package: a module and its entry points."""
+    information = folder / f"{package}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [f"{name} = {path}" for name, path in names.items()]
+    (information / "entry_points.txt").write_text("\n".join(["[turnwise.environments]", *lines]) + "\n")
+    (folder / f"{package}.py").write_text(MODULE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_an_installed_package_names_its_environments(folder: Path) -> None:
+    install(folder, "coin_package", {"coin": "coin_package:Coin"})
+    assert ("coin", "coin_package:Coin", "coin_package") in [
+        (each.name, each.path, each.source) for each in list_environments()
+    ]
+    family = load_family("coin", {})
+    assert isinstance(family, ClassFamily)
+    assert family.task("train", 0).environment == "Coin"
+
+
+def test_a_package_cannot_take_a_name_that_is_taken(folder: Path) -> None:
+    install(folder, "first_package", {"coin": "first_package:Coin", "search_qa": "first_package:Coin"})
+    install(folder, "second_package", {"coin": "second_package:Coin"})
+    with pytest.raises(ConfigError, match=r"'coin' is the name of several .*first_package and second_package"):
+        load_family("coin", {})
+    with pytest.raises(ConfigError, match=r"'search_qa' is the name of several .*built in and first_package"):
+        load_family("search_qa", {})
+    assert find_path("math_code").startswith("turnwise.")
+    assert load_family("second_package:Coin", {}).task("train", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no_such_name", "neither a known name .*search_qa"),
+        ("no_such_module:Thing", "is its folder on PYTHONPATH"),
+        ("json:NoSuchClass", "cannot be imported"),
+        ("json:JSONEncoder", "lacks one of task"),
+        ("turnwise.environments.tool_environment:ToolEnvironment", "lacks one of task"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_refused(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_family(name, {})
+
+
+def test_a_package_that_is_broken_is_named_only_when_it_is_used(folder: Path) -> None:
+    install(folder, "broken_package", {"broken": "broken_package:Coin"})
+    (folder / "broken_package.py").write_text("raise RuntimeError('broken at import')\n")
+    assert find_path("broken") == "broken_package:Coin"
+    with pytest.raises(ConfigError, match=r"'broken' cannot be imported.*broken at import"):
+        load_family("broken", {})
