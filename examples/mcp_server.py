@@ -3,8 +3,8 @@
     python examples/mcp_server.py                  serve on stdin and stdout
     python examples/mcp_server.py rows 600 train   print tasks over it as JSON lines, as recipes/mcp has them
 
-A house has twelve things and every house is another one. A thing is in a bay, or inside another thing that is. There are
-several of it, or as many as of another thing. The tools only read, so one process can serve every episode of a run.
+A house has twelve things and every house is another one. A thing is in a bay, or inside another thing that is. There
+are several of it, or as many as of another thing. The tools only read, so one process can serve all episodes of a run.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share
@@ -48,8 +48,8 @@ class McpArguments(FamilyArguments):
             raise ConfigError("servers={} names no MCP server; give environment.args.servers.LABEL.command or .url")
         if (self.reward == "tool") != bool(self.check_tool):
             raise ConfigError(
-                f"reward={self.reward!r} and check_tool={self.check_tool!r} do not fit; reward='tool' needs the name of "
-                "the tool that judges, and only it does"
+                f"reward={self.reward!r} and check_tool={self.check_tool!r} do not fit; reward='tool' needs the name "
+                "of the tool that judges, and only it does"
             )
         if "{question}" not in self.prompt:
             raise ConfigError(f"prompt={self.prompt!r} lacks {{question}}; put it where the question belongs")

@@ -110,7 +110,9 @@ class McpEnvironment(ToolEnvironment):
 
     def _bound(self, tool: ServerTool) -> dict[str, Any]:
         """The row's values for parameters of a tool."""
-        return {key: value for key, value in self._row.bind.items() if key in tool.spec.parameters.get("properties", {})}
+        return {
+            key: value for key, value in self._row.bind.items() if key in tool.spec.parameters.get("properties", {})
+        }
 
     async def _answer(self, tool: ServerTool, **arguments: Any) -> str:
         """What the model is answered when it calls a tool."""

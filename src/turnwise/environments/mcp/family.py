@@ -102,8 +102,14 @@ class McpTasks:
     def _written(self, task: Task) -> list[str]:
         """The texts of a task and its solution."""
         row, oracle = from_payload(task.payload), OraclePolicy()
-        calls = [oracle.reply(task, [text_message("assistant", "")] * made, Random(0)) for made in range(len(row.calls))]
-        return [task.prompt[0].text, *(f" {format_calls(reply.tool_calls)}" for reply in calls), *map(" {}".format, row.answers)]
+        calls = [
+            oracle.reply(task, [text_message("assistant", "")] * made, Random(0)) for made in range(len(row.calls))
+        ]
+        return [
+            task.prompt[0].text,
+            *(f" {format_calls(reply.tool_calls)}" for reply in calls),
+            *map(" {}".format, row.answers),
+        ]
 
     async def _play(self) -> list[str]:
         """What the tools answer in the first training tasks."""

@@ -63,7 +63,9 @@ def _read_row(line: str, where: str, needs_answer: bool) -> Row:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "the row"
-        raise DataError(f"{where}: {place}: {problem['msg']}; a row is an object with question, answer, calls") from None
+        raise DataError(
+            f"{where}: {place}: {problem['msg']}; a row is an object with question, answer, calls"
+        ) from None
     except ValueError as cause:
         raise DataError(f"{where}: no JSON: {cause}") from None
     if needs_answer and not row.answers:

@@ -28,7 +28,7 @@ STDERR_BYTES = 4000
 """How much of the end of stderr is kept."""
 STDERR_FREE_BYTES = 2**20
 """What a server may write to stderr before it is read slowly, so that one that floods waits instead of this process."""
-EXIT_S = 1.0
+EXIT_S = 2.0
 """Seconds a server has to exit after its input was closed; then its process group is killed."""
 
 _DIE_WITH_PARENT = """
@@ -90,7 +90,10 @@ async def open_process(server: McpServer, label: str) -> AsyncIterator[ServerPro
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     running = ServerProcess(process=process, label=label, read=read, write=write, ended=ended)
     errors = asyncio.ensure_future(_keep_stderr(running))
-    tasks = [asyncio.ensure_future(_receive(running, incoming, errors)), asyncio.ensure_future(_send(process, outgoing))]
+    tasks = [
+        asyncio.ensure_future(_receive(running, incoming, errors)),
+        asyncio.ensure_future(_send(process, outgoing)),
+    ]
     try:
         yield running
     finally:
