@@ -71,14 +71,14 @@ async def open_process(server: McpServer, label: str) -> AsyncIterator[ServerPro
     """
     import anyio
 
-    command = _command(server.find_program(), server.args)
+    command, environment = _command(server.find_program(), server.args), _environment(server)
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=_environment(server),
+            env=environment,
             cwd=server.cwd or None,
             start_new_session=True,
             limit=MAX_LINE_BYTES,
@@ -99,8 +99,8 @@ async def open_process(server: McpServer, label: str) -> AsyncIterator[ServerPro
     finally:
         for task in (*tasks, errors):
             task.cancel()
-        await _stop(process)
         await asyncio.wait({*tasks, errors}, timeout=EXIT_S)
+        await _stop(process)
         for stream in (incoming, read, write, outgoing):
             stream.close()
         if ended.done():
@@ -189,12 +189,18 @@ async def _keep_stderr(running: ServerProcess) -> None:
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Close the input, wait, kill what is left of the process group."""
+    """Close the input, wait, kill what is left of the process group, read what is left so that the pipes close."""
     assert process.stdin is not None
     process.stdin.close()
+    rest = asyncio.gather(_drain(process.stdout), _drain(process.stderr))  # a server that is writing cannot exit
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), EXIT_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # its children too, where it left some
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), EXIT_S)
+        await asyncio.wait_for(asyncio.gather(process.wait(), rest), EXIT_S)
+
+
+async def _drain(pipe: asyncio.StreamReader | None) -> None:
+    while pipe is not None and await pipe.read(2**16):
+        await asyncio.sleep(0)

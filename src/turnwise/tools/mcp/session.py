@@ -33,12 +33,18 @@ class McpSession:
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
         self._session: Any = None
 
     @property
     def is_alive(self) -> bool:
         """Whether the session is open and its server has not ended."""
-        return self._owner is not None and self._ready.done() and not self._owner.done()
+        return self._ready.done() and not self._ends
+
+    @property
+    def _ends(self) -> bool:
+        """Whether the server has ended, or the session."""
+        return self._owner is None or self._owner.done() or (self._ended is not None and self._ended.done())
 
     async def open(self, timeout_s: float) -> None:
         """Start or reach the server, shake hands and list its tools.
@@ -71,9 +77,10 @@ class McpSession:
         if not self.is_alive:
             raise self._failure()
         assert self._owner is not None
+        assert self._ended is not None
         calling = asyncio.ensure_future(self._session.call_tool(name, dict(arguments)))
         try:
-            await asyncio.wait({calling, self._owner}, return_when="FIRST_COMPLETED")
+            await asyncio.wait({calling, self._owner, self._ended}, return_when="FIRST_COMPLETED")
         finally:
             if not calling.done():
                 calling.cancel()
@@ -102,22 +109,21 @@ class McpSession:
 
     async def _raise(self, problem: BaseException, name: str) -> None:
         """Raise what a failed call means. A server that ended explains itself a moment after the call has failed."""
-        assert self._owner is not None
+        assert self._ended is not None
         code = sdk.error_code(problem)
         if code == sdk.INVALID_PARAMS:
             raise ToolFailure(str(problem))
-        await asyncio.wait({self._owner}, timeout=0.2)
-        if self._owner.done():
+        await asyncio.wait({self._ended}, timeout=0.2)
+        if self._ends:
             raise self._failure() from problem
         raise EnvironmentFault(f"MCP server {self.label!r} failed in tool {name!r}: {_describe(problem)}") from problem
 
     def _failure(self) -> TurnwiseError:
         """Why the session is over."""
-        problem = None
-        if self._owner is not None and self._owner.done() and not self._owner.cancelled():
-            problem = _first_cause(self._owner.exception())
+        ends = [future for future in (self._ended, self._owner) if future and future.done() and not future.cancelled()]
+        problem = next(filter(None, (_first_cause(future.exception()) for future in ends)), None)
         if isinstance(problem, TurnwiseError):
-            return problem
+            return type(problem)(str(problem))  # each call that fails raises one of its own
         what = f"failed: {_describe(problem)}" if problem else "was used outside its session; open it first"
         return EnvironmentFault(f"MCP server {self.label!r} {what}")
 
@@ -125,6 +131,7 @@ class McpSession:
         from mcp import ClientSession
 
         async with self._transport() as (read, write, ended), ClientSession(read, write) as session:
+            self._ended = ended
             closing = asyncio.ensure_future(self._closing.wait())
             try:
                 await _until(ended, session.initialize())
