@@ -149,12 +149,12 @@ def test_a_call_that_never_answers_is_a_tool_timeout():
         tool = Tool(spec=spec, function=call)
         await run_tool(tool, ToolCall(id="c", name="echo", arguments='{"text": "a"}'), timeout_s=0.3, max_chars=10)
 
-    with pytest.raises(ToolTimeout, match="'echo' ran past 0.3 s"):
+    with pytest.raises(ToolTimeout, match=r"'echo' ran past 0\.3 s"):
         with_session(hostile("hangs"), work)
 
 
 def test_a_server_that_never_shakes_hands_is_given_up():
-    with pytest.raises(EnvironmentFault, match="did not shake hands and list its tools within 0.5 s"):
+    with pytest.raises(EnvironmentFault, match=r"did not shake hands and list its tools within 0\.5 s"):
         with_session(hostile("mute"), echo, open_s=0.5)
 
 
