@@ -62,12 +62,12 @@ def serve() -> None:
             raise ValueError(f"there is no {thing} here")
         return look_up(house, tool, thing)
 
-    @server.tool()
+    @server.tool()  # type: ignore[untyped-decorator]
     def locate(house: int, thing: str) -> str:
         """Say in which bay a thing is, or inside which other thing."""
         return answer(house, "locate", thing)
 
-    @server.tool()
+    @server.tool()  # type: ignore[untyped-decorator]
     def count(house: int, thing: str) -> str:
         """Say how many there are of a thing, or which other thing there are as many of."""
         return answer(house, "count", thing)

@@ -154,7 +154,7 @@ def choose_tools(connection: Connection, chosen: McpArguments) -> list[ServerToo
 def _read_number(result: Mapping[str, Any], tool: str) -> float:
     """The number in a result: structured `{"result": x}` or `{"score": x}`, or the text. True is 1, False 0."""
     structured = result.get("structuredContent") or {}
-    value = structured.get("result", structured.get("score"))
+    value: Any = structured.get("result", structured.get("score"))
     if value is None:
         text = to_text(result).strip()
         value = {"true": 1.0, "false": 0.0}.get(text.lower(), text)

@@ -71,7 +71,7 @@ class McpTasks:
     def policy(self, name: str) -> ScriptedPolicy:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
         rows = [self._splits.row("train", index) for index in range(min(NUM_KNOWN_ROWS, self._splits.count("train")))]
-        policies = {
+        policies: dict[str, ScriptedPolicy] = {
             "oracle": OraclePolicy(),
             "random": RandomPolicy(rows),
             "naive": NaivePolicy(self._chosen.naive_skill),

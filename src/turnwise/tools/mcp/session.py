@@ -78,7 +78,7 @@ class McpSession:
             raise self._failure()
         assert self._owner is not None
         assert self._ended is not None
-        calling = asyncio.ensure_future(self._session.call_tool(name, dict(arguments)))
+        calling: asyncio.Future[Any] = asyncio.ensure_future(self._session.call_tool(name, dict(arguments)))
         try:
             await asyncio.wait({calling, self._owner, self._ended}, return_when="FIRST_COMPLETED")
         finally:
@@ -132,7 +132,7 @@ class McpSession:
 
         async with self._transport() as (read, write, ended), ClientSession(read, write) as session:
             self._ended = ended
-            closing = asyncio.ensure_future(self._closing.wait())
+            closing: asyncio.Future[Any] = asyncio.ensure_future(self._closing.wait())
             try:
                 await _until(ended, session.initialize())
                 self.tools = tuple(await _until(ended, sdk.list_wire_tools(session)))

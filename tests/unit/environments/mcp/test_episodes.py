@@ -1,5 +1,4 @@
-"""Our environments as tools of a server: the desk by itself, and a client of the official SDK that plays over both
-transports."""
+"""Our environments as tools of a server: the desk by itself, and clients that play over both transports."""
 
 from __future__ import annotations
 
@@ -136,11 +135,12 @@ def test_a_client_of_the_sdk_plays_over_stdio():
 
 
 @pytest.mark.slow
-def test_a_client_of_the_sdk_plays_over_http_and_strangers_are_refused():
-    mcp: Any = pytest.importorskip("mcp")
+def test_our_own_client_plays_over_http_and_strangers_are_refused():
+    pytest.importorskip("mcp")
     import httpx
 
-    from turnwise.tools.mcp.sdk import open_http
+    from turnwise.tools.mcp.servers import McpServer
+    from turnwise.tools.mcp.session import McpSession
 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen([*PROGRAM, "--http", "0"], stderr=subprocess.PIPE, text=True, env=environment) as server:
@@ -148,9 +148,12 @@ def test_a_client_of_the_sdk_plays_over_http_and_strangers_are_refused():
         url = server.stderr.readline().strip()
 
         async def run() -> dict[str, Any]:
-            async with asyncio.timeout(60), open_http(url, {}) as streams, mcp.ClientSession(*streams) as session:
-                await session.initialize()
-                return await solve(sdk_caller(session))
+            session = McpSession(McpServer(url=url), "ours")
+            async with asyncio.timeout(60):
+                await session.open(30)
+                reward = await solve(session.call)
+                await session.close()
+                return reward
 
         try:
             assert url.startswith("http://127.0.0.1:")

@@ -188,7 +188,7 @@ def test_only_named_variables_reach_the_server(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     "fields", [{}, {"command": "a", "url": "http://b"}, {"url": "file:///etc"}, {"url": "http://"}]
 )
-def test_a_server_has_one_target(fields: dict[str, str]):
+def test_a_server_has_one_target(fields: dict[str, Any]):
     with pytest.raises(ValueError, match=r"one of command and url|no HTTP address"):
         McpServer(**fields)
 
