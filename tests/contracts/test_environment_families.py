@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ from turnwise.core.types import (
 )
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.math_code.family import MathCode
+from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.mixture import Member, mix_families
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.tool_calls.family import ToolCalls
@@ -131,6 +133,26 @@ def build_mixture(**changes: Any) -> EnvironmentFamily:
     )
 
 
+ROWS = tempfile.TemporaryDirectory(prefix="turnwise-mcp-rows-")
+
+
+def build_mcp(**changes: Any) -> EnvironmentFamily:
+    """A server that repeats what it is told."""
+    folder = Path(ROWS.name)
+    for split in ("train", "heldout"):
+        words = [f"{split}{number}" for number in range(200)]
+        rows = [{"question": f"echo {word}", "answer": word, "calls": [["echo", {"text": word}]]} for word in words]
+        (folder / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    server = Path(__file__).parents[1] / "unit" / "tools" / "mcp" / "hostile_server.py"
+    return McpTasks(
+        servers={"echo": {"command": "python", "args": ["-S", str(server), "fine"]}},
+        scope="run",
+        train_path=str(folder / "train.jsonl"),
+        heldout_path=str(folder / "heldout.jsonl"),
+        **changes,
+    )
+
+
 CASES = {
     "math_code": Case(
         build=lambda **changes: MathCode(**MATH, **changes), controls=({"code": False},), gold=("answers",)
@@ -156,6 +178,8 @@ CASES = {
         control_tasks=lambda task: task.environment == "search",
     ),
 }
+if find_spec("mcp"):  # an optional extra
+    CASES["mcp"] = Case(build=build_mcp, gold=("answer", "calls"))
 WITH_CONTROLS = [(name, changes) for name, case in CASES.items() for changes in case.controls]
 
 
@@ -344,7 +368,13 @@ def test_what_the_model_reads_does_not_depend_on_the_gold_answer(case: Case) -> 
 
 
 def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    junk: dict[str, Any] = {"answers": ["4711"], "evidence": [], "calls": [["nothing0", {}]], "missing": "nothing"}
+    junk: dict[str, Any] = {
+        "answers": ["4711"],
+        "evidence": [],
+        "calls": [["nothing0", {}]],
+        "missing": "nothing",
+        "answer": "4711",
+    }
     return {key: junk[key] for key in keys if key in payload}
 
 

@@ -15,6 +15,7 @@ from turnwise import __version__
 from turnwise.cli import algorithms, check, models, new, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
+from turnwise.cli.mcp import mcp
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ app.add_typer(new.app, name="new")
 app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
 app.command()(models.export)
+app.command()(mcp)
 
 Recipe = Annotated[
     list[str] | None,

@@ -23,6 +23,10 @@ class FileSplits(Generic[Row]):
         self._seed = seed
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
+    def count(self, split: Split) -> int:
+        """How many rows a split has."""
+        return len(self._rows[split])
+
     def row(self, split: Split, index: int) -> Row:
         """The index-th row of a split, from 0. Raises IndexError past the end of "heldout"."""
         rows = self._rows[split]

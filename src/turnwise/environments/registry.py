@@ -15,6 +15,7 @@ from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
     "math_code": "turnwise.environments.math_code.family:MathCode",
+    "mcp": "turnwise.environments.mcp.family:McpTasks",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
 }

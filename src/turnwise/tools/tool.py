@@ -148,12 +148,12 @@ def _read_arguments(spec: ToolSpec, raw: str) -> dict[str, Any]:
         raise ToolFailure(f"the arguments of {spec.name} must be a JSON object")
     properties: Mapping[str, Any] = spec.parameters.get("properties", {})
     missing = [key for key in spec.parameters.get("required", ()) if key not in arguments]
-    unknown = [key for key in arguments if key not in properties]
+    unknown = [] if spec.parameters.get("additionalProperties") else [key for key in arguments if key not in properties]
     if missing or unknown:
         problem = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
         raise ToolFailure(f"{spec.name} takes {', '.join(properties) or 'no arguments'}; {problem}")
     for key, value in arguments.items():
-        problem = _mismatch(value, properties[key], f"{key} of {spec.name}")
+        problem = _mismatch(value, properties.get(key, {}), f"{key} of {spec.name}")
         if problem:
             raise ToolFailure(problem)
     return arguments

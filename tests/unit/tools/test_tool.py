@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout
 from turnwise.core.threads import run_in_thread
-from turnwise.core.types import ToolCall, ToolRecord
-from turnwise.tools.tool import clip, run_tool, to_tool
+from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
+from turnwise.tools.tool import Tool, clip, run_tool, to_tool
 
 
 def add(first: int, second: float = 0.0, label: str | None = None, tags: list[str] | None = None) -> str:
@@ -103,6 +103,20 @@ def test_wrong_arguments_are_told_to_the_model(arguments: str, expected: str) ->
     assert record.error is not None
     assert expected in record.error
     assert record.observation == record.error
+
+
+def test_a_schema_may_allow_further_arguments() -> None:
+    async def collect(**arguments: Any) -> Any:
+        return arguments
+
+    def answer(parameters: dict[str, Any]) -> str:
+        tool = Tool(spec=ToolSpec(name="collect", description="", parameters=parameters), function=collect)
+        call = ToolCall(id="c", name="collect", arguments='{"known": 1, "other": 2}')
+        return asyncio.run(run_tool(tool, call, timeout_s=5, max_chars=100)).observation
+
+    schema = {"type": "object", "properties": {"known": {"type": "integer"}}}
+    assert answer({**schema, "additionalProperties": True}) == '{"known": 1, "other": 2}'
+    assert answer(schema) == "error: collect takes known; unknown: other"
 
 
 def test_null_fits_an_optional_argument_and_an_integer_fits_a_number() -> None:

@@ -1,0 +1,101 @@
+"""Who holds sessions with servers: every episode its own, or all episodes of an event loop one per server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from turnwise.tools.mcp.results import ServerTool, name_tools
+from turnwise.tools.mcp.servers import McpServer
+from turnwise.tools.mcp.session import McpSession
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Connection:
+    """Open sessions with all servers of a family, and their tools under the names a model sees."""
+
+    sessions: Mapping[str, McpSession]
+    tools: tuple[ServerTool, ...]
+    is_suspect: bool = False
+    """A call ran past its deadline, so the server may be stuck: no further episode gets this connection."""
+    num_users: int = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another episode may use it."""
+        return not self.is_suspect and all(session.is_alive for session in self.sessions.values())
+
+    def find(self, name: str) -> ServerTool | None:
+        """The tool of that name at its server, the first server first; None if there is none."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    async def call(self, tool: ServerTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool; see `McpSession.call`. A call that is cancelled, as a deadline does, makes this suspect."""
+        try:
+            return await self.sessions[tool.server].call(tool.name, arguments)
+        except asyncio.CancelledError:
+            self.is_suspect = True
+            raise
+
+    async def close(self) -> None:
+        """Close every session."""
+        await asyncio.gather(*(session.close() for session in self.sessions.values()))
+
+
+async def connect(servers: Mapping[str, McpServer], timeout_s: float) -> Connection:
+    """Sessions with every server, opened at once. Raises what `McpSession.open` raises, after closing the others."""
+    sessions = {label: McpSession(server, label) for label, server in servers.items()}
+    connection = Connection(sessions=sessions, tools=())
+    try:
+        outcomes = await asyncio.gather(*(s.open(timeout_s) for s in sessions.values()), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        listed = [(label, tool) for label, session in sessions.items() for tool in session.tools]
+        connection.tools = name_tools(listed)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """The connection of one event loop, and the lock that lets only one task open it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    current: Connection | None = None
+
+
+class SharedConnections:
+    """One connection per event loop, opened by its first user and again when a server ended or a call hung.
+
+    It stays open between episodes and ends with the event loop, which cancels the tasks that own its sessions.
+    """
+
+    def __init__(self, servers: Mapping[str, McpServer], timeout_s: float) -> None:
+        """`timeout_s` is what one server has to connect."""
+        self._servers = servers
+        self._timeout_s = timeout_s
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+
+    async def acquire(self) -> Connection:
+        """The connection of this loop, for one episode. Raises what `connect` raises."""
+        shared = self._by_loop.setdefault(asyncio.get_running_loop(), _Shared())
+        async with shared.lock:
+            if shared.current is None or not shared.current.is_usable:
+                retired, shared.current = shared.current, None
+                if retired is not None and not retired.num_users:
+                    await retired.close()
+                shared.current = await connect(self._servers, self._timeout_s)
+            shared.current.num_users += 1
+            return shared.current
+
+    async def release(self, connection: Connection) -> None:
+        """An episode is over; a connection that no further episode gets is closed by its last user."""
+        connection.num_users -= 1
+        if not connection.num_users and not connection.is_usable:
+            await connection.close()

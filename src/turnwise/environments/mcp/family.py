@@ -1,0 +1,146 @@
+"""Tasks over the tools of Model Context Protocol servers as an environment family."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from random import Random
+from typing import Any
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.environments.file_splits import load_splits
+from turnwise.environments.mcp.arguments import McpArguments, Scope
+from turnwise.environments.mcp.connections import SharedConnections
+from turnwise.environments.mcp.environment import McpEnvironment, RowReward, Rules
+from turnwise.environments.mcp.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message
+from turnwise.environments.mcp.rows import from_payload, load_rows
+from turnwise.rendering.calls import format_calls
+from turnwise.tools.mcp.sdk import require_sdk
+
+NUM_PLAYED: Mapping[Scope, int] = {"run": 64, "episode": 4}
+"""Training tasks that `texts` plays, to see what the tools answer; few where each starts servers of its own."""
+NUM_KNOWN_ROWS = 1000
+"""Training rows from which the random policy takes its calls and answers."""
+
+
+class McpTasks:
+    """Questions of a file and the tools of servers. Implements `EnvironmentFamily` and `GoldAnswers`."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `McpArguments`.
+
+        Raises ConfigError naming the argument and the remedy (also where the package `mcp` is missing or a server's
+        program is), DataError for a wrong row with its file and line.
+        """
+        self._chosen = chosen = read_arguments(McpArguments, arguments)
+        require_sdk()
+        for label, server in chosen.servers.items():
+            with boundary(ConfigError, f"servers.{label}"):
+                if server.command:
+                    server.find_program()
+                    server.build_env()
+                server.build_headers()
+        paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
+        load = partial(load_rows, needs_answer=chosen.reward in ("exact_match", "f1"))
+        self._splits = load_splits(paths, load, chosen.seed)
+        shared = SharedConnections(chosen.servers, chosen.connect_timeout_s) if chosen.scope == "run" else None
+        self._rules = Rules(chosen=chosen, shared=shared, reward=_load_reward(chosen.reward))
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th row of a split; "train" starts over in a new order after each pass.
+
+        Raises IndexError past the end of "heldout" and for a negative index, ConfigError for another split.
+        """
+        check_index(split, index)
+        row = self._splits.row(split, index)
+        prompt = self._chosen.prompt.replace("{question}", row.question)
+        payload = row.model_dump(exclude_unset=True)
+        return Task(environment="mcp", prompt=(text_message("user", prompt),), payload=payload)
+
+    def build_environment(self, task: Task) -> Environment:
+        """A fresh, single-use `McpEnvironment`."""
+        return McpEnvironment(self._rules)
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
+        rows = [self._splits.row("train", index) for index in range(min(NUM_KNOWN_ROWS, self._splits.count("train")))]
+        policies: dict[str, ScriptedPolicy] = {
+            "oracle": OraclePolicy(),
+            "random": RandomPolicy(rows),
+            "naive": NaivePolicy(self._chosen.naive_skill),
+        }
+        return choose_policy(name, policies)
+
+    def gold_answer(self, task: Task) -> str:
+        """The row's first answer; empty where it has none."""
+        return next(iter(from_payload(task.payload).answers), "")
+
+    def answer_reply(self, task: Task, answer: str) -> Message:
+        """The reply that gives this answer and nothing else."""
+        return answer_message(answer)
+
+    def texts(self, count: int) -> list[str]:
+        """`count` texts of training tasks: prompts, calls, answers, and what the tools answer in the first tasks.
+
+        Plays the oracle in those, so the servers run. Raises what an episode raises.
+        """
+        with ThreadPoolExecutor(1) as executor:  # the caller may be inside an event loop
+            texts: list[str] = executor.submit(lambda: asyncio.run(self._play())).result()
+        index = 0
+        while len(texts) < count:
+            texts += self._written(self.task("train", index))
+            index += 1
+        return texts[:count]
+
+    def _written(self, task: Task) -> list[str]:
+        """The texts of a task and its solution."""
+        row, oracle = from_payload(task.payload), OraclePolicy()
+        calls = [
+            oracle.reply(task, [text_message("assistant", "")] * made, Random(0)) for made in range(len(row.calls))
+        ]
+        return [
+            task.prompt[0].text,
+            *(f" {format_calls(reply.tool_calls)}" for reply in calls),
+            *map(" {}".format, row.answers),
+        ]
+
+    async def _play(self) -> list[str]:
+        """What the tools answer in the first training tasks."""
+        texts: list[str] = []
+        oracle = OraclePolicy()
+        for index in range(min(NUM_PLAYED[self._chosen.scope], self._splits.count("train"))):
+            task = self.task("train", index)
+            row = from_payload(task.payload)
+            environment = self.build_environment(task)
+            try:
+                opening = await environment.reset(task, 0)
+                messages = list(opening.messages)
+                for _ in row.calls:
+                    reply = oracle.reply(task, messages, Random(0))
+                    messages += [reply, *(await environment.step(reply)).observations]
+                texts += [f" {message.text}" for message in messages if message.role == "tool"]
+                texts += [json.dumps(tool.parameters) for tool in opening.tools if not index]
+            finally:
+                await environment.close()
+        return texts
+
+
+def _load_reward(name: str) -> RowReward | None:
+    """The user's function; None for a built-in reward. Raises ConfigError when the name leads nowhere."""
+    if name in ("exact_match", "f1", "tool"):
+        return None
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise ConfigError(f"reward={name!r} is none of exact_match, f1, tool, nor a path 'package.module:function'")
+    with boundary(ConfigError, f"reward={name!r} cannot be imported"):
+        reward: RowReward = getattr(importlib.import_module(module), function)
+    if not callable(reward):
+        raise ConfigError(f"reward={name!r} is not a function; name one over (row, replies, tool records)")
+    return reward

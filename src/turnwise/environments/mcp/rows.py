@@ -1,0 +1,83 @@
+"""Rows of tasks over servers' tools.
+
+One JSON object per line: `question`, and as needed `answer` (a text or several), `setup` (calls that prepare the
+episode), `bind` (tool parameters the environment fills in and the model never sees), `check` (arguments of the tool
+that judges), `calls` (a solution, for the scripted policies) and `kind` (the row of the report). A call is
+`[name, {argument: value}]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from turnwise.config.section import Section
+from turnwise.core.errors import DataError
+
+Call = list[Any]
+_CALLS = TypeAdapter(list[tuple[str, dict[str, Any]]])
+
+
+class Row(Section):
+    """One task."""
+
+    question: str
+    answer: str | list[str] = Field(default_factory=list)
+    """Accepted answers; empty where the reward needs none."""
+    setup: list[Call] = Field(default_factory=list)
+    """Calls made when the episode opens, by the servers' names; the model does not see them."""
+    bind: dict[str, Any] = Field(default_factory=dict)
+    """Value of every tool parameter of this name, left out of what the model is told."""
+    check: dict[str, Any] = Field(default_factory=dict)
+    calls: list[Call] = Field(default_factory=list)
+    """Calls of a solution, by the names the model sees; its answer is the row's first."""
+    kind: str = ""
+
+    @property
+    def answers(self) -> list[str]:
+        """The accepted answers."""
+        return [self.answer] if isinstance(self.answer, str) else self.answer
+
+
+def load_rows(path: Path, *, needs_answer: bool) -> list[Row]:
+    """The rows of a file. Raises DataError naming file and line; also where an answer is needed and a row has none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(f"{path} cannot be read: {cause}; name a JSONL file of rows") from cause
+    rows = [_read_row(line, f"{path}:{number}", needs_answer) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise DataError(f"{path} has no rows; give one JSON object with a question per line")
+    return rows
+
+
+def _read_row(line: str, where: str, needs_answer: bool) -> Row:
+    try:
+        row = Row.model_validate(json.loads(line))
+        for calls in (row.setup, row.calls):
+            _CALLS.validate_python(calls)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"])) or "the row"
+        raise DataError(
+            f"{where}: {place}: {problem['msg']}; a row is an object with question, answer, calls"
+        ) from None
+    except ValueError as cause:
+        raise DataError(f"{where}: no JSON: {cause}") from None
+    if needs_answer and not row.answers:
+        raise DataError(f"{where}: no answer, which the reward needs; give one, or judge with a tool or a function")
+    return row
+
+
+def from_payload(payload: Mapping[str, Any]) -> Row:
+    """The row that a task carries."""
+    return Row.model_validate({name: payload[name] for name in Row.model_fields if name in payload})
+
+
+def list_calls(rows: Sequence[Row]) -> list[tuple[str, dict[str, Any]]]:
+    """Every call of some rows' solutions, in order."""
+    return [(name, arguments) for row in rows for name, arguments in row.calls]

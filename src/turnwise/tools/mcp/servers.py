@@ -1,0 +1,87 @@
+"""How a server is reached: a command to run, or a URL. Environment variables are allowed by name, never inherited."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from turnwise.config.section import Section
+from turnwise.core.errors import ConfigError
+
+INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
+"""Environment variables that every server process gets."""
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+
+
+class McpServer(Section):
+    """One server: exactly one of `command` and `url` is given."""
+
+    command: str = ""
+    """Program of a stdio server; "python" is the interpreter that runs Turnwise."""
+    args: list[str] = Field(default_factory=list)
+    """Arguments of the program."""
+    cwd: str = ""
+    """Working directory of the program; empty is that of Turnwise."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Environment variables of the program. `${NAME}` in a value is this process's variable of that name."""
+    inherit: list[str] = Field(default_factory=list)
+    """Names of this process's environment variables that the program gets besides `INHERITED`."""
+    url: str = ""
+    """Endpoint of a streamable HTTP server, such as `http://127.0.0.1:8000/mcp`."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    """HTTP headers of every request. `${NAME}` is filled in as in `env`, so that no secret stands in a recipe."""
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ConfigError(
+                f"an MCP server needs one of command and url, given are command={self.command!r} and url={self.url!r}"
+            )
+        if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
+            raise ConfigError(f"url={self.url!r} of an MCP server is no HTTP address; give http://HOST:PORT/mcp")
+        return self
+
+    def find_program(self) -> str:
+        """Absolute path of the program. Raises ConfigError when there is none, or the working directory is missing."""
+        if self.cwd and not Path(self.cwd).is_dir():
+            raise ConfigError(f"cwd={self.cwd!r} of an MCP server is not a folder; name an existing one")
+        if self.command == "python":
+            return sys.executable
+        # A path with a folder in it is meant from the server's working directory, as the program will see it.
+        command = str(Path(self.cwd or ".", self.command).absolute()) if os.sep in self.command else self.command
+        program = shutil.which(command)
+        if program is None:
+            raise ConfigError(f"command={self.command!r} of an MCP server is no program that can run; install it")
+        return program
+
+    def build_env(self) -> dict[str, str]:
+        """The environment of the program. Raises ConfigError for a variable that is not set."""
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        named = {name: _read_variable(name, "inherit") for name in self.inherit}
+        return {**inherited, **named, **_fill_in(self.env, "env")}
+
+    def build_headers(self) -> dict[str, str]:
+        """The HTTP headers. Raises ConfigError for a variable that is not set."""
+        return _fill_in(self.headers, "headers")
+
+
+def _fill_in(values: Mapping[str, str], where: str) -> dict[str, str]:
+    return {
+        key: _REFERENCE.sub(lambda match: _read_variable(match[1], f"{where}.{key}"), value)  # noqa: B023
+        for key, value in values.items()
+    }
+
+
+def _read_variable(name: str, where: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise ConfigError(f"{where} of an MCP server names the environment variable {name}, which is not set; set it")
+    return value

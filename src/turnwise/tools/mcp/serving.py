@@ -1,0 +1,96 @@
+"""A Model Context Protocol server over two functions, on stdin and stdout or as streamable HTTP on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from turnwise.core.errors import EnvironmentFault
+from turnwise.tools.mcp.sdk import is_version_2
+
+ListTools = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+"""The tools on offer, as JSON objects of the protocol."""
+CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""The result of a call by name and arguments, as a JSON object of the protocol. Raises nothing that is expected."""
+
+HOST = "127.0.0.1"
+
+
+def build_server(name: str, instructions: str, list_tools: ListTools, call_tool: CallTool) -> Any:
+    """The SDK's server object with these two functions."""
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+    async def list_all(*_: Any) -> Any:
+        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in await list_tools()])
+
+    async def call(params: Any) -> Any:
+        return types.CallToolResult.model_validate(await call_tool(params.name, params.arguments or {}))
+
+    if is_version_2():
+
+        async def call_2(_: Any, params: Any) -> Any:
+            return await call(params)
+
+        return Server(name, instructions=instructions, on_list_tools=list_all, on_call_tool=call_2)
+    server: Any = Server(name, instructions=instructions)
+
+    async def list_1(_: Any) -> Any:
+        return types.ServerResult(await list_all())  # type: ignore[operator]
+
+    async def call_1(request: Any) -> Any:
+        return types.ServerResult(await call(request.params))  # type: ignore[operator]
+
+    server.request_handlers[types.ListToolsRequest] = list_1
+    server.request_handlers[types.CallToolRequest] = call_1
+    return server
+
+
+async def serve_stdio(server: Any) -> None:
+    """Serve one client on stdin and stdout until it closes them."""
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> None:
+    """Serve streamable HTTP on the loopback interface until interrupted; `started` gets the URL.
+
+    Port 0 takes a free one. Raises EnvironmentFault when the port is taken.
+    """
+    import socket
+
+    import uvicorn
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    manager = StreamableHTTPSessionManager(app=server, **_loopback_only())
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await manager.handle_request(scope, receive, send)
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as cause:
+        raise EnvironmentFault(f"port {port} of {HOST} cannot be used: {cause.strerror}; choose another") from cause
+    config = uvicorn.Config(app, lifespan="off", log_level="warning")
+    started(f"http://{HOST}:{listener.getsockname()[1]}/mcp")
+    async with manager.run():
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _loopback_only() -> dict[str, Any]:
+    """Refuse requests whose Host or Origin is another machine's name, as a rebinding web page sends them."""
+    try:
+        from mcp.server.transport_security import TransportSecuritySettings
+    except ImportError:  # before 1.10
+        return {}
+    names = (HOST, "localhost")
+    settings = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[f"{name}:*" for name in names],
+        allowed_origins=[f"http://{name}:*" for name in names],
+    )
+    return {"security_settings": settings}

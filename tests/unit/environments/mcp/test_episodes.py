@@ -1,0 +1,163 @@
+"""Our environments as tools of a server: the desk by itself, and clients that play over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from turnwise.environments.mcp.episodes import EpisodeDesk
+from turnwise.environments.tool_calls.family import ToolCalls
+from turnwise.testing.notes import NotesFamily
+
+PROGRAM = [
+    sys.executable,
+    "-c",
+    "from turnwise.cli.main import main; main()",
+    "mcp",
+    "turnwise.testing.notes:NotesFamily",
+]
+
+
+def desk(**options: Any) -> EpisodeDesk:
+    return EpisodeDesk(NotesFamily(linked=1.0), split="heldout", **options)
+
+
+def read(result: dict[str, Any]) -> Any:
+    """What a result says: its structured content, or its text."""
+    return result.get("structuredContent") or result["content"][0]["text"]
+
+
+async def solve(call: Any) -> dict[str, Any]:
+    """Play task 0 of the notes to its end, by reading only what the tools answer."""
+    opened = read(await call("open_episode", {"index": 0}))
+    name, word = opened["episode"], opened["task"].split()[-1]
+    note = read(await call("search", {"episode": name, "query": word}))
+    while note.startswith("see"):
+        note = read(await call("search", {"episode": name, "query": note.split()[-1]}))
+    # The notes have no form of an answer of their own, so it is written as their reward reads it.
+    return read(await call("submit_answer", {"episode": name, "answer": f"<answer> {note.split()[-1]} </answer>"}))
+
+
+def test_an_episode_is_played_to_its_reward():
+    assert asyncio.run(solve(desk().call)) == {"reward": 1.0, "parts": {"success": 1.0}}
+
+
+def test_the_tools_name_their_episode():
+    tools = {tool["name"]: tool for tool in asyncio.run(desk().list_tools())}
+    assert list(tools) == ["open_episode", "search", "submit_answer"]
+    assert tools["search"]["inputSchema"]["required"] == ["episode", "query"]
+    assert tools["search"]["description"] == "Read a note."
+
+
+def test_tools_that_differ_by_task_come_with_the_episode():
+    async def run() -> tuple[set[str], set[str]]:
+        tables = EpisodeDesk(ToolCalls(prompt="chat"), split="heldout")
+        opened = [read(await tables.call("open_episode", {})) for _ in range(2)]
+        listed = {tool["name"] for tool in await tables.list_tools()}
+        return {tool["name"] for episode in opened for tool in episode["tools"]}, listed
+
+    opened, listed = asyncio.run(run())
+    assert opened <= listed
+
+
+def test_episodes_are_apart_and_end_with_their_answer():
+    async def run() -> None:
+        table = desk()
+        first, second = [read(await table.call("open_episode", {}))["episode"] for _ in range(2)]
+        assert first != second
+        ended = await table.call("submit_answer", {"episode": first, "answer": "wrong"})
+        assert read(ended) == {"reward": 0.0, "parts": {"success": 0.0}}
+        again = await table.call("search", {"episode": first, "query": "amber"})
+        assert again["isError"]
+        assert "no open episode 'e1'" in read(again)
+        assert not (await table.call("search", {"episode": second, "query": "amber"}))["isError"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("search", {"query": "amber"}, "no open episode ''"),
+        ("open_episode", {"index": "two"}, "index='two' is no number"),
+        ("open_episode", {"index": -1}, "tasks count from 0"),
+    ],
+)
+def test_a_wrong_call_is_a_result_that_says_so(name: str, arguments: dict[str, Any], message: str):
+    result = asyncio.run(desk().call(name, arguments))
+    assert result["isError"]
+    assert message in read(result)
+
+
+def test_an_episode_ends_after_its_turns_and_the_oldest_when_there_are_too_many():
+    async def run() -> None:
+        table = desk(max_turns=2, max_open=1)
+        name = read(await table.call("open_episode", {}))["episode"]
+        await table.call("search", {"episode": name, "query": "amber"})
+        last = read(await table.call("search", {"episode": name, "query": "amber"}))
+        assert last["reward"] == 0.0
+        assert "observation" in last
+        old, new = [read(await table.call("open_episode", {}))["episode"] for _ in range(2)]
+        assert (await table.call("search", {"episode": old, "query": "a"}))["isError"]
+        assert not (await table.call("search", {"episode": new, "query": "a"}))["isError"]
+        await table.close()
+
+    asyncio.run(run())
+
+
+def sdk_caller(session: Any) -> Any:
+    async def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        result = await session.call_tool(name, arguments)
+        return json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_client_of_the_sdk_plays_over_stdio():
+    mcp: Any = pytest.importorskip("mcp")
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    server = mcp.StdioServerParameters(command=PROGRAM[0], args=PROGRAM[1:], env=environment)
+
+    async def run() -> dict[str, Any]:
+        async with asyncio.timeout(60), mcp.stdio_client(server) as streams, mcp.ClientSession(*streams) as session:
+            await session.initialize()
+            assert "search" in [tool.name for tool in (await session.list_tools()).tools]
+            return await solve(sdk_caller(session))
+
+    assert asyncio.run(run())["reward"] == 1.0
+
+
+@pytest.mark.slow
+def test_our_own_client_plays_over_http_and_strangers_are_refused():
+    pytest.importorskip("mcp")
+    import httpx
+
+    from turnwise.tools.mcp.servers import McpServer
+    from turnwise.tools.mcp.session import McpSession
+
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([*PROGRAM, "--http", "0"], stderr=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stderr is not None
+        url = server.stderr.readline().strip()
+
+        async def run() -> dict[str, Any]:
+            session = McpSession(McpServer(url=url), "ours")
+            async with asyncio.timeout(60):
+                await session.open(30)
+                reward = await solve(session.call)
+                await session.close()
+                return reward
+
+        try:
+            assert url.startswith("http://127.0.0.1:")
+            assert asyncio.run(run())["reward"] == 1.0
+            assert httpx.post(url, headers={"host": "rebinding.example"}, json={}).status_code == 421
+        finally:
+            server.terminate()

@@ -1,0 +1,294 @@
+"""Tasks over servers' tools, played against real server processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, ToolTimeout
+from turnwise.core.types import Message, Reward, Scored, StopReason, ToolCall, ToolRecord, text_message
+from turnwise.environments.mcp.environment import McpEnvironment
+from turnwise.environments.mcp.family import McpTasks
+
+SERVER = Path(__file__).parents[2] / "tools" / "mcp" / "hostile_server.py"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "mcp_server.py"
+ROWS = [{"question": "say hello", "answer": "hello", "calls": [["echo", {"text": "hello"}]]}]
+
+
+def write_rows(folder: Path, rows: Sequence[Any]) -> dict[str, str]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return {"train_path": str(path), "heldout_path": str(path)}
+
+
+def build(folder: Path, mode: str = "fine", rows: Sequence[Any] = ROWS, **arguments: Any) -> McpTasks:
+    servers = {"hostile": {"command": "python", "args": ["-S", str(SERVER), mode]}}
+    return McpTasks(**{"servers": servers, **write_rows(folder, rows), **arguments})
+
+
+def call(name: str, **arguments: Any) -> Message:
+    made = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
+    return Message(role="assistant", content=(), tool_calls=(made,))
+
+
+async def play(family: McpTasks, *replies: Message, index: int = 0) -> tuple[list[str], Reward]:
+    """What the tools answered, and the reward."""
+    task = family.task("heldout", index)
+    environment = family.build_environment(task)
+    try:
+        await environment.reset(task, 0)
+        texts = [o.text for reply in replies for o in (await environment.step(reply)).observations]
+        return texts, await environment.score(replies, StopReason.DONE)
+    finally:
+        await environment.close()
+
+
+def answer(text: str) -> Message:
+    return text_message("assistant", f"<answer> {text} </answer>")
+
+
+def reward_of(family: McpTasks, *replies: Message) -> Reward:
+    return asyncio.run(play(family, *replies))[1]
+
+
+def test_the_oracle_succeeds_and_random_calls_do_not(tmp_path: Path):
+    async def success(name: str) -> float:
+        family = build(tmp_path, scope="run")
+        task = family.task("heldout", 0)
+        environment, policy = family.build_environment(task), family.policy(name)
+        messages = list((await environment.reset(task, 0)).messages)
+        replies = []
+        for _ in range(3):
+            replies.append(policy.reply(task, messages, Random(0)))
+            result = await environment.step(replies[-1])
+            messages += [replies[-1], *result.observations]
+            if result.done:
+                break
+        reward = await environment.score(replies, StopReason.DONE)
+        await environment.close()
+        assert isinstance(reward, Scored)
+        return reward.part("success") or 0.0
+
+    assert asyncio.run(success("oracle")) == 1.0
+    assert asyncio.run(success("naive")) == 1.0  # the row has one call, whose answer it repeats
+
+
+def test_the_model_sees_the_servers_tools_without_what_the_row_fills_in(tmp_path: Path):
+    async def opening(rows: Sequence[Any], **arguments: Any) -> dict[str, Any]:
+        family = build(tmp_path, rows=rows, **arguments)
+        environment = family.build_environment(family.task("heldout", 0))
+        shown = await environment.reset(family.task("heldout", 0), 0)
+        await environment.close()
+        return {tool.name: tool.parameters["properties"] for tool in shown.tools}
+
+    assert asyncio.run(opening(ROWS)) == {"echo": {"text": {"type": "string"}}, "pid": {}}
+    assert asyncio.run(opening([{**ROWS[0], "bind": {"text": "x"}}])) == {"echo": {}, "pid": {}}
+    assert list(asyncio.run(opening(ROWS, tools=["pid"]))) == ["pid"]
+    assert list(asyncio.run(opening(ROWS, reward="tool", check_tool="pid"))) == ["echo"]
+    with pytest.raises(ConfigError, match="tools names 'saw', which no MCP server has; use some of echo, pid"):
+        asyncio.run(opening(ROWS, tools=["saw"]))
+
+
+def test_a_filled_in_parameter_reaches_the_server(tmp_path: Path):
+    family = build(tmp_path, rows=[{**ROWS[0], "bind": {"text": "hidden"}}])
+    texts, _ = asyncio.run(play(family, call("echo")))
+    assert texts == ["hidden"]
+    texts, _ = asyncio.run(play(family, call("echo", text="mine")))
+    assert texts == ["error: echo takes no arguments; unknown: text"]
+
+
+@pytest.mark.parametrize(("scope", "num_processes"), [("episode", 2), ("run", 1)])
+def test_the_scope_decides_how_many_servers_run(tmp_path: Path, scope: str, num_processes: int):
+    async def pids() -> set[str]:
+        family = build(tmp_path, scope=scope)
+        played = await asyncio.gather(*(play(family, call("pid")) for _ in range(2)))
+        return {texts[0] for texts, _ in played}
+
+    assert len(asyncio.run(pids())) == num_processes
+
+
+def test_a_shared_server_that_died_is_started_again_for_the_next_episode(tmp_path: Path):
+    async def run() -> tuple[str, str]:
+        family = build(tmp_path, "dies", scope="run")
+        (first,), _ = await play(family, call("pid"))
+        with pytest.raises(EnvironmentFault, match=r"exited \(exit status 3\); stderr: out of luck"):
+            await play(family, call("echo", text="a"))
+        (second,), _ = await play(family, call("pid"))
+        return first, second
+
+    first, second = asyncio.run(run())
+    assert first != second
+
+
+def test_a_shared_server_that_hangs_is_replaced(tmp_path: Path):
+    async def run() -> tuple[str, str]:
+        family = build(tmp_path, "hangs", scope="run", tool_timeout_s=0.5)
+        (first,), _ = await play(family, call("pid"))
+        with pytest.raises(ToolTimeout, match=r"'echo' ran past 0\.5 s"):
+            await play(family, call("echo", text="a"))
+        (second,), _ = await play(family, call("pid"))
+        return first, second
+
+    first, second = asyncio.run(run())
+    assert first != second
+
+
+def test_a_result_of_ten_megabytes_is_cut(tmp_path: Path):
+    texts, _ = asyncio.run(play(build(tmp_path, "floods", max_observation_chars=50), call("echo", text="a")))
+    assert texts == ["x" * 50 + " [... 9999950 characters cut]"]
+
+
+def test_what_a_tool_refuses_is_an_observation(tmp_path: Path):
+    texts, _ = asyncio.run(play(build(tmp_path, "is_error"), call("echo", text="a"), call("saw")))
+    assert texts == ["error: no such file", "error: there is no tool 'saw'; known tools: echo, pid"]
+
+
+def thrift(row: dict[str, Any], replies: Sequence[Message], records: Sequence[ToolRecord]) -> float:
+    """A reward of one's own."""
+    return float(row["answer"] in replies[-1].text) - 0.25 * len(records)
+
+
+def test_rewards(tmp_path: Path):
+    rows = [{"question": "q", "answer": ["big dog", "hound"], "check": {"text": "0.5"}}]
+
+    def total(*replies: Message, rows: Sequence[Any] = rows, **arguments: Any) -> tuple[float, float | None]:
+        reward = reward_of(build(tmp_path, rows=rows, **arguments), *replies)
+        assert isinstance(reward, Scored)
+        return reward.total, reward.part("success")
+
+    assert total(answer("The Big dog.")) == (1.0, 1.0)
+    assert total(answer("big cat")) == (0.0, 0.0)
+    # one of two words on each side: precision 1/2, recall 1/2, F1 1/2
+    assert total(answer("big cat"), reward="f1") == (0.5, 0.0)
+    assert total(answer("hound"), reward="tool", check_tool="echo") == (0.5, 1.0)
+    open_rows = [{"question": "q", "check": {"text": "true"}}]
+    assert total(answer("x"), rows=open_rows, reward="tool", check_tool="echo") == (1.0, 1.0)
+    own = f"{__name__}:thrift"
+    assert total(call("pid"), answer("hello"), rows=ROWS, reward=own) == (0.75, 1.0)  # 1 - 0.25 * 1
+
+
+def test_a_judge_that_gives_no_number_is_a_fault(tmp_path: Path):
+    rows = [{"question": "q", "check": {"text": "well done"}}]
+    with pytest.raises(EnvironmentFault, match="answered 'well done', which is no finite number"):
+        reward_of(build(tmp_path, rows=rows, reward="tool", check_tool="echo"), answer("x"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "setup", "error", "message"),
+    [
+        (
+            "fine",
+            [["saw", {}]],
+            ConfigError,
+            "setup names the tool 'saw', which no MCP server has; use one of echo, pid",
+        ),
+        ("is_error", [["echo", {"text": "a"}]], EnvironmentFault, "setup: MCP tool 'echo' refused .*no such file"),
+        (
+            "hangs",
+            [["echo", {"text": "a"}]],
+            ToolTimeout,
+            r"setup: tool 'echo' of MCP server 'hostile' ran past 0\.5 s",
+        ),
+    ],
+)
+def test_a_setup_that_fails_says_why(tmp_path: Path, mode: str, setup: list[Any], error: type[Exception], message: str):
+    family = build(tmp_path, mode, rows=[{**ROWS[0], "setup": setup}], tool_timeout_s=0.5)
+    with pytest.raises(error, match=message):
+        asyncio.run(play(family))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "rows.jsonl:2: no JSON"),
+        ('{"answer": "a"}', "rows.jsonl:2: question: Field required"),
+        ('{"question": "a", "answer": 7}', r"rows.jsonl:2: answer\.str"),
+        ('{"question": "a"}', "rows.jsonl:2: no answer, which the reward needs"),
+        ('{"question": "a", "answer": "b", "calls": [["echo"]]}', "rows.jsonl:2: "),
+        ('{"question": "a", "answer": "b", "hint": 1}', "rows.jsonl:2: hint: Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_row_names_file_and_line(tmp_path: Path, row: str, message: str):
+    paths = write_rows(tmp_path, ROWS)
+    Path(paths["train_path"]).write_text(json.dumps(ROWS[0]) + "\n" + row + "\n")
+    with pytest.raises(DataError, match=message):
+        McpTasks(servers={"s": {"command": "python"}}, **paths)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"servers": {}}, "names no MCP server"),
+        ({"servers": {"s": {}}}, "needs one of command and url"),
+        ({"servers": {"s": {"command": "no_such_program"}}}, "is no program that can run"),
+        ({"reward": "tool"}, "needs the name of the tool that judges"),
+        ({"check_tool": "pid"}, "needs the name of the tool that judges"),
+        ({"reward": "bleu"}, "none of exact_match, f1, tool"),
+        ({"reward": "json:nothing"}, "cannot be imported"),
+        ({"prompt": "hello"}, "lacks {question}"),
+        ({"train_path": ""}, "give the path of a JSONL file"),
+        ({"scop": "run"}, "did you mean 'scope'"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path: Path, arguments: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        build(tmp_path, **arguments)
+
+
+def test_equal_states_have_equal_hashes(tmp_path: Path):
+    async def states() -> list[str]:
+        family = build(tmp_path, scope="run")
+        hashes = []
+        for text in ("a", "a", "b"):
+            environment = family.build_environment(family.task("heldout", 0))
+            assert isinstance(environment, McpEnvironment)
+            await environment.reset(family.task("heldout", 0), 0)
+            await environment.step(call("echo", text=text))
+            hashes.append(environment.state_hash())
+            await environment.close()
+        return hashes
+
+    first, second, other = asyncio.run(states())
+    assert first == second != other
+
+
+def test_a_tokenizer_sees_what_the_tools_answer(tmp_path: Path):
+    rows = [{**ROWS[0], "calls": [["echo", {"text": "unforeseen"}]]}]
+    texts = build(tmp_path, rows=rows, scope="run").texts(40)
+    assert len(texts) == 40
+    assert " unforeseen" in texts  # what the tool answered, not only the call's argument
+    assert " echo text = unforeseen" in texts
+    assert "say hello" in texts
+
+
+def test_the_example_server_answers_as_its_rows_say(tmp_path: Path):
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("mcp_server", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rows = [module.build_row(f"test {index}") for index in range(20)]
+    servers = {"storehouse": {"command": "python", "args": [str(EXAMPLE)]}}
+    family = McpTasks(servers=servers, scope="run", **write_rows(tmp_path, rows))
+
+    async def run() -> None:
+        for index, row in enumerate(rows):
+            replies = [call(name, **arguments) for name, arguments in row["calls"]]
+            texts, reward = await play(family, *replies, answer(row["answer"]), index=index)
+            assert texts[-1].split()[-1] == row["answer"]
+            assert isinstance(reward, Scored)
+            assert reward.total == 1
+        texts, _ = await play(family, call("locate", thing="unicorn"))
+        assert texts[0].startswith("error: ")
+
+    asyncio.run(run())
