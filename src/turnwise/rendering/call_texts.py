@@ -2,10 +2,9 @@
 
 Three formats, each a row of `CALL_TEXTS`:
 
-    hermes    <tool_call>                         fenced    ```tool                          react    Action: search
-              {"name": "search", "arguments":               {"name": "search", ...}                   Action Input: {...}
-              {"query": "Blue Lantern"}}                     ```
-              </tool_call>
+    hermes    <tool_call>\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n</tool_call>
+    fenced    ```tool\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n```
+    react     Action: search\\nAction Input: {"query": "Blue Lantern"}
 
 Reading is total: any text gives content, calls and errors. What would end a call early inside its arguments is written
 as a JSON escape, so that every call that is written is read back.

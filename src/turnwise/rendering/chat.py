@@ -78,8 +78,8 @@ class ChatRenderer:
         with boundary(RenderError, "the chat template refused the conversation"):
             return list(
                 self._renderer.render_ids(
-                    [self._to_chat(message) for message in messages],
-                    tools=_to_specs(tools) or None,
+                    [self.to_chat(message) for message in messages],
+                    tools=to_specs(tools) or None,
                     add_generation_prompt=add_generation_prompt,
                 )
             )
@@ -93,8 +93,8 @@ class ChatRenderer:
             bridged = self._renderer.bridge_to_next_turn(
                 prompt_ids.tolist(),
                 completion_ids.tolist(),
-                [self._to_chat(message) for message in observations],
-                tools=_to_specs(tools) or None,
+                [self.to_chat(message) for message in observations],
+                tools=to_specs(tools) or None,
             )
         if bridged is None or bridged.token_ids[: len(history)] != history:
             roles = ", ".join(message.role for message in observations)
@@ -158,7 +158,7 @@ class ChatRenderer:
             reply = reply[len(self._empty_thought) :]
         return to_ids(reply)
 
-    def _to_chat(self, message: Message) -> dict[str, Any]:
+    def to_chat(self, message: Message) -> dict[str, Any]:
         """Convert a message to the package's form, with special tokens in it fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
         chat: dict[str, Any] = {"role": message.role, "content": self._fences.fence(message.text, keep)}
@@ -208,7 +208,8 @@ class _FencingTokenizer:
         return getattr(self._tokenizer, name)
 
 
-def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+def to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Convert tools to the form that chat templates and the package take."""
     return [
         {
             "type": "function",

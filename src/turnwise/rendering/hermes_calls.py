@@ -31,9 +31,7 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
     return _CALL.sub("", text).strip(), tuple(calls), tuple(errors)
 
 
-def parse_tool_call(
-    raw: str, *, closed: bool, call_id: str, closing: str = "</tool_call>"
-) -> ToolCall | ToolCallError:
+def parse_tool_call(raw: str, *, closed: bool, call_id: str, closing: str = "</tool_call>") -> ToolCall | ToolCallError:
     """Parse the text between `<tool_call>` and `closing`; `closed` says that the latter is there."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message=f"a tool call was not closed with {closing}")

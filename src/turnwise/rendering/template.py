@@ -9,8 +9,8 @@ that later turns append; the text of a reply is never rendered again. One conver
     \\n<|im_start|>user\\n<tool_response>\\nMira Tolen\\n</tool_response><|im_end|>\\n  extension, context
     <|im_start|>assistant\\n
 
-Where the boundary between turns is a token, outside text cannot forge it. Where it is plain text (`User:`), any text can
-look like it, and only tokens are kept apart.
+Where the boundary between turns is a token, outside text cannot forge it. Where it is plain text (`User:`), any text
+can look like it, and only tokens are kept apart.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from turnwise.core.errors import RenderError
 from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolSpec, to_ids
 from turnwise.rendering.call_texts import CALL_TEXTS
+from turnwise.rendering.chat import to_specs
 from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
 from turnwise.rendering.fences import Fences
 from turnwise.rendering.hermes_calls import format_tool_call
@@ -90,7 +91,7 @@ class TemplateRenderer:
         """
         turns, native = self._turns, self._turns.native_tools and bool(tools)
         chat = self._to_chat(messages, "" if native else self._describe(tools))
-        text = self._template.render(chat, tools=self._fences.fence_all(_to_specs(tools)) if native else ())
+        text = self._template.render(chat, tools=self._fences.fence_all(to_specs(tools)) if native else ())
         before_reply = turns.user.after.removesuffix(turns.prefill)
         for number, message in enumerate(messages):
             if message.role != "assistant":
@@ -263,13 +264,3 @@ def _write_probe(name: str, arguments: str) -> str:
 
 def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=dict)
-
-
-def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
-        }
-        for tool in tools
-    ]

@@ -7,7 +7,6 @@ refused with what differs.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ def read_turns(
     opening = render([_user(0)])
     whole = render([_user(0), _assistant(1), _user(2)])
     _check_order(whole, (0, 1, 2))
-    history = os.path.commonprefix([opening, whole])
+    history = opening[: _find_difference(opening, whole)]
     prefill, reply_at = opening[len(history) :], whole.index(_mark(1))
     if prefill.strip() and not prefill.strip().startswith("<think>"):
         raise RenderError(
@@ -165,6 +164,11 @@ def _check_order(text: str, numbers: Sequence[int]) -> None:
         )
 
 
+def _find_difference(left: str, right: str) -> int:
+    """How many characters two texts begin with in common."""
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+
+
 def _split_at_end(tail: str, added_tokens: re.Pattern[str]) -> tuple[str, str | None, str]:
     """What stands before the token that ends a reply, that token (None if plain text does), and what comes after."""
     match = added_tokens.search(tail)
@@ -183,9 +187,7 @@ class _Probe:
     """From a reply to the end of the token that ends it, as the template writes it."""
     prefill: str
 
-    def check(
-        self, slot: Slot, role: str, *, opening: list[ChatMessage], tools: Sequence[dict[str, Any]] = ()
-    ) -> None:
+    def check(self, slot: Slot, role: str, *, opening: list[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> None:
         """Raise RenderError where a conversation is not its opening and then one slot after another."""
         messages = list(opening)
         expected = self.render(messages, tools=tools).removesuffix(self.prefill)
@@ -197,7 +199,7 @@ class _Probe:
         expected += self.prefill
         found = self.render(messages, tools=tools)
         if found != expected:
-            at = len(os.path.commonprefix([found, expected]))
+            at = _find_difference(found, expected)
             raise RenderError(
                 f"the chat template rewrites earlier turns: with {_NUM_TURNS} turns it writes "
                 f"{_show(found, at)} where one turn after another gives {_show(expected, at)}; {_REMEDY}"

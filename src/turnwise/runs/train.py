@@ -113,6 +113,8 @@ class Run:
         config = self.config
         sweep(self.folder.path)
         self._note("device", describe_device(self.system.model.device))
+        if self.system.renderer_note:
+            self._note("renderer", f"renderer: {self.system.renderer_note}")
         if config.schedule.max_staleness:
             self._note("correction", resolve_correction(config).text)
         checkpoint = latest_checkpoint(self.folder.path)
