@@ -76,11 +76,19 @@ def read_turns(
     `write_call(name, arguments)` is the text of a call; None asks for no native tools. Raises RenderError naming what
     cannot be extended and the remedy.
     """
-    opening = render([_user(0)])
-    whole = render([_user(0), _assistant(1), _user(2)])
+    try:
+        opening = render([_user(0)])
+        whole = render([_user(0), _assistant(1), _user(2)])
+    except RenderError as cause:
+        raise RenderError(f"{cause}, when asked for a question, a reply and another question; {_REMEDY}") from cause
     _check_order(whole, (0, 1, 2))
     history = opening[: _find_difference(opening, whole)]
     prefill, reply_at = opening[len(history) :], whole.index(_mark(1))
+    if _mark(0) not in history:
+        raise RenderError(
+            f"the chat template rewrites earlier turns: with two turns it writes {_show(whole, len(history))} where one "
+            f"turn has {_show(opening, len(history))}; {_REMEDY}"
+        )
     if prefill.strip() and not prefill.strip().startswith("<think>"):
         raise RenderError(
             f"the chat template asks for a reply with {prefill!r} and leaves that out when it renders the reply later, "
@@ -146,7 +154,7 @@ def _system() -> ChatMessage:
 def _answer(role: str, number: int, content: str | None = None) -> ChatMessage:
     """A message that comes after a reply."""
     text = _mark(number) if content is None else content
-    return {"role": role, "content": text, **({"name": "zq", "tool_call_id": "call_0"} if role == "tool" else {})}
+    return {"role": role, "content": text, **({"name": _mark(97), "tool_call_id": _mark(98)} if role == "tool" else {})}
 
 
 def _between(text: str, left: int, right: int) -> str:
@@ -157,7 +165,7 @@ def _check_order(text: str, numbers: Sequence[int]) -> None:
     """Raise RenderError unless every message appears once, in order."""
     places = [text.find(_mark(number)) for number in numbers]
     if -1 in places or places != sorted(places) or any(text.count(_mark(number)) != 1 for number in numbers):
-        shown = re.sub("\ufdd2(\\d+)\ufdd3", r"[message \1]", text)
+        shown = _name_marks(text)
         raise RenderError(
             f"the chat template drops, repeats or reorders messages: {len(numbers)} messages became {shown[:200]!r}; "
             f"{_REMEDY}"
@@ -207,7 +215,12 @@ class _Probe:
 
 
 def _show(text: str, at: int) -> str:
-    return repr(re.sub("\ufdd2(\\d+)\ufdd3", r"[message \1]", text[max(0, text.rfind("\ufdd2", 0, at)) : at + 40])[:80])
+    """The text around a place, from the message before it on."""
+    return repr(_name_marks(text[max(0, text.rfind("\ufdd2", 0, at)) : at + 40]).split("\ufdd2")[0][:80])
+
+
+def _name_marks(text: str) -> str:
+    return re.sub("\ufdd2(\\d+)\ufdd3", r"[message \1]", text)
 
 
 def _holds(check: Callable[[], None]) -> bool:
@@ -219,8 +232,8 @@ def _holds(check: Callable[[], None]) -> bool:
 
 
 def _read_tool_slot(probe: _Probe, added_tokens: re.Pattern[str], trail: str, end: str | None) -> Slot | None:
-    """The slot of tool messages; None where the template has no such role, rewrites what a tool says, or ends the
-    reply before it in another way."""
+    """The slot of tool messages; None where the template has no such role, rewrites what a tool says, writes the name or
+    id of the call beside it, or ends the reply before it in another way."""
     start = [_user(0), _assistant(1)]
     odd = f'{_mark(2)} "x"\n<y> {_mark(3)}'
     try:
@@ -240,7 +253,8 @@ def _read_tool_slot(probe: _Probe, added_tokens: re.Pattern[str], trail: str, en
         generic = probe.render([*start, _answer("zqzq", 2)]).replace("zqzq", "tool") == named
     except RenderError:
         generic = False
-    return slot if kept and not generic and tail[:2] == (trail, end) else None
+    names_call = any(_mark(number) in two for number in (97, 98))
+    return slot if kept and not generic and not names_call and tail[:2] == (trail, end) else None
 
 
 def _check_native(probe: _Probe, user: Slot, write_call: Callable[[str, str], str]) -> None:
