@@ -115,28 +115,32 @@ def _read_react(text: str, first_id: int) -> Read:
     at = 0
     while match := _ACTION.search(text, at):
         content.append(text[at : match.start()])
-        at = match.end()
-        line_end = text.find("\n", at) if "\n" in text[at:] else len(text)
-        if not match[1] or not _INPUT.search(match[0]):
-            errors.append(ToolCallError(kind="bad_call", raw=match[0].strip(), message=f"incomplete call: {_WANTED}"))
-            continue
-        at += len(text[at:]) - len(text[at:].lstrip())
-        try:
-            value, end = DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError) as cause:
-            raw, why = text[at:line_end], str(cause)[:100]
-            message = f"the action's input is not valid JSON ({why}): {_WANTED}"
-            errors.append(ToolCallError(kind="bad_json", raw=raw, message=message))
-            at = max(at, line_end)
-            continue
-        if isinstance(value, dict):
-            calls.append(ToolCall(id=f"call_{first_id + len(calls)}", name=match[1], arguments=text[at:end]))
+        outcome, at = _read_action(text, match, f"call_{first_id + len(calls)}")
+        if isinstance(outcome, ToolCall):
+            calls.append(outcome)
         else:
-            message = f"the action's input is not an object: {_WANTED}"
-            errors.append(ToolCallError(kind="bad_call", raw=text[at:end], message=message))
-        at = end
+            errors.append(outcome)
     content.append(text[at:])
     return "".join(content).strip(), tuple(calls), tuple(errors)
+
+
+def _read_action(text: str, match: re.Match[str], call_id: str) -> tuple[ToolCall | ToolCallError, int]:
+    """The call that begins at a match of `_ACTION`, or what is wrong with it, and where the text goes on."""
+    at = match.end()
+    if not _INPUT.search(match[0]):
+        return ToolCallError(kind="bad_call", raw=match[0].strip(), message=f"an action has no input: {_WANTED}"), at
+    at += len(text[at:]) - len(text[at:].lstrip())
+    line_end = text.find("\n", at)
+    line_end = len(text) if line_end < 0 else line_end
+    try:
+        value, end = DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError) as cause:
+        message = f"the action's input is not valid JSON ({str(cause)[:100]}): {_WANTED}"
+        return ToolCallError(kind="bad_json", raw=text[at:line_end], message=message), line_end
+    if not isinstance(value, dict) or not match[1]:
+        message = f"an action needs a tool's name and an object as its input: {_WANTED}"
+        return ToolCallError(kind="bad_call", raw=text[match.start() : end].strip(), message=message), end
+    return ToolCall(id=call_id, name=match[1], arguments=text[at:end]), end
 
 
 CALL_TEXTS: Mapping[str, CallText] = {

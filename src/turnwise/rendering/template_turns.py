@@ -86,8 +86,8 @@ def read_turns(
     prefill, reply_at = opening[len(history) :], whole.index(_mark(1))
     if _mark(0) not in history:
         raise RenderError(
-            f"the chat template rewrites earlier turns: with two turns it writes {_show(whole, len(history))} where one "
-            f"turn has {_show(opening, len(history))}; {_REMEDY}"
+            f"the chat template rewrites earlier turns: with two turns it writes {_show(whole, len(history))} where "
+            f"one turn has {_show(opening, len(history))}; {_REMEDY}"
         )
     if prefill.strip() and not prefill.strip().startswith("<think>"):
         raise RenderError(
@@ -232,8 +232,11 @@ def _holds(check: Callable[[], None]) -> bool:
 
 
 def _read_tool_slot(probe: _Probe, added_tokens: re.Pattern[str], trail: str, end: str | None) -> Slot | None:
-    """The slot of tool messages; None where the template has no such role, rewrites what a tool says, writes the name or
-    id of the call beside it, or ends the reply before it in another way."""
+    """The slot of tool messages.
+
+    None where the template has no such role, rewrites what a tool says, writes the name or id of the call beside it, or
+    ends the reply before it in another way.
+    """
     start = [_user(0), _assistant(1)]
     odd = f'{_mark(2)} "x"\n<y> {_mark(3)}'
     try:
