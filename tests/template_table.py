@@ -111,33 +111,38 @@ def compare(family: Family, played: Played) -> str:
     if text == template_text:
         return "same text"
     if family.differs == "end" and text.replace(family.end or family.tokens[0], "") == template_text:
-        return f"same text but for {family.end or family.tokens[0]}, added to replies"
+        return f"same text but for `{family.end or family.tokens[0]}`, added to replies"
     if family.differs == "thought":
         # The last <think> is the generation prompt of both.
         *turns, last = text.split("<think>\n</think>\n\n")
         if "".join(turns) + last == template_text:
-            return "same text but for <think></think>, kept in replies"
+            return "same text but for `<think></think>`, kept in replies"
     return "differs"
 
 
-def main() -> None:
-    """Print the table."""
-    print("| family | system text | results are | a reply ends with | whole conversation by the template |")
-    print("|---|---|---|---|---|")
-    refused = []
+def write_table() -> str:
+    """The tables of docs/renderers.md."""
+    rows = [
+        "| family | system text | a tool's result | a reply ends with | the whole conversation, by the template |",
+        "|---|---|---|---|---|",
+    ]
+    refused = ["| template | refused with |", "|---|---|"]
     for family in FAMILIES:
         try:
             played = play(family)
         except RenderError as cause:
-            refused.append(f"| {family.name} | {cause} |")
+            refused.append(_write_row(family.name, str(cause).split("; use renderer.kind")[0]))
             continue
-        tools = "the template's own tool format" if family.native else f"{family.results} messages"
+        result = "the template's own format" if family.native else f"{family.results} message"
         system = "system message" if family.system else "first user message"
-        end = family.end or family.tokens[0]
-        print(f"| {family.name} | {system} | {tools} | `{end}` | {compare(family, played)} |")
-    print("\n| refused | message |\n|---|---|")
-    print("\n".join(refused))
+        end = f"`{family.end or family.tokens[0]}`"
+        rows.append(_write_row(family.name, system, result, end, compare(family, played)))
+    return "\n".join([*rows, "", *refused])
+
+
+def _write_row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":
-    main()
+    print(write_table())

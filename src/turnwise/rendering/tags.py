@@ -304,5 +304,8 @@ def _read_argument(calls: Sequence[ToolCall], form: TagFormat) -> str:
     if not isinstance(argument, str) or calls[0].name != form.tool:
         shown = ", ".join(f"{call.name}({call.arguments})" for call in calls)[:200]
         expected = f'{form.tool}({{"{form.argument}": "..."}})'
-        raise RenderError(f'tags can write one call {expected} per reply, not {shown}; use renderer.kind="chat"')
+        raise RenderError(
+            f'tags can write one call {expected} per reply, not {shown}; use renderer.kind="calls" for a model from '
+            'random weights, and renderer.kind="chat" or "template" for a chat model'
+        )
     return argument

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from chat_families import FAMILIES, Family, build_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from template_table import QUESTION, TOOL, compare, play, write_call
+from template_table import QUESTION, TOOL, compare, play, write_call, write_table
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import RenderError
@@ -87,6 +88,11 @@ def test_several_results_and_a_user_message_are_appended_as_the_template_renders
             assert tokenizer.decode(built) == tokenizer.decode(whole)
         else:
             assert built == whole.tolist()
+
+
+def test_the_document_has_the_table_that_the_command_prints() -> None:
+    document = Path(__file__).parents[3] / "docs" / "renderers.md"
+    assert write_table() in document.read_text(encoding="utf-8")
 
 
 # --------------------------------------------------------------------------------------- replies
