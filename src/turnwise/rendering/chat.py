@@ -79,7 +79,7 @@ class ChatRenderer:
             return list(
                 self._renderer.render_ids(
                     [self.to_chat(message) for message in messages],
-                    tools=to_specs(tools) or None,
+                    tools=self._fences.fence_all(to_specs(tools)) or None,
                     add_generation_prompt=add_generation_prompt,
                 )
             )
@@ -94,7 +94,7 @@ class ChatRenderer:
                 prompt_ids.tolist(),
                 completion_ids.tolist(),
                 [self.to_chat(message) for message in observations],
-                tools=to_specs(tools) or None,
+                tools=self._fences.fence_all(to_specs(tools)) or None,
             )
         if bridged is None or bridged.token_ids[: len(history)] != history:
             roles = ", ".join(message.role for message in observations)
