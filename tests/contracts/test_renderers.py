@@ -1,5 +1,5 @@
-"""What every renderer owes: tags, lines of calls, and the chat formats that need no file from outside, through one
-file."""
+"""What every renderer owes: tags, lines of calls, the chat formats that need no file from outside, and chat templates,
+through one file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chat_families import FAMILIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
@@ -21,6 +22,7 @@ from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tags import FORMATS, TagRenderer
+from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, encode_text, train_tokenizer
 
 PROPERTY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -97,6 +99,19 @@ def build_chat(name: str) -> Case:
     )
 
 
+def build_template(name: str, calls: str) -> Case:
+    """`name` of a family in the matrix of templates; empty: a tokenizer without a chat template."""
+    family = next((family for family in FAMILIES if family.name == name), None)
+
+    def build(tokenizer: PreTrainedTokenizerBase) -> Renderer:
+        tokenizer.chat_template = family.template if family else None
+        tokenizer.bos_token = family.bos or None if family else None
+        return TemplateRenderer(tokenizer, calls=calls)  # type: ignore[arg-type]
+
+    tokens = PLAIN if family is None else (*family.tokens, *([family.bos] if family.bos else []))
+    return Case(tokens=tokens, build=build)
+
+
 CASES: dict[str, Case] = {
     **{f"{name}, tags as tokens": build_tags(name, FORMATS[name].special_tokens) for name in FORMATS},
     **{f"{name}, tags as text": build_tags(name, PLAIN) for name in FORMATS},
@@ -105,6 +120,10 @@ CASES: dict[str, Case] = {
     ),
     "calls, tags as text": Case(tokens=PLAIN, build=CallsRenderer, answer="<answer> Mira Tolen </answer>"),
     **{name: build_chat(name) for name in CHAT_TOKENS},
+    "template, hermes": build_template("Qwen2.5", "hermes"),
+    "template, fenced": build_template("Gemma 2", "fenced"),
+    "template, react": build_template("SmolLM2", "react"),
+    "no template, react": build_template("", "react"),
 }
 OPENING = (text_message("user", "Who wrote Blue Lantern ?"),)
 words = st.text(st.sampled_from("abcXYZ 019.,:+*/()[]{}=\n\"'\\é你🙂"), min_size=1, max_size=24).map(str.strip)

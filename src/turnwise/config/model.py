@@ -48,13 +48,18 @@ class TokenizerSection(Section):
 class RendererSection(Section):
     """How messages become token ids."""
 
-    kind: Literal["tags", "calls", "chat"] = "tags"
+    kind: Literal["auto", "tags", "calls", "chat", "template"] = "auto"
     """"tags" writes tags in running text. "calls" writes several tool calls with named arguments, for models from
-    random weights. "chat" writes a chat model's own format, through the `renderers` package."""
+    random weights. "chat" writes a chat model's own format, through the `renderers` package. "template" uses the
+    tokenizer's own chat template, with tools as text. "auto" chooses, and the run says which and why."""
     format: Literal["search_r1", "retool"] = "search_r1"
     """For "tags": the tags of Search-R1 (think, search, information, answer) or of ReTool (think, code, interpreter,
     boxed answer)."""
     name: str = "qwen3"
     """For "chat": name of the renderer, or "auto" to choose it by `model.path`."""
+    calls: Literal["auto", "hermes", "fenced", "react"] = "auto"
+    """For "template": how calls are written. "hermes" is JSON in `<tool_call>` tags, "fenced" JSON in a block after
+    three backticks, "react" the lines `Action:` and `Action Input:`. "auto" is hermes, or react where the tokenizer has
+    no chat template."""
     max_observation_tokens: int = Field(512, ge=8)
-    """Most tokens of an observation; a longer one is cut, with its closing tag kept."""
+    """Most tokens of an observation; a longer one is cut, with its closing tag kept. "chat" cuts nothing."""

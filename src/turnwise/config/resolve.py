@@ -104,6 +104,8 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
     reasons = {
         "tags": "its calls hold free text between tags and cannot be malformed",
         "calls": "there is no grammar of its one call per line",
+        "auto": "the kind is chosen later, and only renderer.kind='chat' can be held to a grammar",
+        "template": "there is no grammar of calls written as text",
         "chat": f"renderer.name={renderer.name!r} may write calls in another way than {' or '.join(CALL_FORMATS)} does",
     }
     problems = []

@@ -8,27 +8,20 @@ token), and any reply parses.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from turnwise.core.errors import ConfigError, RenderError, boundary
 from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
+from turnwise.rendering.fences import Fences
 from turnwise.rendering.hermes_calls import parse_tool_calls
 from turnwise.rendering.raw_json import find_object
-from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Unicode noncharacters, "for internal use": they fence what must not be read as a token.
-_OPEN_FENCE, _CLOSE_FENCE = "\ufdd0", "\ufdd1"
-_FENCED = re.compile(f"{_OPEN_FENCE}(.*?){_CLOSE_FENCE}", re.DOTALL)
-_MAX_CACHED_TEXTS = 1024
-"""Texts whose token ids are cached."""
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
 """Tokens that a model samples inside a reply; spelled out in a reply's content, they are encoded as the tokens."""
 
@@ -56,12 +49,13 @@ class ChatRenderer:
         Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
         """
         self._tokenizer = tokenizer
+        self._fences = Fences(tokenizer)
         switches: dict[str, bool] = {} if enable_thinking else {"enable_thinking": False}
         with boundary(ConfigError, f"renderer.name={name!r} cannot be built for this tokenizer"):
             from renderers import config_from_name, create_renderer
 
             self._renderer: Any = create_renderer(
-                _FencingTokenizer(tokenizer), config_from_name(name), chat_template_kwargs=switches
+                _FencingTokenizer(tokenizer, self._fences), config_from_name(name), chat_template_kwargs=switches
             )
             self.stop_token_ids: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
         self.stop: tuple[str, ...] = ()
@@ -84,8 +78,8 @@ class ChatRenderer:
         with boundary(RenderError, "the chat template refused the conversation"):
             return list(
                 self._renderer.render_ids(
-                    [self._to_chat(message) for message in messages],
-                    tools=_to_specs(tools) or None,
+                    [self.to_chat(message) for message in messages],
+                    tools=self._fences.fence_all(to_specs(tools)) or None,
                     add_generation_prompt=add_generation_prompt,
                 )
             )
@@ -99,8 +93,8 @@ class ChatRenderer:
             bridged = self._renderer.bridge_to_next_turn(
                 prompt_ids.tolist(),
                 completion_ids.tolist(),
-                [self._to_chat(message) for message in observations],
-                tools=_to_specs(tools) or None,
+                [self.to_chat(message) for message in observations],
+                tools=self._fences.fence_all(to_specs(tools)) or None,
             )
         if bridged is None or bridged.token_ids[: len(history)] != history:
             roles = ", ".join(message.role for message in observations)
@@ -164,12 +158,12 @@ class ChatRenderer:
             reply = reply[len(self._empty_thought) :]
         return to_ids(reply)
 
-    def _to_chat(self, message: Message) -> dict[str, Any]:
+    def to_chat(self, message: Message) -> dict[str, Any]:
         """Convert a message to the package's form, with special tokens in it fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
-        chat: dict[str, Any] = {"role": message.role, "content": self._fence(message.text, keep)}
+        chat: dict[str, Any] = {"role": message.role, "content": self._fences.fence(message.text, keep)}
         if message.reasoning is not None:
-            chat["reasoning_content"] = self._fence(message.reasoning)
+            chat["reasoning_content"] = self._fences.fence(message.reasoning)
         if message.tool_calls:
             chat["tool_calls"] = [self._to_chat_call(call) for call in message.tool_calls]
         if message.tool_call_id is not None:
@@ -189,46 +183,19 @@ class ChatRenderer:
         return {
             "id": call.id,
             "type": "function",
-            "function": {"name": self._fence(call.name), "arguments": self._fence_all(arguments)},
+            "function": {"name": self._fences.fence(call.name), "arguments": self._fences.fence_all(arguments)},
         }
-
-    def _fence_all(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._fence(value)
-        if isinstance(value, list):
-            return [self._fence_all(item) for item in value]
-        if isinstance(value, dict):
-            return {self._fence(key): self._fence_all(item) for key, item in value.items()}
-        return value
-
-    def _fence(self, text: str, keep: frozenset[str] = frozenset()) -> str:
-        text = text.encode(errors="replace").decode().replace(_OPEN_FENCE, "\ufffd").replace(_CLOSE_FENCE, "\ufffd")
-        pattern = added_tokens_pattern(self._tokenizer)
-        return pattern.sub(
-            lambda match: match[0] if match[0] in keep else f"{_OPEN_FENCE}{match[0]}{_CLOSE_FENCE}", text
-        )
 
 
 class _FencingTokenizer:
     """The tokenizer the package sees: it encodes fenced text as plain characters, and the rest unchanged."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, fences: Fences) -> None:
         self._tokenizer = tokenizer
-        # The members of a group, and the tasks of a family, open with the same texts.
-        self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
+        self._fences = fences
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
-        return list(self._encode(text))
-
-    def _encode_once(self, text: str) -> tuple[int, ...]:
-        ids: list[int] = []
-        for index, part in enumerate(_FENCED.split(text)):
-            ids += (
-                encode_text(self._tokenizer, part)
-                if index % 2
-                else self._tokenizer.encode(part, add_special_tokens=False)
-            )
-        return tuple(ids)
+        return self._fences.encode(text)
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
         """Token ids, as the package asks for; the template renders text so that `encode` sees the fences."""
@@ -241,7 +208,8 @@ class _FencingTokenizer:
         return getattr(self._tokenizer, name)
 
 
-def _to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+def to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Convert tools to the form that chat templates and the package take."""
     return [
         {
             "type": "function",

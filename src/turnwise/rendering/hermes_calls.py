@@ -31,10 +31,10 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
     return _CALL.sub("", text).strip(), tuple(calls), tuple(errors)
 
 
-def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolCallError:
-    """Parse the text between `<tool_call>` and `</tool_call>`; `closed` says that the closing tag is there."""
+def parse_tool_call(raw: str, *, closed: bool, call_id: str, closing: str = "</tool_call>") -> ToolCall | ToolCallError:
+    """Parse the text between `<tool_call>` and `closing`; `closed` says that the latter is there."""
     if not closed:
-        return ToolCallError(kind="unclosed", raw=raw, message="a tool call was not closed with </tool_call>")
+        return ToolCallError(kind="unclosed", raw=raw, message=f"a tool call was not closed with {closing}")
     try:
         value = DECODER.decode(raw)
     except (ValueError, RecursionError) as cause:
@@ -50,10 +50,15 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str) -> ToolCall | ToolC
 
 def format_tool_call(call: ToolCall) -> str:
     """Write a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    return f"<tool_call>\n{format_call_object(call)}\n</tool_call>"
+
+
+def format_call_object(call: ToolCall) -> str:
+    """Write the JSON object of a call, its arguments as spelled; arguments that are not a JSON object stay a string."""
     arguments = call.arguments
     try:
         split_members(arguments)
     except (ValueError, RecursionError):
         arguments = json.dumps(arguments, ensure_ascii=False)
     name = json.dumps(call.name, ensure_ascii=False)
-    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+    return f'{{"name": {name}, "arguments": {arguments}}}'

@@ -306,6 +306,6 @@ def _read_argument(calls: Sequence[ToolCall], form: TagFormat) -> str:
         expected = f'{form.tool}({{"{form.argument}": "..."}})'
         raise RenderError(
             f'tags can write one call {expected} per reply, not {shown}; use renderer.kind="calls" for a model from '
-            'random weights, renderer.kind="chat" for a checkpoint'
+            'random weights, and renderer.kind="chat" or "template" for a chat model'
         )
     return argument

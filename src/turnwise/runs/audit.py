@@ -12,13 +12,15 @@ from transformers import PreTrainedModel
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
 from turnwise.config.run import RunConfig
+from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.threads import set_threads
 from turnwise.rendering.tokenizer import load_tokenizer
-from turnwise.runs.build import build_renderer, find_device, load_checkpoint
+from turnwise.runs.build import find_device, load_checkpoint
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
+from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.runs.trainer import build_packing
 from turnwise.store.checkpoint_folder import latest_checkpoint
 from turnwise.training.forward import score_logprobs
@@ -35,7 +37,7 @@ def audit_run(run: Path, *, replay_tools: bool = False, device: str | None = Non
 
 def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     """The objects of the recipe; models are loaded one at a time, when they are asked for."""
-    checkpoint = latest_checkpoint(run)
+    checkpoint, family = latest_checkpoint(run), build_family(config)
     models = _LastModel(config)
 
     def score(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
@@ -46,14 +48,19 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
 
     return AuditMaterials(
         config=config,
-        family=build_family(config),
-        renderer=None if checkpoint is None else build_renderer(config, load_tokenizer(checkpoint)),
+        family=family,
+        renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),
         score=score,
         sum_weights=sum_weights,
         num_started=config.rollout.group_size + config.schedule.overdraw,
         max_staleness=config.schedule.max_staleness,
         cuts_late=config.schedule.late == "cut",
     )
+
+
+def _build_renderer(config: RunConfig, family: EnvironmentFamily, checkpoint: Path) -> Renderer:
+    tokenizer = load_tokenizer(checkpoint)
+    return build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer)
 
 
 class _LastModel:

@@ -26,46 +26,25 @@ from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
-from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.stability import check_prefix_stable
-from turnwise.rendering.tags import FORMATS, TagRenderer
-from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
+from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling, close_environment
+from turnwise.rollout.loop import Sampling
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
+from turnwise.runs.renderer import (
+    build_renderer,
+    build_tokenizer,
+    describe_renderer,
+    load_own_tokenizer,
+    open_first,
+    resolve_renderer,
+)
 from turnwise.sync.copied import copy_for_serving
 
 MAX_GUIDED_CALLS = 8
 """Calls in one reply where a grammar holds it to them."""
-
-
-def build_tokenizer(config: RunConfig, family: EnvironmentFamily) -> PreTrainedTokenizerBase:
-    """The tokenizer at `tokenizer.path` (or of the model), or one trained on the environment's texts."""
-    path = config.tokenizer.path or config.model.path
-    if path:
-        return load_tokenizer(find_model(path))
-    formats = {
-        "tags": FORMATS[config.renderer.format].special_tokens,
-        "calls": CALLS_FORMAT.special_tokens,
-        "chat": QWEN3_SPECIAL_TOKENS,
-    }
-    texts, specials = family.texts(config.tokenizer.num_texts), formats[config.renderer.kind]
-    return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=specials)
-
-
-def build_renderer(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """The recipe's renderer."""
-    if config.renderer.kind == "tags":
-        return TagRenderer(
-            tokenizer, FORMATS[config.renderer.format], max_observation_tokens=config.renderer.max_observation_tokens
-        )
-    if config.renderer.kind == "calls":
-        return CallsRenderer(tokenizer, max_observation_tokens=config.renderer.max_observation_tokens)
-    from turnwise.rendering.chat import ChatRenderer
-
-    return ChatRenderer(tokenizer, name=config.renderer.name)
 
 
 def find_device(config: RunConfig) -> torch.device:
@@ -137,6 +116,8 @@ class System:
     family: EnvironmentFamily
     tokenizer: PreTrainedTokenizerBase
     renderer: Renderer
+    renderer_note: str = ""
+    """One line for people: why this renderer; empty where the recipe names it and there is nothing to say."""
     model: PreTrainedModel
     """The policy: what a trainer changes."""
     served: PreTrainedModel
@@ -188,8 +169,10 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)
-    tokenizer = load_tokenizer(checkpoint) if checkpoint else build_tokenizer(config, family)
-    renderer = build_renderer(config, tokenizer)
+    loaded = load_tokenizer(checkpoint) if checkpoint else load_own_tokenizer(config)
+    choice = resolve_renderer(config, family, loaded)
+    tokenizer = loaded or build_tokenizer(config, family, choice)
+    renderer = build_renderer(config, choice, tokenizer)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     return System(
@@ -197,6 +180,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         family=family,
         tokenizer=tokenizer,
         renderer=renderer,
+        renderer_note=describe_renderer(choice, renderer),
         model=model,
         served=served,
         engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
@@ -213,12 +197,7 @@ async def check_openings(system: System) -> None:
 
 
 async def _check_opening(system: System, family: EnvironmentFamily) -> None:
-    config, task = system.config, family.task("train", 0)
-    environment = family.build_environment(task)
-    try:
-        opening = await environment.reset(task, seed=0)
-    finally:
-        await close_environment(environment)
+    config, opening = system.config, await open_first(family)
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)

@@ -130,6 +130,8 @@ class Run:
         for family in list_families(self.system.family):
             for text in getattr(family, "notes", ()):
                 self._note("environment", text)
+        if self.system.renderer_note:
+            self._note("renderer", f"renderer: {self.system.renderer_note}")
         if config.schedule.max_staleness:
             self._note("correction", resolve_correction(config).text)
         checkpoint = latest_checkpoint(self.folder.path)

@@ -1,0 +1,179 @@
+"""How a model without a tool format of its own is told about tools, writes calls, and reads their results: as text.
+
+Three formats, each a row of `CALL_TEXTS`:
+
+    hermes    <tool_call>\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n</tool_call>
+    fenced    ```tool\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n```
+    react     Action: search\\nAction Input: {"query": "Blue Lantern"}
+
+Reading is total: any text gives content, calls and errors. What would end a call early inside its arguments is written
+as a JSON escape, so that every call that is written is read back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from turnwise.core.errors import RenderError
+from turnwise.core.types import ToolCall, ToolCallError
+from turnwise.rendering.hermes_calls import format_call_object, parse_tool_call, parse_tool_calls
+from turnwise.rendering.raw_json import DECODER, split_members
+
+Read = tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]
+"""Content, calls and errors of a reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallText:
+    """A text format of calls."""
+
+    explanation: str
+    """What the system message says after the list of tools; `{name}` and `{arguments}` stand for an example's."""
+    write: Callable[[ToolCall], str]
+    """One call as text. Raises RenderError for a call that the format cannot express."""
+    read: Callable[[str, int], Read]
+    """A reply taken apart; ids are `call_<number>`, counted from the second argument. Total."""
+    result: tuple[str, str]
+    """The text before and after a tool's result where it stands in a user message."""
+    stop: tuple[str, ...] = ()
+    """Strings after which sampling stops: where a model goes on with a result that it made up."""
+
+    def describe(self, tools: Sequence[str], name: str, arguments: Sequence[str]) -> str:
+        """The text that tells a model about its tools: each one's JSON, and a call of `name` as the example."""
+        example = json.dumps(dict.fromkeys(arguments, "..."), ensure_ascii=False)
+        listed = "\n".join(tools)
+        explanation = self.explanation.replace("{arguments}", example).replace("{name}", name)
+        return f"You can call tools. They are, one per line, in JSON:\n{listed}\n\n{explanation}"
+
+
+def _write_hermes(call: ToolCall) -> str:
+    body = re.sub(r"<(?=/?tool_call>)", r"\\u003c", format_call_object(call))
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def _read_hermes(text: str, first_id: int) -> Read:
+    return parse_tool_calls(text, first_id=first_id)
+
+
+_BLOCK = re.compile(r"```(tool_call|tool|json)[ \t]*\n(.*?)(```|\Z)", re.DOTALL)
+
+
+def _write_fenced(call: ToolCall) -> str:
+    body = format_call_object(call).replace("```", r"\u0060\u0060\u0060")
+    return f"```tool\n{body}\n```"
+
+
+def _read_fenced(text: str, first_id: int) -> Read:
+    """Take every block marked as a tool's for a call, and a block of JSON where it is an object with a name and
+    arguments."""
+    calls: list[ToolCall] = []
+    errors: list[ToolCallError] = []
+
+    def take(match: re.Match[str]) -> str:
+        call_id = f"call_{first_id + len(calls)}"
+        outcome = parse_tool_call(match[2], closed=bool(match[3]), call_id=call_id, closing="```")
+        if match[1] == "json" and (isinstance(outcome, ToolCallError) or "arguments" not in split_members(match[2])):
+            return match[0]
+        if isinstance(outcome, ToolCall):
+            calls.append(outcome)
+        else:
+            errors.append(outcome)
+        return ""
+
+    content = _BLOCK.sub(take, text).strip()
+    return content, tuple(calls), tuple(errors)
+
+
+_ACTION = re.compile(r"^[ \t]*Action:[ \t]*([^\n]*?)[ \t]*(?:\n\s*Action Input:[ \t]*|(?=\n)|\Z)", re.MULTILINE)
+_INPUT = re.compile(r"\n\s*Action Input:")
+_RESULT = "\nObservation:"
+_WANTED = "write Action: and a tool's name, then Action Input: and a JSON object on the next line"
+
+
+def _write_react(call: ToolCall) -> str:
+    arguments = call.arguments.strip()
+    try:
+        split_members(arguments)
+    except (ValueError, RecursionError):
+        arguments = ""
+    if not arguments or not call.name.strip() or call.name != " ".join(call.name.split()):
+        raise RenderError(
+            f"this call cannot be written as an action: {call.name}({call.arguments})"[:300]
+            + '; give a plain name and a JSON object of arguments, or use renderer.calls="hermes"'
+        )
+    return f"Action: {call.name}\nAction Input: {arguments}"
+
+
+def _read_react(text: str, first_id: int) -> Read:
+    text = f"\n{text}".split(_RESULT, 1)[0]
+    content: list[str] = []
+    calls: list[ToolCall] = []
+    errors: list[ToolCallError] = []
+    at = 0
+    while match := _ACTION.search(text, at):
+        content.append(text[at : match.start()])
+        outcome, at = _read_action(text, match, f"call_{first_id + len(calls)}")
+        if isinstance(outcome, ToolCall):
+            calls.append(outcome)
+        else:
+            errors.append(outcome)
+    content.append(text[at:])
+    return "".join(content).strip(), tuple(calls), tuple(errors)
+
+
+def _read_action(text: str, match: re.Match[str], call_id: str) -> tuple[ToolCall | ToolCallError, int]:
+    """The call that begins at a match of `_ACTION`, or what is wrong with it, and where the text goes on."""
+    at = match.end()
+    if not _INPUT.search(match[0]):
+        return ToolCallError(kind="bad_call", raw=match[0].strip(), message=f"an action has no input: {_WANTED}"), at
+    at += len(text[at:]) - len(text[at:].lstrip())
+    line_end = text.find("\n", at)
+    line_end = len(text) if line_end < 0 else line_end
+    try:
+        value, end = DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError) as cause:
+        message = f"the action's input is not valid JSON ({str(cause)[:100]}): {_WANTED}"
+        return ToolCallError(kind="bad_json", raw=text[at:line_end], message=message), line_end
+    if not isinstance(value, dict) or not match[1]:
+        message = f"an action needs a tool's name and an object as its input: {_WANTED}"
+        return ToolCallError(kind="bad_call", raw=text[match.start() : end].strip(), message=message), end
+    return ToolCall(id=call_id, name=match[1], arguments=text[at:end]), end
+
+
+CALL_TEXTS: Mapping[str, CallText] = {
+    "hermes": CallText(
+        explanation=(
+            "To call a tool, write its name and its arguments as JSON between these tags:\n"
+            '<tool_call>\n{"name": "{name}", "arguments": {arguments}}\n</tool_call>\n'
+            "The result then comes between <tool_response> and </tool_response>. "
+            "When you have what you need, reply without a call."
+        ),
+        write=_write_hermes,
+        read=_read_hermes,
+        result=("<tool_response>\n", "\n</tool_response>"),
+    ),
+    "fenced": CallText(
+        explanation=(
+            "To call a tool, write its name and its arguments as JSON in a block:\n"
+            '```tool\n{"name": "{name}", "arguments": {arguments}}\n```\n'
+            "The result then comes in a block marked result. When you have what you need, reply without a block."
+        ),
+        write=_write_fenced,
+        read=_read_fenced,
+        result=("```result\n", "\n```"),
+    ),
+    "react": CallText(
+        explanation=(
+            "To call a tool, write two lines:\nAction: {name}\nAction Input: {arguments}\n"
+            "The result then comes after Observation:. When you have what you need, reply without an action."
+        ),
+        write=_write_react,
+        read=_read_react,
+        result=("Observation: ", ""),
+        stop=(_RESULT,),
+    ),
+}
+"""The formats by name (`renderer.calls`)."""

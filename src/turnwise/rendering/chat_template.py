@@ -1,0 +1,66 @@
+"""The chat template of a tokenizer as a function from messages to text, and the same text on every day.
+
+Where a tokenizer has no template, conversations are plain text with `User:` and `Assistant:` before the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from turnwise.core.errors import RenderError, boundary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{{ message['content'] | trim + '\n\n' }}"
+    "{% elif message['role'] == 'user' %}{{ 'User: ' + message['content'] | trim + '\n\n' }}"
+    "{% elif message['role'] == 'assistant' %}{{ 'Assistant: ' + message['content'] | trim + '\n\n' }}"
+    "{% else %}{{ raise_exception('unknown role ' + message['role']) }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+"""The template of checkpoints that bring none."""
+
+DATE = datetime(2026, 1, 1)
+"""The day that templates are told it is: a conversation that is rendered again must give the same tokens."""
+
+ChatMessage = dict[str, Any]
+
+
+class ChatTemplate:
+    """Renders messages to text by the tokenizer's own template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        date: datetime = DATE,
+    ) -> str:
+        """The text of the messages. Raises RenderError with the template's own words when it refuses them."""
+        specs = [dict(tool) for tool in tools] or None
+        with boundary(RenderError, "the chat template refuses the conversation"):
+            has_template = bool(self._tokenizer.chat_template)
+            template = self._tokenizer.get_chat_template(None, specs) if has_template else PLAIN_TEMPLATE
+            text = self._tokenizer.apply_chat_template(
+                list(messages),
+                tools=specs,
+                chat_template=_define_date(date) + template if "strftime_now" in template else template,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+            )
+        return str(text)
+
+
+def _define_date(date: datetime) -> str:
+    """Return a macro in front of a template that gives `date` in place of the clock."""
+    codes = "".join(f" | replace('%{code}', '{date.strftime('%' + code)}')" for code in "aAbBdHIjmMpSyY")
+    return "{% macro strftime_now(format) %}{{ format" + codes + " }}{% endmacro %}\n"

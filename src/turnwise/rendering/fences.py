@@ -1,0 +1,73 @@
+"""Keep text from outside apart from control tokens while it passes through a chat template.
+
+A special token spelled out in a message is disguised before the template sees the message and encoded as plain
+characters afterwards. The disguise is made of noncharacters and hexadecimal digits, so that a template can neither trim
+it, nor split the message at it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from turnwise.core.errors import RenderError
+from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Unicode noncharacters, "for internal use"; in text from outside they become U+FFFD.
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+_FENCED = re.compile(f"{_OPEN}((?:[0-9a-f][0-9a-f])+){_CLOSE}")
+_RESERVED = re.compile("[\ufdd0-\ufdd3]")
+_MAX_CACHED_TEXTS = 1024
+"""Texts whose token ids are cached."""
+
+
+class Fences:
+    """Fences text from outside, and encodes what a template made of it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        # The members of a group, and the tasks of a family, open with the same texts.
+        self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
+
+    def fence(self, text: str, keep: frozenset[str] = frozenset()) -> str:
+        """Disguise every added token spelled out in `text` but those in `keep`, which stay tokens."""
+        text = _RESERVED.sub("\ufffd", text.encode(errors="replace").decode())
+        pattern = added_tokens_pattern(self._tokenizer)
+        return pattern.sub(
+            lambda match: match[0] if match[0] in keep else f"{_OPEN}{match[0].encode().hex()}{_CLOSE}", text
+        )
+
+    def fence_all(self, value: Any) -> Any:
+        """Fence every string of a JSON value, keys included."""
+        if isinstance(value, str):
+            return self.fence(value)
+        if isinstance(value, list | tuple):
+            return [self.fence_all(item) for item in value]
+        if isinstance(value, dict):
+            return {self.fence(key): self.fence_all(item) for key, item in value.items()}
+        return value
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of rendered text: fenced parts are plain characters, all other added tokens are tokens.
+
+        Raises RenderError when a template damaged a fence.
+        """
+        return list(self._encode(text))
+
+    def _encode_once(self, text: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        for index, part in enumerate(_FENCED.split(text)):
+            if index % 2:
+                ids += encode_text(self._tokenizer, bytes.fromhex(part).decode())
+            elif _RESERVED.search(part):
+                raise RenderError(
+                    "the chat template takes the text of messages apart, so that control tokens in it cannot be kept "
+                    'plain; use renderer.kind="tags" or a tokenizer with another chat template'
+                )
+            elif part:
+                ids += self._tokenizer.encode(part, add_special_tokens=False)
+        return tuple(ids)

@@ -1,0 +1,266 @@
+"""Any chat model by its own chat template, with tools as text: for templates that know no tools or call them otherwise.
+
+The template renders a conversation's opening. What it writes between turns was read from it once (`template_turns`), so
+that later turns append; the text of a reply is never rendered again. One conversation in SmolLM2's template:
+
+    <|im_start|>system\\nYou can call tools. ...<|im_end|>\\n                        opening, context
+    <|im_start|>user\\nWho wrote Blue Lantern?<|im_end|>\\n<|im_start|>assistant\\n
+    <tool_call>\\n{"name": "search", "arguments": {...}}\\n</tool_call><|im_end|>   reply, sampled
+    \\n<|im_start|>user\\n<tool_response>\\nMira Tolen\\n</tool_response><|im_end|>\\n  extension, context
+    <|im_start|>assistant\\n
+
+Where the boundary between turns is a token, outside text cannot forge it. Where it is plain text (`User:`), any text
+can look like it, and only tokens are kept apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from turnwise.core.errors import RenderError
+from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolSpec, to_ids
+from turnwise.rendering.call_texts import CALL_TEXTS
+from turnwise.rendering.chat import to_specs
+from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
+from turnwise.rendering.fences import Fences
+from turnwise.rendering.hermes_calls import format_tool_call
+from turnwise.rendering.template_turns import MODEL_MARKS, read_turns
+from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_MARKS = frozenset(MODEL_MARKS)
+_THOUGHT_MARKS = re.compile(r"</?think>|\s+")
+_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+
+
+class TemplateRenderer:
+    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        calls: Literal["hermes", "fenced", "react"] = "hermes",
+        max_observation_tokens: int | None = None,
+    ) -> None:
+        """Take a tokenizer with a chat template; one without gets `User:` and `Assistant:` in plain text.
+
+        `calls` says how calls are written (`call_texts`). Where the template describes tools and writes calls in just
+        that way, the tools are given to it; otherwise the system message explains them. `max_observation_tokens` cuts
+        the text of one observation; None never cuts. Raises RenderError when the template cannot be extended.
+        """
+        self._tokenizer = tokenizer
+        self._fences = Fences(tokenizer)
+        self._template = ChatTemplate(tokenizer)
+        self._format = CALL_TEXTS[calls]
+        self._max_observation_tokens = max_observation_tokens
+        eos = None if tokenizer.eos_token_id is None else str(tokenizer.convert_ids_to_tokens(tokenizer.eos_token_id))
+        self._turns = turns = read_turns(
+            self._template.render,
+            added_tokens=added_tokens_pattern(tokenizer),
+            eos=eos,
+            write_call=_write_probe if calls == "hermes" else None,
+        )
+        ends = [int(tokenizer.convert_tokens_to_ids(turns.end)), tokenizer.eos_token_id]
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(int(token) for token in ends if token is not None))
+        # Where plain text begins the next turn, a model that was not trained on the end token goes on with that text.
+        self._next_turn = turns.user.before.rstrip() if turns.adds_end else ""
+        self.stop: tuple[str, ...] = (*((self._next_turn,) if self._next_turn else ()), *self._format.stop)
+        self.notes = turns.notes
+        """What a person should know about the template, one clause each."""
+        prompt = turns.user.after
+        last = list(added_tokens_pattern(tokenizer).finditer(prompt))
+        self._prompt_end = prompt[last[-1].start() :] if last else prompt
+        """The end of every prompt: what a reply's first token follows."""
+
+    # -------------------------------------------------------------------------------------------- prompts
+
+    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
+        """See `Renderer.open`. Raises RenderError when the template refuses the messages."""
+        return self.render_all(messages, tools)
+
+    def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
+        """Token ids of a whole conversation rendered at once, generation prompt included.
+
+        Replies are put in after the template ran, so that it cannot take their thoughts away.
+        """
+        turns, native = self._turns, self._turns.native_tools and bool(tools)
+        chat = self._to_chat(messages, "" if native else self._describe(tools))
+        text = self._template.render(chat, tools=self._fences.fence_all(to_specs(tools)) if native else ())
+        before_reply = turns.user.after.removesuffix(turns.prefill)
+        for number, message in enumerate(messages):
+            if message.role != "assistant":
+                continue
+            reply = turns.prefill + self._write_reply(message) + (turns.end if turns.adds_end else "")
+            before, after = text.split(_mark(number), 1)
+            start = before.rfind(before_reply) + len(before_reply)
+            # What the template writes for the thoughts that it does not see is no part of what was sampled.
+            written = before[start:].removeprefix(turns.lead)
+            text = (before if _THOUGHT_MARKS.sub("", written) else before[:start]) + reply + after
+        return to_ids(self._fences.encode(text))
+
+    def _to_chat(self, messages: Sequence[Message], explanation: str) -> list[ChatMessage]:
+        """The template's messages: one system text or none, then turns of user (or tool) and assistant."""
+        systems = [self._fences.fence(message.text) for message in messages if message.role == "system"]
+        system = "\n\n".join(text for text in (*systems, explanation) if text)
+        chat: list[ChatMessage] = []
+        if system and self._turns.has_system:
+            chat.append({"role": "system", "content": system})
+        elif system:
+            chat.append({"role": "user", "content": system})
+        separator = "\n\n"
+        for number, message in enumerate(messages):
+            if message.role == "system":
+                continue
+            if message.role == "assistant":
+                chat.append({"role": "assistant", "content": _mark(number)})
+                separator = "\n"
+            elif message.role == "tool" and self._turns.tool:
+                chat.append(
+                    {
+                        "role": "tool",
+                        "content": self._observe(message, marked=False),
+                        "name": self._fences.fence(message.name or "tool"),
+                        "tool_call_id": message.tool_call_id or "call_0",
+                    }
+                )
+            else:
+                content = self._observe(message, marked=message.role == "tool")
+                if chat and chat[-1]["role"] == "user":
+                    chat[-1] = {"role": "user", "content": chat[-1]["content"] + separator + content}
+                else:
+                    chat.append({"role": "user", "content": content})
+        return chat
+
+    def _describe(self, tools: Sequence[ToolSpec]) -> str:
+        if not tools:
+            return ""
+        fence = self._fences.fence
+        listed = [_to_json({"name": t.name, "description": t.description, "parameters": t.parameters}) for t in tools]
+        arguments = [fence(str(key)) for key in tools[0].parameters.get("properties", {})]
+        return self._format.describe([fence(text) for text in listed], fence(tools[0].name), arguments)
+
+    def extend(
+        self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> IntArray:
+        """See `Renderer.extend`. Closes a reply that was cut before its end."""
+        turns = self._turns
+        as_tools = turns.tool is not None and all(message.role == "tool" for message in observations)
+        slot = turns.tool if as_tools and turns.tool else turns.user
+        texts = [self._observe(message, marked=message.role == "tool" and not as_tools) for message in observations]
+        texts = texts if as_tools else ["\n".join(texts)]
+        rest = slot.before + slot.between.join(text.strip() if slot.trims else text for text in texts) + slot.after
+        if len(completion_ids) and int(completion_ids[-1]) in self.stop_token_ids:
+            return to_ids(self._encode_after(turns.end, rest))
+        written = self._decode(completion_ids[-64:]) if self._next_turn else ""
+        if self._next_turn in written and self._next_turn:
+            return to_ids(self._fences.encode(rest.removeprefix(self._next_turn)))
+        return to_ids([*self._fences.encode(turns.trail + turns.end), *self._encode_after(turns.end, rest)])
+
+    def _observe(self, message: Message, *, marked: bool) -> str:
+        """The text of an observation, cut and fenced; `marked` puts a tool's result between marks."""
+        text = message.text
+        if self._max_observation_tokens is not None and message.role == "tool":
+            ids = encode_text(self._tokenizer, text)
+            if len(ids) > self._max_observation_tokens:
+                text = self._decode(ids[: self._max_observation_tokens]).rstrip("\ufffd")
+        head, tail = self._format.result if marked else ("", "")
+        return head + self._fences.fence(text) + tail
+
+    # -------------------------------------------------------------------------------------------- replies
+
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+        """See `Renderer.parse`. A `<think>` at the start becomes `reasoning`; an unclosed one is all reasoning."""
+        text = self._decode([token for token in completion_ids.tolist() if token not in self.stop_token_ids])
+        if self._next_turn:
+            text = text.split(self._next_turn, 1)[0]
+        lead = self._turns.lead.strip()
+        if lead and "think>" not in lead:
+            text = text.strip().removeprefix(lead)
+        if self._opens_thought:
+            text = "<think>" + text
+        reasoning = None
+        if match := _THOUGHT.match(text):
+            reasoning, text = match[1].strip() or None, text[match.end() :]
+        content, calls, errors = self._format.read(text, len(prompt_ids))
+        return Message(
+            role="assistant",
+            content=(TextPart(text=content),) if content else (),
+            reasoning=reasoning,
+            tool_calls=calls,
+            tool_errors=errors,
+        )
+
+    def encode_reply(self, message: Message) -> IntArray:
+        """See `Renderer.encode_reply`: thoughts, then content, then the calls, and the token that ends a reply.
+
+        Raises RenderError for what the format cannot express.
+        """
+        text = self._write_reply(message) + self._turns.trail + self._turns.end
+        return to_ids(self._encode_after(self._prompt_end, text))
+
+    @property
+    def _opens_thought(self) -> bool:
+        """Whether every reply begins inside a thought."""
+        return "<think>" in self._turns.user.after and "</think>" not in self._turns.user.after
+
+    def _write_reply(self, message: Message) -> str:
+        """The text of a reply, fenced; its marks of calls and thoughts are tokens where the tokenizer has them."""
+        fence, lead = self._fences.fence, self._turns.lead
+        if message.reasoning is not None:
+            if "</think>" in message.reasoning or "</think>" in self._turns.user.after:
+                raise RenderError(
+                    "a reply's thoughts cannot be written: they hold </think>, or the chat template switches thinking "
+                    "off; drop the message's reasoning"
+                )
+            opening = "" if self._opens_thought else "<think>\n"
+            head = "" if "think>" in lead else lead
+            head += f"{opening}{fence(message.reasoning.strip())}\n</think>\n\n"
+        else:
+            head = lead + ("</think>\n\n" if self._opens_thought and "</think>" not in lead else "")
+        content = message.text.strip()
+        if any(stop in f"\n{content}" for stop in self.stop):
+            raise RenderError(
+                f"a reply cannot hold {' or '.join(map(repr, self.stop))}, where sampling stops; remove it from the "
+                "message, or choose another renderer.calls"
+            )
+        written = [self._write_call(call) for call in message.tool_calls]
+        return head + "\n".join([*([fence(content, _MARKS)] if content else []), *written])
+
+    def _write_call(self, call: ToolCall) -> str:
+        """The call with its first and last marks as tokens, and everything between as plain text."""
+        text = self._format.write(call)
+        for mark in _MARKS:
+            if text.startswith(mark):
+                closing = mark.replace("<", "</")
+                return mark + self._fences.fence(text.removeprefix(mark).removesuffix(closing)) + closing
+        return self._fences.fence(text)
+
+    # -------------------------------------------------------------------------------------------- text and ids
+
+    def _encode_after(self, context: str, text: str) -> list[int]:
+        """Token ids of `text` where it follows `context`: tokenizers write the start of a text differently."""
+        head, whole = self._fences.encode(context), self._fences.encode(context + text)
+        return whole[len(head) :] if whole[: len(head)] == head else self._fences.encode(text)
+
+    def _decode(self, ids: IntArray | list[int]) -> str:
+        tokens = [int(token) for token in ids if int(token) >= 0]
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _mark(number: int) -> str:
+    """A text that stands for a reply while the template runs; no message has its noncharacters."""
+    return f"\ufdd2{number}\ufdd3"
+
+
+def _write_probe(name: str, arguments: str) -> str:
+    return format_tool_call(ToolCall(id="call_0", name=name, arguments=arguments))
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=dict)

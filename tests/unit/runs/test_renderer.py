@@ -1,0 +1,111 @@
+"""The recipe's renderer: decided by tools or tokenizer, the same for a run's checkpoints, and said in one line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_families import FAMILIES, build_tokenizer
+
+from turnwise.config.load import load_config
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+from turnwise.rendering.calls import CallsRenderer
+from turnwise.rendering.tags import TagRenderer
+from turnwise.rendering.template import TemplateRenderer
+from turnwise.runs import renderer as runs_renderer
+from turnwise.runs.build import build_system
+from turnwise.runs.families import build_family
+from turnwise.runs.renderer import build_renderer, describe_renderer, list_tools, resolve_renderer
+from turnwise.testing import NotesFamily
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+
+
+def load(name: str, *overrides: str) -> RunConfig:
+    return load_config(
+        [RECIPES / name / "tiny.toml"], ["tokenizer.num_texts=100", "train.micro_batch_tokens=512", *overrides]
+    )
+
+
+@pytest.mark.parametrize("name", ["search_r1", "retool", "toolrl"])
+def test_auto_decides_for_every_recipe_as_the_recipe_does(name: str) -> None:
+    named, auto = load(name), load(name, "renderer.kind=auto", "renderer.format=search_r1")
+    family = build_family(named)
+    meant, chosen = (resolve_renderer(config, family, None) for config in (named, auto))
+    assert (chosen.kind, chosen.format) == (meant.kind, meant.format)
+    assert (meant.why, chosen.why.startswith(f"{chosen.kind}")) == ("", True)
+
+
+def test_tools_are_read_while_a_loop_is_running() -> None:
+    async def read() -> list[str]:
+        return [tool.name for tool in list_tools(build_family(load("search_r1")))]
+
+    assert asyncio.run(read()) == ["search"]
+
+
+def test_a_mixture_is_decided_by_the_tools_of_all() -> None:
+    config = load("search_r1", "renderer.kind=auto")
+    both = config.environment.model_validate(
+        {
+            "mixture": {
+                "search_qa": {"args": dict(config.environment.args)},
+                "math_code": {"args": dict(load("retool").environment.args)},
+            }
+        }
+    )
+    mixed = config.model_copy(update={"environment": both})
+    choice = resolve_renderer(mixed, build_family(mixed), None)
+    assert (choice.kind, choice.why) == (
+        "calls",
+        "calls: random weights, and tools that tags cannot call (python, search)",
+    )
+
+
+def test_an_environment_that_never_opens_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(NotesFamily):
+        def build_environment(self, task: Any) -> Any:
+            environment = super().build_environment(task)
+
+            async def reset(task: Any, seed: int) -> Any:
+                await asyncio.sleep(60)
+
+            environment.reset = reset  # type: ignore[method-assign]
+            return environment
+
+    monkeypatch.setattr(runs_renderer, "OPENING_TIMEOUT_S", 0.05)
+    with pytest.raises(ConfigError, match=r"within 0\.05 s; speed up its reset, or set renderer\.kind"):
+        list_tools(Stuck())
+
+
+def test_a_model_from_random_weights_gets_the_same_renderer_from_its_checkpoint(tmp_path: Path) -> None:
+    config = load("search_r1", "renderer.kind=auto")
+    first = build_system(config)
+    first.tokenizer.save_pretrained(tmp_path)
+    first.model.save_pretrained(tmp_path)
+    again = build_system(config, tmp_path)
+    assert type(first.renderer) is type(again.renderer) is TagRenderer
+    assert first.renderer_note == again.renderer_note
+    assert first.renderer_note.startswith('tags, format="search_r1": random weights')
+    assert build_system(load("search_r1")).renderer_note == ""
+
+
+def test_a_checkpoint_is_decided_by_its_tokenizer_and_the_note_says_what_is_odd(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(next(family for family in FAMILIES if family.name == "Gemma 2"))
+    tokenizer.save_pretrained(tmp_path)
+    config = load("toolrl", f"model.path={tmp_path}", "renderer.kind=auto")
+    choice = resolve_renderer(config, build_family(config), tokenizer)
+    renderer = build_renderer(config, choice, tokenizer)
+    assert isinstance(renderer, TemplateRenderer)
+    assert describe_renderer(choice, renderer) == (
+        'template, calls="hermes": the model\'s own chat template, since no chat renderer gives the same tokens; '
+        "it has no lasting system message, so that text opens the first user message"
+    )
+    named = load("toolrl", f"model.path={tmp_path}", "renderer.kind=template", "renderer.calls=react")
+    assert resolve_renderer(named, build_family(named), tokenizer).calls == "react"
+    lines = load("toolrl", f"model.path={tmp_path}")
+    assert isinstance(
+        build_renderer(lines, resolve_renderer(lines, build_family(lines), tokenizer), tokenizer), CallsRenderer
+    )
