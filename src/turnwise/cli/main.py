@@ -14,6 +14,7 @@ from turnwise import __version__
 from turnwise.cli import algorithms, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
+from turnwise.cli.track import track
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(algorithms.app, name="algorithms")
 app.add_typer(sandbox.app, name="sandbox")
 app.command()(audit)
+app.command()(track)
 
 Recipe = Annotated[
     list[str] | None,

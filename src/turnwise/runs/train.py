@@ -12,7 +12,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
-from turnwise.core.protocols import Trainer, WeightSync
+from turnwise.core.protocols import Recorder, Trainer, WeightSync
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
 from turnwise.pipeline.loop import Pipeline
@@ -29,7 +29,7 @@ from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
-from turnwise.runs.recorders import FolderRecorder, Recorders
+from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
@@ -65,8 +65,11 @@ def run_train(config: RunConfig | None, *, resume: Path | None, display: bool, d
         if resume is None:
             folder.discard()
         raise
-    with Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show:
-        asyncio.run(Run(system, folder, show).run())
+    with (
+        Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show,
+        open_trackers(config, folder, show) as listeners,
+    ):
+        asyncio.run(Run(system, folder, listeners).run())
     return folder.path
 
 
@@ -77,7 +80,7 @@ class Run:
         self,
         system: System,
         folder: RunFolder,
-        show: Display,
+        show: Recorder,
         *,
         trainer: Trainer | None = None,
         sync: WeightSync | None = None,
