@@ -58,7 +58,7 @@ class TrackersSection(Section):
     """Any of "tensorboard", "wandb", "mlflow", "trackio", or "package.module:Class", a tracker of your own."""
     transcripts: int = Field(3, ge=0)
     """Transcripts shown per evaluation; 0 shows none."""
-    close_timeout_s: float = Field(30.0, gt=0, le=3600)
+    close_timeout_s: float = Field(60.0, gt=0, le=3600)
     """Seconds that the trackers together have to finish when the run ends."""
     tensorboard: TensorboardSection = TensorboardSection()
     wandb: WandbSection = WandbSection()

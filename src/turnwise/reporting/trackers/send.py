@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Sent:
     evaluations: list[str] = field(default_factory=list)
     """Names of evaluations."""
     num_notes: int = 0
+    num_sent: int = 0
+    """Points and tables."""
 
     @classmethod
     def load(cls, path: Path) -> Sent:
@@ -50,7 +52,7 @@ class Sent:
 
     def save(self) -> None:
         """Write the file. Raises StoreError when the disk refuses."""
-        names = ("id", "steps", "evaluations", "num_notes")
+        names = ("id", "steps", "evaluations", "num_notes", "num_sent")
         write_json_atomic(self.path, {name: getattr(self, name) for name in names})
 
 
@@ -95,71 +97,67 @@ class Sender:
         self._sent.save()
         return self._sent.id
 
-    def send(self) -> int:
-        """Send what is new and note it; returns how many points and tables that was. Raises what the tracker raises."""
-        count = self._send_points() + self._send_evaluations() + self._send_notes()
-        if count:
+    def send(self) -> None:
+        """Send what is new and note it. Raises what the tracker raises."""
+        before = self._sent.num_sent
+        self._send_points()
+        self._send_evaluations()
+        self._send_notes()
+        if self._sent.num_sent > before:
             self._tracker.flush()
             self._sent.save()
-        return count
 
-    def _send_points(self) -> int:
-        count = 0
+    def _send_points(self) -> None:
         for row in self._metrics.read():
             phase, step = row["phase"], row["step"]
             if step <= self._sent.steps.get(phase, -1):
                 continue
-            values = {
-                name: float(value)
-                for name, value in row.items()
-                if name not in ("phase", "step", "time") and value is not None
-            }
-            self._tracker.log(Point(step=step, time=row["time"], values=values))
+            self._log(step, row["time"], {n: v for n, v in row.items() if n not in ("phase", "step", "time")})
             self._sent.steps[phase] = step
-            count += 1
-        return count
 
-    def _send_evaluations(self) -> int:
-        count = 0
+    def _send_evaluations(self) -> None:
         for summary in load_summaries(self.run.path):
-            if summary["name"] in self._sent.evaluations:
+            name, step = summary["name"], summary["step"]
+            if name in self._sent.evaluations:
                 continue
-            time = (self.run.path / "evaluations" / f"{summary['name']}.summary.json").stat().st_mtime
-            self._tracker.log(Point(step=summary["step"], time=time, values=evaluation_values(summary)))
-            for table in self._tables(summary, time):
-                self._tracker.show(table)
-                count += 1
-            self._sent.evaluations.append(summary["name"])
-            count += 1
-        return count
+            time = (self.run.path / "evaluations" / f"{name}.summary.json").stat().st_mtime
+            self._log(step, time, evaluation_values(summary))
+            results = [
+                (str(row["kind"]), str(row["n"]), format_success(row), f"{row['tool_calls']:.2f}")
+                for row in summary["rows"]
+            ]
+            prefix = evaluation_prefix(name)
+            self._show(
+                f"{prefix}/results", step, time, ("kind", "tasks", "success [95% interval]", "tool calls"), results
+            )
+            if num_shown := self.run.config.trackers.transcripts:
+                transcripts = [
+                    (row["task"]["id"], describe_reward(row["reward"]), write_transcript(row))
+                    for row in load_rows(self.run.path / "evaluations", name)[:num_shown]
+                ]
+                self._show(f"{prefix}/transcripts", step, time, ("task", "reward", "transcript"), transcripts)
+            self._sent.evaluations.append(name)
 
-    def _tables(self, summary: Mapping[str, Any], time: float) -> list[Table]:
-        prefix, step = evaluation_prefix(summary["name"]), summary["step"]
-        results = tuple(
-            (str(row["kind"]), str(row["n"]), format_success(row), f"{row['tool_calls']:.2f}")
-            for row in summary["rows"]
-        )
-        columns = ("kind", "tasks", "success [95% interval]", "tool calls")
-        tables = [Table(name=f"{prefix}/results", step=step, time=time, columns=columns, rows=results)]
-        if shown := self.run.config.trackers.transcripts:
-            rows = load_rows(self.run.path / "evaluations", summary["name"])[:shown]
-            columns = ("task", "reward", "transcript")
-            texts = tuple((row["task"]["id"], describe_reward(row["reward"]), write_transcript(row)) for row in rows)
-            tables.append(Table(name=f"{prefix}/transcripts", step=step, time=time, columns=columns, rows=texts))
-        return tables
-
-    def _send_notes(self) -> int:
+    def _send_notes(self) -> None:
         events = self._events.read()
+        start = max(0, self._sent.num_notes - self._num_events)
         self._num_events += len(events)
-        new = events[max(0, len(events) - (self._num_events - self._sent.num_notes)) :]
-        if not new:
-            return 0
-        rows = tuple((row["kind"], row["text"]) for row in new)
-        self._sent.num_notes = self._num_events
+        if rows := [(event["kind"], event["text"]) for event in events[start:]]:
+            self._show("notes", self._num_events, events[-1]["time"], ("kind", "text"), rows)
+            self._sent.num_notes = self._num_events
+
+    def _log(self, step: int, time: float, values: Mapping[str, Any]) -> None:
+        finite = {name: float(value) for name, value in values.items() if value is not None}
+        self._tracker.log(Point(number=self._sent.num_sent, step=step, time=time, values=finite))
+        self._sent.num_sent += 1
+
+    def _show(
+        self, name: str, step: int, time: float, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+    ) -> None:
         self._tracker.show(
-            Table(name="notes", step=self._num_events, time=new[-1]["time"], columns=("kind", "text"), rows=rows)
+            Table(number=self._sent.num_sent, name=name, step=step, time=time, columns=columns, rows=tuple(rows))
         )
-        return 1
+        self._sent.num_sent += 1
 
 
 def evaluation_prefix(name: str) -> str:

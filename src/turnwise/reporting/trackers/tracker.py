@@ -33,6 +33,8 @@ class TrackedRun:
 class Point:
     """Metrics of one step."""
 
+    number: int
+    """Counts the points and tables of the tracker's run from 0, also over several processes."""
     step: int
     """The step of the phase: x axis of every metric."""
     time: float
@@ -45,6 +47,8 @@ class Point:
 class Table:
     """Text that belongs to a step: results with intervals, transcripts, notes."""
 
+    number: int
+    """As in `Point`."""
     name: str
     step: int
     time: float

@@ -38,14 +38,15 @@ class WandbTracker:
 
     def log(self, point: Point) -> None:
         """See `Tracker.log`."""
-        self._run.log({**point.values, "step": point.step, "_timestamp": point.time})
+        self._run.log({**point.values, "step": point.step, "_timestamp": point.time}, step=point.number)
 
     def show(self, table: Table) -> None:
         """See `Tracker.show`."""
         import wandb
 
         rows = [[clean_text(cell) for cell in row] for row in table.rows]
-        self._run.log({table.name: wandb.Table(columns=list(table.columns), data=rows), "step": table.step})
+        shown = {table.name: wandb.Table(columns=list(table.columns), data=rows), "step": table.step}
+        self._run.log(shown, step=table.number)
 
     def flush(self) -> None:
         """See `Tracker.flush`: W&B keeps what it was given in a process of its own."""
