@@ -58,7 +58,9 @@ def read_wandb(run: Path) -> Shown:
                 for key, value in values.items():
                     if key.endswith(".path"):
                         shown.texts.append((folder / "files" / value).read_text(encoding="utf-8"))
-                    elif isinstance(value, float | int) and not key.startswith("_") and "." not in key and key != "step":
+                    elif (
+                        isinstance(value, float | int) and not key.startswith("_") and "." not in key and key != "step"
+                    ):
                         shown.points.setdefault(key, []).append((values["step"], value))
     return shown
 

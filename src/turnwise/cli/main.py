@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, sandbox
+from turnwise.cli import algorithms, data, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.track import track
@@ -47,6 +47,7 @@ app = typer.Typer(
 
 app.add_typer(algorithms.app, name="algorithms")
 app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(data.app, name="data")
 app.command()(audit)
 app.command()(track)
 

@@ -56,7 +56,10 @@ def test_a_run_is_followed_and_finished(tmp_path: Path) -> None:
         recorder.record(StepEnds(step=2, phase="train", values={"rollout/reward": 0.75}))
     lines = [line for line in heard(folder) if line != "flush"]
     assert lines[0] == "open None"
-    assert [line for line in lines if line.startswith("log")] == ["log 1 ['rollout/reward']", "log 2 ['rollout/reward']"]
+    assert [line for line in lines if line.startswith("log")] == [
+        "log 1 ['rollout/reward']",
+        "log 2 ['rollout/reward']",
+    ]
     assert lines[-1] == "close"
     assert not [row for row in read_lines(folder.path / "events.jsonl") if row["kind"] == "tracker"]
 
