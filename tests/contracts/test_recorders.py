@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-
 from tracker_readers import PACKAGES, READERS
+
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError

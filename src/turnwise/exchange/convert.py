@@ -19,16 +19,15 @@ FORMATS = (*LAYOUTS, "harbor")
 def convert(source: Path, target: Path, *, source_format: str, target_format: str, columns: Mapping[str, Any]) -> int:
     """Convert all tasks; returns how many. `columns` are given to every row.
 
-    Raises ConfigError for an unknown format, DataError with file and line for a row of the wrong layout: a file is then not
-    written, a folder holds the tasks before it.
+    Raises ConfigError for an unknown format, DataError with file and line for a row of the wrong layout. A file
+    is then not written; a folder holds the tasks before it.
     """
     for name in (source_format, target_format):
         if name not in FORMATS:
             raise ConfigError(f"format {name!r} is unknown; use one of {', '.join(FORMATS)}")
     tasks = _read(source, source_format)
-    if target_format == "harbor":
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise DataError(f"{target} is not an empty folder; name a new one")
+    if target_format == "harbor" and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target} is not an empty folder; name a new one")
     rows = []
     for number, (place, task) in enumerate(tasks, start=1):
         task = replace(task, extra={**task.extra, **columns})

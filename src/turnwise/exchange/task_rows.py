@@ -46,14 +46,18 @@ class Layout:
 
 
 def read_turnwise(row: Row) -> TaskRow:
-    """A row of Turnwise's own."""
+    """A row of Turnwise's own, also one of `turnwise tasks --export`, whose answers are in its "payload"."""
     columns = _columns(row)
     if "prompt" in columns:
         prompt = _prompt(columns.pop("prompt"))
     else:  # stays among the other columns, where the families find it
         prompt = (text_message("user", _text(columns.get("question"), "question")),)
-    answers = _answer_list(columns.pop("answers", None))
-    return TaskRow(prompt=prompt, answers=answers, kind=_text(columns.pop("kind", DEFAULT_KIND), "kind"), extra=columns)
+    payload = columns.get("payload")
+    judged = payload if "answers" not in columns and isinstance(payload, dict) else columns
+    answers = _answer_list(judged.get("answers"))
+    kind = _text(judged.get("kind", DEFAULT_KIND), "kind")
+    extra = {name: value for name, value in columns.items() if name not in ("answers", "kind")}
+    return TaskRow(prompt=prompt, answers=answers, kind=kind, extra=extra)
 
 
 def write_turnwise(task: TaskRow) -> Row:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from turnwise.config.load import dump_resolved
@@ -49,7 +50,7 @@ def export_inspect(run: Path, folder: Path, *, names: Sequence[str]) -> list[Pat
         )
         with boundary(DataError, f"cannot write {path}"):
             folder.mkdir(parents=True, exist_ok=True)
-            write_inspect_log(path, list(_conversations(config, groups)), facts)
+            write_inspect_log(path, list_stored(config, name, groups), facts)
         paths.append(path)
     return paths
 
@@ -61,8 +62,11 @@ def export_sft(run: Path, path: Path, *, names: Sequence[str], min_reward: float
     Raises as `export_inspect` does, and what `write_rows` raises.
     """
     stored, config = load_run(run)
-    groups = [group for name in names or list_batches(stored) for group in load_batch(stored, name)]
-    conversations = list(_conversations(config, groups))
+    conversations = [
+        conversation
+        for name in names or list_batches(stored)
+        for conversation in list_stored(config, name, load_batch(stored, name))
+    ]
     kept = [each for each in conversations if _is_kept(each, min_reward)]
     if not kept:
         raise DataError(f"none of {len(conversations)} conversations has a reward of {min_reward} or more")
@@ -91,12 +95,14 @@ def _is_kept(conversation: Conversation, min_reward: float | None) -> bool:
     return total is not None and (min_reward is None or total >= min_reward)
 
 
-def _conversations(config: RunConfig, groups: Sequence[TrajectoryGroup]) -> Iterator[Conversation]:
-    """The conversations of the groups. Environments are opened once per task, since the tools are not stored."""
-    family = build_family(config)
+def list_stored(config: RunConfig, name: str, groups: Sequence[TrajectoryGroup]) -> list[Conversation]:
+    """The conversations of a batch. An environment is opened for each task, since a run does not store its tools; that
+    of a control has what the control changes."""
+    control = re.fullmatch(r"heldout_\d+_(.+)", name)
+    changes = config.evaluate.controls.get(control[1]) if control else None
     tasks = {group.task.id: group.task for group in groups}
-    openings = asyncio.run(_open_all(family, list(tasks.values())))
-    return list_conversations(groups, openings)
+    openings = asyncio.run(_open_all(build_family(config, changes), list(tasks.values())))
+    return list(list_conversations(groups, openings))
 
 
 async def _open_all(family: EnvironmentFamily, tasks: Sequence[Task]) -> dict[str, Opening]:
