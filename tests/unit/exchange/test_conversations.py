@@ -166,7 +166,9 @@ def test_chat_templates_take_the_rows() -> None:
 
 def read_log(path: Path, *trajectories: Trajectory) -> object:
     log = pytest.importorskip("inspect_ai.log")
-    facts = LogFacts(task="step_000003", run="demo", model="turnwise/demo", created=1.75e9, options={"run": {"seed": 0}})
+    facts = LogFacts(
+        task="step_000003", run="demo", model="turnwise/demo", created=1.75e9, options={"run": {"seed": 0}}
+    )
     write_inspect_log(path, list(list_conversations([group_of(*trajectories)], openings())), facts)
     return log.read_eval_log(str(path))
 
@@ -175,7 +177,11 @@ def test_inspect_reads_messages_calls_scores_and_usage(tmp_path: Path) -> None:
     log = read_log(tmp_path / "a.eval", answered(), answered(member=1, reward=Scored(total=0.5)))
     assert (log.status, log.eval.model, log.eval.task) == ("success", "turnwise/demo", "step_000003")  # type: ignore[attr-defined]
     first, second = log.samples  # type: ignore[attr-defined]
-    assert [(m.role, m.text) for m in first.messages][2:] == [("assistant", ""), ("tool", "4"), ("assistant", "It is 4.")]
+    assert [(m.role, m.text) for m in first.messages][2:] == [
+        ("assistant", ""),
+        ("tool", "4"),
+        ("assistant", "It is 4."),
+    ]
     [call] = first.messages[2].tool_calls
     assert (call.function, call.arguments, call.parse_error) == ("add", {"a": 2, "b": 2}, None)
     assert first.messages[2].content[0].reasoning == "sum it"

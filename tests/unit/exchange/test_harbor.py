@@ -71,9 +71,7 @@ def test_a_question_survives_a_folder(
 
 def test_a_folder_goes_through_jsonl_and_back(tmp_path: Path) -> None:
     make_folder(tmp_path / "in" / "one", {"tests/test.sh": b"exit 0\n", "environment/data.bin": b"\xff\x00"})
-    make_folder(
-        tmp_path / "in" / "two", {"task.toml": b'version = "1.0"\n[metadata]\ncategory = "games"\n'}
-    )
+    make_folder(tmp_path / "in" / "two", {"task.toml": b'version = "1.0"\n[metadata]\ncategory = "games"\n'})
     rows, back = tmp_path / "rows.jsonl", tmp_path / "back"
     assert convert(tmp_path / "in", rows, source_format="harbor", target_format="turnwise", columns={}) == 2
     assert [json.loads(line)["kind"] for line in rows.read_text().splitlines()] == ["file", "games"]
@@ -128,9 +126,7 @@ def test_what_is_no_task_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["../evil.sh", "/etc/evil", "tests/../../evil", "instruction.md", ""])
 def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
     file = {"path": path, "text": "x", "base64": "", "executable": False}
-    task = TaskRow(
-        prompt=(text_message("user", "?"),), answers=(), extra={"harbor": {"name": "a", "files": [file]}}
-    )
+    task = TaskRow(prompt=(text_message("user", "?"),), answers=(), extra={"harbor": {"name": "a", "files": [file]}})
     with pytest.raises(DataError, match="expected a path inside the task folder"):
         write_task(tmp_path / "out", 1, task)
     assert not (tmp_path / "out").exists()

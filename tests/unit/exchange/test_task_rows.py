@@ -25,9 +25,7 @@ VALUES = st.recursive(
 COLUMNS = st.sampled_from(["difficulty", "extra_info", "index", "metadata", "source", "url"])
 PROMPTS = st.one_of(
     st.tuples(TEXTS.map(lambda text: text_message("user", text))),
-    st.tuples(
-        TEXTS.map(lambda text: text_message("system", text)), TEXTS.map(lambda text: text_message("user", text))
-    ),
+    st.tuples(TEXTS.map(lambda text: text_message("system", text)), TEXTS.map(lambda text: text_message("user", text))),
 )
 TASKS = st.builds(
     TaskRow,
@@ -167,7 +165,11 @@ def test_an_exported_task_of_a_recipe_has_its_answers_in_the_payload() -> None:
         ("skyrl", {**SKYRL, "env_class": None}, '"env_class" is missing'),
         ("skyrl", {**SKYRL, "reward_spec": {}}, '"reward_spec" is {}'),
         ("trl", {"text": "a language model's text"}, '"prompt or messages" is missing'),
-        ("trl", {"messages": [{"role": "user", "content": "?"}]}, r"\"messages\" does not end with a reply of the assistant"),
+        (
+            "trl",
+            {"messages": [{"role": "user", "content": "?"}]},
+            r"\"messages\" does not end with a reply of the assistant",
+        ),
         ("turnwise", {"prompt": "?"}, '"answers" is missing; expected a list of strings'),
         ("turnwise", {"answers": ["x"]}, '"question" is missing'),
     ],
@@ -227,10 +229,11 @@ def test_parquet_both_ways(name: str, tmp_path: Path) -> None:
 
 def test_rows_that_parquet_would_change_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    for rows, column in (
+    cases: list[tuple[list[dict[str, Any]], str]] = [
         ([{"x": {"a": 1}}, {"x": {"b": 2}}], "x"),  # Parquet would add the nulls x.b and x.a
         ([{"y": 1}, {"y": "1"}], "y"),
-    ):
+    ]
+    for rows, column in cases:
         with pytest.raises(DataError, match=rf"t\.parquet: .*column '{column}'.*\.jsonl"):
             write_rows(tmp_path / "t.parquet", rows)
     with pytest.raises(DataError, match=r"ends with '\.csv'"):

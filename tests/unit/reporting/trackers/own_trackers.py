@@ -1,5 +1,6 @@
 """Trackers that misbehave, each in its own way, and one that writes to a file."""
 
+import importlib
 import os
 import time
 
@@ -55,4 +56,4 @@ class Needy(Writing):
     """Needs a package that nobody has."""
 
     def __init__(self) -> None:
-        import a_package_nobody_has  # noqa: F401
+        importlib.import_module("a_package_nobody_has")

@@ -1,6 +1,7 @@
 """What is sent to a tracker: everything once, also over resumed and redone runs. The tracker is a list."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class Listing:
     def close(self) -> None:
         pass
 
-    def points(self, name: str) -> list[tuple[int, float]]:
+    def points(self, name: str) -> list[tuple[int, Any]]:
         return [(p.step, p.values[name]) for p in self.sent if isinstance(p, Point) and name in p.values]
 
 
