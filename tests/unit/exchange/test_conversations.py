@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from turnwise.core.types import (
     ToolSpec,
     Trajectory,
     TrajectoryGroup,
+    Turn,
     text_message,
 )
 from turnwise.exchange.conversations import list_conversations
@@ -69,14 +71,14 @@ def test_a_conversation_is_the_opening_and_everything_said() -> None:
 
 
 def test_branches_are_conversations_with_rewards_of_their_own_and_estimates_are_none() -> None:
-    def reply(text: str, parent: int | None) -> object:
+    def reply(text: str, parent: int | None) -> Turn:
         return make_turn([1], [2], parent=parent, message=text_message("assistant", text))
 
     trajectory = make_trajectory(
-        reply("a", None),  # type: ignore[arg-type]
-        reply("b", 0),  # type: ignore[arg-type]
-        reply("c", 0),  # type: ignore[arg-type]
-        reply("d", 0),  # type: ignore[arg-type]
+        reply("a", None),
+        reply("b", 0),
+        reply("c", 0),
+        reply("d", 0),
         reward=1.0,
         endings=(
             Ending(turn=2, stop=StopReason.DONE, reward=Scored(total=0.25), kind="leaf"),
@@ -164,7 +166,7 @@ def test_chat_templates_take_the_rows() -> None:
     assert '<|assistant|><tool_call>add {"a": 2, "b": 2}</tool_call><|tool|>4<|assistant|>It is 4.' in text
 
 
-def read_log(path: Path, *trajectories: Trajectory) -> object:
+def read_log(path: Path, *trajectories: Trajectory) -> Any:
     log = pytest.importorskip("inspect_ai.log")
     facts = LogFacts(
         task="step_000003", run="demo", model="turnwise/demo", created=1.75e9, options={"run": {"seed": 0}}
@@ -175,8 +177,8 @@ def read_log(path: Path, *trajectories: Trajectory) -> object:
 
 def test_inspect_reads_messages_calls_scores_and_usage(tmp_path: Path) -> None:
     log = read_log(tmp_path / "a.eval", answered(), answered(member=1, reward=Scored(total=0.5)))
-    assert (log.status, log.eval.model, log.eval.task) == ("success", "turnwise/demo", "step_000003")  # type: ignore[attr-defined]
-    first, second = log.samples  # type: ignore[attr-defined]
+    assert (log.status, log.eval.model, log.eval.task) == ("success", "turnwise/demo", "step_000003")
+    first, second = log.samples
     assert [(m.role, m.text) for m in first.messages][2:] == [
         ("assistant", ""),
         ("tool", "4"),
@@ -190,9 +192,9 @@ def test_inspect_reads_messages_calls_scores_and_usage(tmp_path: Path) -> None:
     # The first reply sees 3 tokens, the second 3 + 2 + 1; they are 2 and 1 tokens long.
     usage = first.model_usage["turnwise/demo"]
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (9, 3, 12)
-    assert log.stats.model_usage["turnwise/demo"].output_tokens == 6  # type: ignore[attr-defined]
+    assert log.stats.model_usage["turnwise/demo"].output_tokens == 6
     assert first.total_time == pytest.approx(0.75)
-    metrics = {score.name: score.metrics["mean"].value for score in log.results.scores}  # type: ignore[attr-defined]
+    metrics = {score.name: score.metrics["mean"].value for score in log.results.scores}
     assert metrics == {"reward": 1.0, "success": 1.0}
 
 
@@ -205,10 +207,10 @@ def test_in_inspect_an_error_is_an_error_and_a_malformed_call_says_so(tmp_path: 
         error="EnvironmentFault: <script>\ud800",
     )
     log = read_log(tmp_path / "a.eval", crashed)
-    [sample] = log.samples  # type: ignore[attr-defined]
+    [sample] = log.samples
     assert sample.error.message.startswith("EnvironmentFault: <script>")
     assert not sample.scores
     [call] = sample.messages[-1].tool_calls
     assert call.arguments == {"text": "{2"}
     assert call.parse_error.startswith("arguments are not JSON")
-    assert log.results.completed_samples == 0  # type: ignore[attr-defined]
+    assert log.results.completed_samples == 0

@@ -105,7 +105,7 @@ def test_the_written_tests_judge_the_answer(tmp_path: Path, written: object, rew
 
 
 def test_what_is_no_task_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no task folder; expected instruction.md"):
+    with pytest.raises(DataError, match=r"no task folder; expected instruction\.md"):
         convert(tmp_path, tmp_path / "x.jsonl", source_format="harbor", target_format="turnwise", columns={})
     folder = make_folder(tmp_path / "a", {})
     (folder / "task.toml").unlink()
