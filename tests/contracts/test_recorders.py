@@ -1,18 +1,24 @@
 """What every `Recorder` does: takes each kind of event, leaves it as it is, and keeps the order."""
 
+import contextlib
 import io
 import math
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tracker_readers import PACKAGES, READERS
 
+from turnwise.config.load import dump_resolved
+from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError
 from turnwise.core.events import Evaluated, Event, GroupEnds, Note, PhaseBegins, StepEnds
 from turnwise.core.protocols import Recorder
 from turnwise.reporting.console import Display
-from turnwise.runs.recorders import FolderRecorder, Recorders
+from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.store.run_folder import RunFolder, read_lines
 
 ROW = {"kind": "all", "n": 4, "success": 0.5, "low": 0.2, "high": 0.8, "tool_calls": 1.0}
@@ -30,6 +36,7 @@ EVENTS: tuple[Event, ...] = (
 )
 """Every kind of event, as a run sends them."""
 
+SLOW = {"mlflow": pytest.mark.slow, "wandb": pytest.mark.slow}
 Build = Callable[[Path], tuple[Recorder, Callable[[], str]]]
 
 
@@ -60,7 +67,40 @@ def build_several(path: Path) -> tuple[Recorder, Callable[[], str]]:
     return Recorders([folder, display]), lambda: f"{read_folder()}\n{read_display()}"
 
 
-BUILDERS = [build_folder, build_display, build_live_display, build_several]
+def build_tracker(path: Path, name: str) -> tuple[Recorder, Callable[[], str]]:
+    """A tracker beside the folder that it follows; reading ends it."""
+    pytest.importorskip(name)
+    folder = RunFolder.create(path / "run")
+    config = RunConfig.model_validate({"trackers": {"names": [name], "close_timeout_s": 120.0}})
+    folder.write_json("config.json", dump_resolved(config))
+    stack = contextlib.ExitStack()
+    always = FolderRecorder(folder)
+    listeners = stack.enter_context(open_trackers(config, folder, Recorders([])))
+
+    def read() -> str:
+        stack.close()
+        failures = [row["text"] for row in read_lines(folder.path / "events.jsonl") if row["kind"] == "tracker"]
+        assert failures == []
+        return "\n".join(READERS[name](folder.path).texts)
+
+    return Recorders([always, listeners]), read
+
+
+BUILDERS = [
+    build_folder,
+    build_display,
+    build_live_display,
+    build_several,
+    *(pytest.param(partial(build_tracker, name=name), id=name, marks=SLOW.get(name, ())) for name in PACKAGES),
+]
+
+
+@pytest.fixture(autouse=True)
+def _trackio_writes_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers and its process; the package reads the variable when it is imported."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for module in [name for name in sys.modules if name.split(".")[0] == "trackio"]:
+        monkeypatch.delitem(sys.modules, module)
 
 
 @pytest.mark.parametrize("build", BUILDERS)

@@ -12,10 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, check, models, new, sandbox
+from turnwise.cli import algorithms, check, data, models, new, sandbox
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
+from turnwise.cli.track import track
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ app.add_typer(check.app, name="check")
 app.add_typer(models.app, name="models")
 app.add_typer(new.app, name="new")
 app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(data.app, name="data")
 app.command()(audit)
 app.command()(models.export)
 app.command()(mcp)
+app.command()(track)
 
 Recipe = Annotated[
     list[str] | None,

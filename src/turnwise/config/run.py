@@ -14,6 +14,7 @@ from turnwise.config.model import ModelSection, RendererSection, TokenizerSectio
 from turnwise.config.rollout import RolloutSection
 from turnwise.config.schedule import ScheduleSection
 from turnwise.config.section import Section
+from turnwise.config.trackers import TrackersSection
 
 
 class RunSection(Section):
@@ -47,3 +48,4 @@ class RunConfig(Section):
     preference: PreferenceSection = PreferenceSection()
     evaluate: EvaluateSection = EvaluateSection()
     report: ReportSection = ReportSection()
+    trackers: TrackersSection = TrackersSection()

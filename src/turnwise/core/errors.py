@@ -12,6 +12,7 @@
     ├── AnnotatorError     (RuntimeError)  an annotator raised, hung or returned another group
     ├── TrainingError      (RuntimeError)  a loss or gradient is not finite, or a step cannot be taken
     ├── CheckpointError    (RuntimeError)  a checkpoint is missing, truncated or of another model
+    ├── TrackerError       (RuntimeError)  an experiment tracker failed; the run goes on
     └── StoreError         (OSError)       the run folder cannot be written or read
 
 `ToolFailure` is not in the tree: a tool raises it on purpose to tell the *model* something (an observation).
@@ -69,6 +70,10 @@ class TrainingError(TurnwiseError, RuntimeError):
 
 class CheckpointError(TurnwiseError, RuntimeError):
     """A checkpoint is missing, truncated or belongs to another model."""
+
+
+class TrackerError(TurnwiseError, RuntimeError):
+    """An experiment tracker failed."""
 
 
 class StoreError(TurnwiseError, OSError):

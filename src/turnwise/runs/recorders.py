@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from turnwise.config.run import RunConfig
 from turnwise.core.events import Event, GroupEnds, Note, PhaseBegins, StepEnds
 from turnwise.core.protocols import Recorder
+from turnwise.reporting.trackers.recorder import TrackerRecorder, close_trackers
 from turnwise.store.run_folder import RunFolder
 
 
@@ -36,3 +39,14 @@ class FolderRecorder:
                 self._folder.append_event(event.kind, event.text)
             case PhaseBegins() | GroupEnds() | _:
                 pass
+
+
+@contextmanager
+def open_trackers(config: RunConfig, folder: RunFolder, show: Recorder) -> Iterator[Recorder]:
+    """`show` and the recipe's trackers, which finish at the end. They come after the folder's own recorder."""
+    report = Recorders([FolderRecorder(folder), show]).record
+    trackers = [TrackerRecorder(folder.path, name, report=report) for name in config.trackers.names]
+    try:
+        yield Recorders([show, *trackers])
+    finally:
+        close_trackers(trackers, config.trackers.close_timeout_s)

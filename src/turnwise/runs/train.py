@@ -13,7 +13,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
-from turnwise.core.protocols import Trainer, WeightSync
+from turnwise.core.protocols import Recorder, Trainer, WeightSync
 from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
@@ -29,7 +29,7 @@ from turnwise.runs.build import System, build_system, find_device
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
-from turnwise.runs.recorders import FolderRecorder, Recorders
+from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_start, prepare_new
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
@@ -67,8 +67,11 @@ def run_train(
     run: Run | None = None
     try:
         system = build_system(config, training=True)
-        with Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show:
-            run = Run(system, folder, show)
+        with (
+            Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show,
+            open_trackers(config, folder, show) as listeners,
+        ):
+            run = Run(system, folder, listeners)
             drive(run.run())
     except BaseException:
         if resume is None and not (run and run.has_begun):
@@ -91,7 +94,7 @@ class Run:
         self,
         system: System,
         folder: RunFolder,
-        show: Display,
+        show: Recorder,
         *,
         trainer: Trainer | None = None,
         sync: WeightSync | None = None,

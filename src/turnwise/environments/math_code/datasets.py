@@ -1,6 +1,6 @@
 r"""Mathematical problems from a user's JSONL or Parquet file, in our layout and the published ones.
 
-    ours         {"question", "answers": [...][, "kind"]}
+    ours         {"question" or "prompt", "answers": [...][, "kind"]}
     GSM8K        {"question", "answer": "reasoning ... #### 72"}
     DAPO-Math    {"prompt": [{"role", "content"}] or "...", "reward_model": {"ground_truth": "34"}[, "data_source"]}
     MATH         {"problem", "solution": "... \boxed{3}"[, "answer"][, "type" or "subject"][, "level"]}
@@ -11,15 +11,13 @@ Anything that does not fit raises DataError with file and row. Parquet needs pya
 
 from __future__ import annotations
 
-import importlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import ConfigError, DataError, boundary
+from turnwise.core.errors import DataError
+from turnwise.environments.data_rows import load_rows
 from turnwise.rewards.math_answer import extract_boxed
 
 _LAYOUTS = '"answers", "reward_model", "answer", "Answer" or "solution"'
@@ -44,44 +42,9 @@ def load_problems(path: Path) -> tuple[MathRow, ...]:
     Raises DataError: no such file, another ending, not UTF-8, no rows, or a malformed row. ConfigError for Parquet
     without pyarrow.
     """
-    readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
-    if path.suffix not in readers:
+    if path.suffix not in (".jsonl", ".parquet"):
         raise DataError(f"{path}: ends with {path.suffix!r}; give a .jsonl or .parquet file")
-    problems = []
-    for place, row in readers[path.suffix](path):
-        try:
-            if not isinstance(row, dict):
-                raise DataError(f"{type(row).__name__} instead of an object; expected one JSON object per line")
-            problems.append(to_math_row(row))
-        except DataError as error:
-            raise DataError(f"{path}:{place}: {error}") from None
-    if not problems:
-        raise DataError(f"{path}: no rows; expected one problem per row")
-    return tuple(problems)
-
-
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line number from 1, value) of every line that is not blank."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, json.loads(line.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-
-
-def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
-    """(row number from 1, row) of every row."""
-    if find_spec("pyarrow") is None:
-        raise ConfigError(
-            f'{path}: Parquet needs pyarrow; install it with: pip install "turnwise[math]", or give a .jsonl file'
-        )
-    with boundary(DataError, f"{path}: not a readable Parquet file"):
-        rows = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()
-    yield from enumerate(rows, start=1)
+    return tuple(row for _, row in load_rows(path, to_math_row))
 
 
 def to_math_row(row: Mapping[str, Any]) -> MathRow:

@@ -1,7 +1,7 @@
-"""A user's own corpus and questions from JSONL files, in our layout and the published ones.
+"""A user's own corpus and questions from JSONL or Parquet files, in our layout and the published ones.
 
     corpus      {"id", "title", "text"}
-    questions   {"question", "answers"[, "kind"]}                                                      ours
+    questions   {"question" or "prompt", "answers"[, "kind"]}                                          ours
                 {"question", "golden_answers"} or
                 {"prompt": [{"role", "content"}], "reward_model": {"ground_truth": {"target": [...]}}}  Search-R1
                 {"question", "answer": "...", "type", "level"}                                         HotpotQA
@@ -12,16 +12,14 @@ Blank lines are skipped; anything else that does not fit raises DataError with f
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from turnwise.core.errors import DataError
+from turnwise.environments.data_rows import load_rows
 from turnwise.environments.search_qa.corpus import Passage
 
-T = TypeVar("T")
 _QUESTION_LAYOUTS = '"answers", "golden_answers", "reward_model" or "answer"'
 
 
@@ -37,11 +35,11 @@ class QuestionRow:
 
 
 def load_corpus(path: Path) -> tuple[Passage, ...]:
-    """The passages of a JSONL file, in order.
+    """The passages of a file, in order.
 
     Raises DataError: no such file, not UTF-8, no rows, a malformed row, or an id given twice.
     """
-    passages = _load_rows(path, _to_passage)
+    passages = load_rows(path, _to_passage)
     lines: dict[str, int] = {}
     for line, passage in passages:
         if passage.id in lines:
@@ -54,42 +52,8 @@ def load_corpus(path: Path) -> tuple[Passage, ...]:
 
 
 def load_questions(path: Path) -> tuple[QuestionRow, ...]:
-    """The questions of a JSONL file, in order. Raises DataError for no file, no UTF-8, no rows or a malformed row."""
-    return tuple(row for _, row in _load_rows(path, _to_question))
-
-
-def _load_rows(path: Path, convert: Callable[[dict[str, Any]], T]) -> list[tuple[int, T]]:
-    """(line number from 1, converted row) of every row."""
-    rows = []
-    for number, row in _read_rows(path):
-        try:
-            rows.append((number, convert(row)))
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error}") from None
-    if not rows:
-        raise DataError(f"{path}: no rows; expected one JSON object per line")
-    return rows
-
-
-def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line.decode("utf-8"))
-                except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-                    raise DataError(
-                        f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line"
-                    ) from None
-                if not isinstance(row, dict):
-                    raise DataError(
-                        f"{path}:{number}: {type(row).__name__} instead of an object; expected one JSON object per line"
-                    )
-                yield number, row
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    """The questions of a file, in order. Raises DataError for no file, no UTF-8, no rows or a malformed row."""
+    return tuple(row for _, row in load_rows(path, _to_question))
 
 
 def _to_passage(row: dict[str, Any]) -> Passage:

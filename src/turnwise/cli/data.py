@@ -1,0 +1,71 @@
+"""`turnwise data`: tasks and trajectories in the formats of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.core.errors import ConfigError
+
+app = typer.Typer(name="data", help="Convert tasks and trajectories from and to other formats.", no_args_is_help=True)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Batches = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--batch", help="An evaluation or a training step, such as heldout_000060 or step_000012; default: all."
+    ),
+]
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A .jsonl or .parquet file, or a Harbor folder.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .parquet file, or a new folder.")],
+    source_format: Annotated[str, typer.Option("--from", help="turnwise, verl, trl, skyrl or harbor.")],
+    target_format: Annotated[str, typer.Option("--to", help="turnwise, verl, trl, skyrl or harbor.")],
+    columns: Annotated[
+        list[str] | None, typer.Option("--set", help="Give every row a column, for example env_class=gsm8k.")
+    ] = None,
+) -> None:
+    """Convert tasks from one layout to another."""
+    from turnwise.config.load import parse_value
+    from turnwise.exchange.convert import convert as run_convert
+
+    values: dict[str, Any] = {}
+    for item in columns or []:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"--set {item!r} is not of the form column=value")
+        values[name] = parse_value(value)
+    count = run_convert(source, target, source_format=source_format, target_format=target_format, columns=values)
+    print(f"{count} tasks written to {target}")
+
+
+@app.command()
+def sft(
+    run: Run,
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .parquet file.")],
+    batches: Batches = None,
+    min_reward: Annotated[float | None, typer.Option(help="Leave out trajectories with a lower reward.")] = None,
+) -> None:
+    """Write a run's trajectories as rows of messages and tools for supervised fine-tuning."""
+    from turnwise.runs.exports import export_sft
+
+    kept, left_out = export_sft(run, target, names=batches or [], min_reward=min_reward)
+    print(f"{kept} conversations written to {target}, {left_out} left out")
+
+
+@app.command()
+def transcripts(
+    run: Run,
+    to: Annotated[Path, typer.Option(help="Folder for the logs.")],
+    batches: Batches = None,
+) -> None:
+    """Write a run's transcripts as logs for `inspect view --log-dir DIR`."""
+    from turnwise.runs.exports import export_inspect
+
+    for path in export_inspect(run, to, names=batches or []):
+        print(path)

@@ -1,0 +1,81 @@
+"""Experiment trackers that a run is shown in."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from turnwise.config.section import Section
+
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+"""The trackers that come with Turnwise."""
+
+
+class TensorboardSection(Section):
+    """TensorBoard's event files."""
+
+    dir: str = ""
+    """Folder in which the run gets a folder of its own; "" writes to `tensorboard/` in the run folder."""
+
+
+class WandbSection(Section):
+    """Weights & Biases."""
+
+    project: str = "turnwise"
+    """Project of the run."""
+    entity: str = ""
+    """User or team; "" is your default one."""
+    mode: Literal["offline", "online"] = "offline"
+    """"offline" writes files that `wandb sync` uploads; "online" needs an account and a network."""
+    dir: str = ""
+    """Folder in which `wandb/` is made; "" is the run folder."""
+
+
+class MlflowSection(Section):
+    """MLflow."""
+
+    tracking_uri: str = ""
+    """A server or store; "" is the SQLite file `mlflow.db` beside the run folder."""
+    experiment: str = "turnwise"
+    """Experiment of the run."""
+
+
+class TrackioSection(Section):
+    """Trackio."""
+
+    project: str = "turnwise"
+    """Project of the run."""
+    dir: str = ""
+    """Folder of Trackio's database; "" is Trackio's own choice."""
+
+
+class TrackersSection(Section):
+    """Where the run is shown besides its folder. A tracker that fails or hangs never ends or delays the run."""
+
+    names: list[str] = Field(default_factory=list)
+    """Any of "tensorboard", "wandb", "mlflow", "trackio", or "package.module:Class", a tracker of your own."""
+    transcripts: int = Field(3, ge=0)
+    """Transcripts shown per evaluation; 0 shows none."""
+    close_timeout_s: float = Field(60.0, gt=0, le=3600)
+    """Seconds that the trackers together have to finish when the run ends."""
+    tensorboard: TensorboardSection = TensorboardSection()
+    wandb: WandbSection = WandbSection()
+    mlflow: MlflowSection = MlflowSection()
+    trackio: TrackioSection = TrackioSection()
+
+    @field_validator("names")
+    @classmethod
+    def _check_names(cls, names: list[str]) -> list[str]:
+        for name in names:
+            check_tracker_name(name)
+        if len(set(names)) < len(names):
+            raise ValueError(f"{names} names a tracker twice; name each once")
+        return names
+
+
+def check_tracker_name(name: str) -> None:
+    """Raise ValueError unless the name is one of `TRACKERS` or an import path `package.module:Class`."""
+    if name not in TRACKERS and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        raise ValueError(f"tracker {name!r} is unknown; use one of {', '.join(TRACKERS)}, or package.module:Class")

@@ -1,0 +1,50 @@
+"""Convert a file or folder of tasks from one layout to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import ConfigError, DataError
+from turnwise.environments.data_rows import load_rows
+from turnwise.exchange.harbor import find_tasks, read_task, write_task
+from turnwise.exchange.row_files import write_rows
+from turnwise.exchange.task_rows import LAYOUTS, TaskRow
+
+FORMATS = (*LAYOUTS, "harbor")
+
+
+def convert(source: Path, target: Path, *, source_format: str, target_format: str, columns: Mapping[str, Any]) -> int:
+    """Convert all tasks; returns how many. `columns` are given to every row.
+
+    Raises ConfigError for an unknown format, DataError with file and line for a row of the wrong layout. A file
+    is then not written; a folder holds the tasks before it.
+    """
+    for name in (source_format, target_format):
+        if name not in FORMATS:
+            raise ConfigError(f"format {name!r} is unknown; use one of {', '.join(FORMATS)}")
+    tasks = _read(source, source_format)
+    if target_format == "harbor" and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target} is not an empty folder; name a new one")
+    rows = []
+    for number, (place, task) in enumerate(tasks, start=1):
+        task = replace(task, extra={**task.extra, **columns})
+        try:
+            if target_format == "harbor":
+                write_task(target, number, task)
+            else:
+                rows.append(LAYOUTS[target_format].write(task))
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
+    if target_format != "harbor":
+        write_rows(target, rows)
+    return len(tasks)
+
+
+def _read(source: Path, name: str) -> list[tuple[str, TaskRow]]:
+    """(file and line, or folder, of the task, the task)."""
+    if name == "harbor":
+        return [(str(folder), read_task(folder)) for folder in find_tasks(source)]
+    return [(f"{source}:{line}", task) for line, task in load_rows(source, LAYOUTS[name].read)]

@@ -1,0 +1,58 @@
+"""Trajectories as rows for supervised fine-tuning: messages and tools, as chat templates and TRL take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from turnwise.core.types import Message
+from turnwise.exchange.conversations import Conversation, find_total, text_of, tool_to_json
+
+
+def to_sft_row(conversation: Conversation, *, as_text: bool) -> dict[str, Any]:
+    """`{"messages", "tools", "reward", "task_id", "trajectory", "stop"}`; "tools" is absent where there are none.
+
+    `as_text` writes arguments and tools as JSON texts, so that all rows have one layout (Parquet); else they are
+    objects, as templates expect them.
+    """
+    tools: Any = [tool_to_json(tool) for tool in conversation.opening.tools]
+    row: dict[str, Any] = {"messages": [to_chat_message(message, as_text=as_text) for message in conversation.messages]}
+    if tools:
+        row["tools"] = json.dumps(tools) if as_text else tools
+    return row | {
+        "reward": find_total(conversation.trajectory),
+        "task_id": conversation.group.task.id,
+        "trajectory": f"{conversation.trajectory.id}#{conversation.index}",
+        "stop": conversation.trajectory.stop.value,
+    }
+
+
+def to_chat_message(message: Message, *, as_text: bool) -> dict[str, Any]:
+    """A message in the layout of chat templates. Fields that do not apply are absent, or null with `as_text`."""
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments if as_text else _parse(call.arguments)},
+        }
+        for call in message.tool_calls
+    ]
+    row: Mapping[str, Any] = {
+        "role": message.role,
+        "content": text_of(message),
+        "reasoning_content": message.reasoning,
+        "tool_calls": calls or None,
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+    }
+    return {key: value for key, value in row.items() if as_text or value is not None}
+
+
+def _parse(arguments: str) -> Any:
+    """The object that the model wrote, or its text where that is no JSON object."""
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments

@@ -1,0 +1,101 @@
+"""The process of one tracker: `python -m turnwise.reporting.trackers.follow RUN NAME`.
+
+It sends what the run folder has at every byte on its standard input, and at least every `POLL_S`. At the end of its
+input, which comes when the run ends or its process dies, it sends the rest and finishes, or is killed by its own alarm
+after `trackers.close_timeout_s`."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from turnwise.config.load import load_resolved
+from turnwise.core.errors import StoreError, TrackerError, TurnwiseError, boundary
+from turnwise.reporting.trackers.registry import build_tracker
+from turnwise.reporting.trackers.send import Sender, Sent
+from turnwise.reporting.trackers.tracker import TrackedRun
+from turnwise.store.run_folder import RunFolder
+
+POLL_S = 5.0
+LOCK_S = 60.0
+"""Seconds to wait for the process that sends the run to the same tracker, such as that of a run that was killed."""
+
+
+def tracker_file(run: Path, name: str, ending: str) -> Path:
+    """`trackers/NAME.ENDING` of the run folder."""
+    return run / "trackers" / f"{name.replace(':', '.')}.{ending}"
+
+
+def send_run(run: Path, name: str, *, overrides: list[str], start_anew: bool) -> str:
+    """Send a stored run to a tracker: what it lacks, or everything to a new run there. Returns the tracker's id.
+
+    `overrides` change the recipe's options, as in "trackers.wandb.project=mine". Raises ConfigError for the tracker's
+    name or package, TrackerError when it fails, StoreError for the run folder.
+    """
+    with _opened(run, name, overrides=overrides, start_anew=start_anew) as (sender, id):
+        sender.send()
+        return id
+
+
+def follow_run(run: Path, name: str) -> None:
+    """Send a run while it grows, until standard input ends."""
+    with _opened(run, name, overrides=[], start_anew=False) as (sender, _):
+        is_growing = True
+        while is_growing:
+            if select.select([0], [], [], POLL_S)[0]:
+                is_growing = bool(os.read(0, 1 << 16))
+            if not is_growing:  # the kernel ends this process when the time to finish is over
+                signal.alarm(math.ceil(sender.run.config.trackers.close_timeout_s))
+            sender.send()
+
+
+@contextmanager
+def _opened(run: Path, name: str, *, overrides: list[str], start_anew: bool) -> Iterator[tuple[Sender, str]]:
+    """The sender of an opened tracker, which is closed at the end; with the tracker's id of the run."""
+    folder = RunFolder.open(run.absolute())
+    tracked = TrackedRun(path=folder.path, config=load_resolved(folder.path / "config.json", overrides))
+    tracker = build_tracker(name)
+    with _locked(run, name), boundary(TrackerError, f"tracker {name}"):
+        path = tracker_file(folder.path, name, "json")
+        sender = Sender(tracked, tracker, Sent(path=path) if start_anew else Sent.load(path))
+        id = sender.open()
+        try:
+            yield sender, id
+        finally:
+            tracker.close()
+
+
+@contextmanager
+def _locked(run: Path, name: str) -> Iterator[None]:
+    """Keep other processes from sending the run to the same tracker."""
+    path = tracker_file(run, name, "lock")
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"another process is sending {run} to {name}; wait for it, or end the run first"
+                    ) from None
+                time.sleep(0.1)
+        yield
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what an interrupt means
+    try:
+        follow_run(Path(sys.argv[1]), sys.argv[2])
+    except TurnwiseError as error:
+        sys.exit(f"error: {error}")

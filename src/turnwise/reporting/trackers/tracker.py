@@ -1,0 +1,106 @@
+"""What a tracker does, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from turnwise.config.run import RunConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedRun:
+    """The run that a tracker shows."""
+
+    path: Path
+    """The run folder, absolute."""
+    config: RunConfig
+
+    @property
+    def name(self) -> str:
+        """The run's name: that of its folder."""
+        return self.path.name
+
+    def options(self) -> dict[str, bool | int | float | str]:
+        """The recipe as flat options, `{"train.lr": 0.001, ...}`; lists and null as JSON."""
+        return dict(_flatten(self.config.model_dump(mode="json", exclude={"trackers"}), ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Metrics of one step."""
+
+    number: int
+    """Counts the points and tables of the tracker's run from 0, also over several processes."""
+    step: int
+    """The step of the phase: x axis of every metric."""
+    time: float
+    """Unix seconds."""
+    values: Mapping[str, float]
+    """Finite numbers by name, such as "rollout/reward"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Text that belongs to a step: results with intervals, transcripts, notes."""
+
+    number: int
+    """As in `Point`."""
+    name: str
+    step: int
+    time: float
+    """Unix seconds."""
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self) -> str:
+        """A table, or one section per row where a cell has several lines; text stays text."""
+        if any("\n" in cell for row in self.rows for cell in row):
+            return "\n\n".join(_section(self.columns, row) for row in self.rows)
+        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+class Tracker(Protocol):
+    """One tracker in a process of its own. What its methods raise ends the tracker, never the run."""
+
+    def open(self, run: TrackedRun, id: str | None) -> str:
+        """Start a run in the tracker (`id` None), or continue the one of that id. Returns the id."""
+        ...
+
+    def log(self, point: Point) -> None:
+        """Show metrics."""
+        ...
+
+    def show(self, table: Table) -> None:
+        """Show text."""
+        ...
+
+    def flush(self) -> None:
+        """Return when everything so far would survive the end of this process."""
+        ...
+
+    def close(self) -> None:
+        """Finish."""
+        ...
+
+
+def clean_text(text: str) -> str:
+    """The text with what UTF-8 cannot hold replaced by "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _section(columns: Sequence[str], row: Sequence[str]) -> str:
+    """Short cells in one line, long ones as indented blocks, which no tracker reads as markup."""
+    short = ", ".join(f"{name}: {cell}" for name, cell in zip(columns, row, strict=True) if "\n" not in cell)
+    blocks = ["\n".join(f"    {line}" for line in cell.splitlines()) for cell in row if "\n" in cell]
+    return "\n\n".join([short, *blocks])
+
+
+def _flatten(value: Any, prefix: str) -> list[tuple[str, bool | int | float | str]]:
+    if isinstance(value, Mapping):
+        return [pair for key, item in value.items() for pair in _flatten(item, f"{prefix}.{key}" if prefix else key)]
+    return [(prefix, value if isinstance(value, bool | int | float | str) else json.dumps(value))]

@@ -1,0 +1,50 @@
+"""Trackio, on this machine."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_text
+
+
+class TrackioTracker:
+    """Implements `Tracker`. The id is the run's name in its project."""
+
+    def __init__(self) -> None:
+        self._run: Any = None
+
+    def open(self, run: TrackedRun, id: str | None) -> str:
+        """See `Tracker.open`."""
+        chosen = run.config.trackers.trackio
+        if chosen.dir:
+            os.environ["TRACKIO_DIR"] = chosen.dir  # read when trackio is imported
+        import trackio
+
+        self._run = trackio.init(
+            project=chosen.project,
+            name=run.name if id is None else id,
+            config={name: clean_text(str(v)) if isinstance(v, str) else v for name, v in run.options().items()},
+            resume="never" if id is None else "must",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+        return str(self._run.name)
+
+    def log(self, point: Point) -> None:
+        """See `Tracker.log`."""
+        self._run.log(dict(point.values), step=point.step)
+
+    def show(self, table: Table) -> None:
+        """See `Tracker.show`."""
+        import trackio
+
+        self._run.log({table.name: trackio.Markdown(clean_text(table.to_markdown()))}, step=table.step)
+
+    def flush(self) -> None:
+        """See `Tracker.flush`: Trackio writes what it was given within a second, in a thread of its own."""
+
+    def close(self) -> None:
+        """See `Tracker.close`."""
+        self._run.finish()
