@@ -10,6 +10,9 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import EnvironmentFamily
 
 FAMILIES = {
+    "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
+    "minigrid": "turnwise.environments.adapters.minigrid:MiniGrid",
+    "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
