@@ -72,24 +72,29 @@ class GameFamily:
         Raises IndexError for a negative index, ConfigError where no opening of the split turns up.
         """
         check_index(split, index)
-        for attempt in range(MAX_DRAWS if self._chosen.split_by == "opening" else 1):
+        for attempt in range(MAX_DRAWS):
             drawn = derive_seed(self._chosen.seed, "game", split, index, attempt) % 2**30
             seed = 2 * drawn + (split == "heldout")
             prompt = self._open(seed)
-            if self._chosen.split_by == "seed" or split_of(prompt[0].text) == split:
+            if prompt and (self._chosen.split_by == "seed" or split_of(prompt[0].text) == split):
                 payload = {"kind": self.kind_of(seed), "seed": seed, "split": split}
                 return Task(environment=self._name, prompt=prompt, payload=payload)
-        raise ConfigError(f"{self._name} has no {split} opening in {MAX_DRAWS} seeds; use split_by='seed'")
+        raise ConfigError(
+            f"{self._name} has no {split} opening with a move to make in {MAX_DRAWS} seeds; use split_by='seed' or other "
+            "arguments"
+        )
 
     def kind_of(self, seed: int) -> str:
         """The kind, for reports, of the task with this seed."""
         return self._kind
 
     def _open(self, seed: int) -> tuple[Message, ...]:
+        """The first messages; none where the game is over at once."""
         game = self.build_game()
         try:
             with boundary(EnvironmentFault, f"{self._name} cannot open {self.kind_of(seed)} with seed {seed}"):
-                return write_prompt(game, game.open(seed), self.rules)
+                opening = game.open(seed)
+                return () if game.is_over_at_once else write_prompt(game, opening, self.rules)
         finally:
             game.close()
 
@@ -117,7 +122,7 @@ class GameFamily:
     def _has_expert(self) -> bool:
         game = self.build_game()
         try:
-            game.open(2 * (self._chosen.seed % 2**30))
+            game.open(int(self.task("train", 0).payload["seed"]))
             return game.expert_action() is not None
         finally:
             game.close()
@@ -174,7 +179,9 @@ class GamePolicy:
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next action."""
         replies = [message for message in messages if message.role == "assistant"]
-        game = self._catch_up(int(task.payload["seed"]), [action for reply in replies for action in read_actions(reply)])
+        game = self._catch_up(
+            int(task.payload["seed"]), [action for reply in replies for action in read_actions(reply)]
+        )
         return write_action(choose_action(game, rng, self._skill), self._family.rules, len(replies))
 
     def _catch_up(self, seed: int, actions: list[str]) -> TextGame:

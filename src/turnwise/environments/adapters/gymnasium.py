@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.environments.adapters.experts import solve_table
 from turnwise.environments.adapters.game_family import GameArguments, GameFamily
 from turnwise.environments.adapters.packages import require_package
 from turnwise.environments.adapters.text_game import Outcome, TextGame
@@ -32,7 +33,6 @@ MARKS: Mapping[str, str] = {"41": "[]", "43": "[]", "42": "{}", "34": "<>", "35"
 green with a passenger aboard; it writes the passenger's place in blue and the destination in magenta."""
 
 _PIECE = re.compile(r"\x1b\[([\d;]*)m|(.)", re.DOTALL)
-_DISCOUNT = 0.97
 
 
 class GymnasiumArguments(GameArguments):
@@ -77,7 +77,9 @@ class GymnasiumGame(TextGame):
             raise ConfigError(f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones")
         names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0])
         start, count = int(self._env.action_space.start), int(self._env.action_space.n)
-        self._names = dict(zip(names or map(str, range(start, start + count)), range(start, start + count), strict=True))
+        self._names = dict(
+            zip(names or map(str, range(start, start + count)), range(start, start + count), strict=True)
+        )
         self._state, info = self._env.reset(seed=seed)
         self._mask = info.get("action_mask")
         return self._look()
@@ -112,7 +114,7 @@ class GymnasiumGame(TextGame):
         if table is None:
             return None
         if self._values is None:
-            self._values = solve(table)
+            self._values = solve_table(table)
         best = self._values[int(self._state)]
         return next(name for name, number in self._names.items() if number == best)
 
@@ -120,23 +122,6 @@ class GymnasiumGame(TextGame):
         """Close the environment."""
         if self._env is not None:
             self._env.close()
-
-
-def solve(table: Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]) -> dict[int, int]:
-    """The best action of every state of a table `P[state][action] = [(probability, next state, reward, over)]`."""
-    values = dict.fromkeys(table, 0.0)
-
-    def worth(outcomes: Sequence[tuple[float, int, float, bool]]) -> float:
-        return sum(p * (reward + (0.0 if over else _DISCOUNT * values[after])) for p, after, reward, over in outcomes)
-
-    for _ in range(500):
-        change = 0.0
-        for state, actions in table.items():
-            best = max(map(worth, actions.values()))
-            change, values[state] = max(change, abs(best - values[state])), best
-        if change < 1e-9:
-            break
-    return {state: max(actions, key=lambda action: worth(actions[action])) for state, actions in table.items()}
 
 
 def write_colours(drawing: str) -> str:

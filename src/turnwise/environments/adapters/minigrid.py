@@ -6,7 +6,6 @@ unseen cells are left out.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.environments.adapters.experts import find_plan
 from turnwise.environments.adapters.game_family import GameArguments, GameFamily
 from turnwise.environments.adapters.packages import require_package
 from turnwise.environments.adapters.text_game import Outcome, TextGame
@@ -22,7 +22,7 @@ from turnwise.environments.arguments import read_arguments
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 """By number, as in `minigrid.core.actions.Actions`: turn left, turn right, move forward, and so on."""
 
-_MAX_STATES = 20_000
+_FORWARD = ACTIONS.index("forward")
 _PLAIN = ("unseen", "empty", "floor", "wall")
 
 
@@ -79,7 +79,9 @@ class MiniGridGame(TextGame):
     def expert_action(self) -> str | None:
         """The first step of a shortest way to a reward, by breadth-first search over copies of the environment."""
         if not self._plan:
-            self._plan = find_plan(self._env.unwrapped, [ACTIONS.index(name) for name in self._chosen.actions])
+            self._plan = find_plan(
+                self._env.unwrapped, [ACTIONS.index(name) for name in self._chosen.actions], _FORWARD
+            )
         return ACTIONS[self._plan[0]] if self._plan else None
 
     def close(self) -> None:
@@ -107,39 +109,15 @@ def describe_view(image: Sequence[Sequence[Sequence[int]]]) -> str:
     middle = image[width // 2]
     walls = (ahead for ahead in range(1, height) if IDX_TO_OBJECT[middle[height - 1 - ahead][0]] == "wall")
     ahead = next(walls, None)
-    lines = [f"{thing}: {_place(ahead, right)}" for ahead, right, thing in sorted(seen, key=lambda s: abs(s[0]) + abs(s[1]))]
+    lines = [
+        f"{thing}: {_place(ahead, right)}" for ahead, right, thing in sorted(seen, key=lambda s: abs(s[0]) + abs(s[1]))
+    ]
     return "\n".join([f"wall: {ahead} ahead" if ahead is not None else "wall: none ahead", *lines])
 
 
 def _place(ahead: int, right: int) -> str:
     side = f"{abs(right)} {'right' if right > 0 else 'left'}" if right else ""
     return " ".join(part for part in (f"{ahead} ahead" if ahead else "", side) if part)
-
-
-def find_plan(env: Any, actions: Sequence[int]) -> deque[int] | None:
-    """The numbers of the actions on a shortest way to a reward; None where there is none within `_MAX_STATES` states.
-
-    It looks at the whole grid, which the player cannot. Only the actions after `forward` change the grid.
-    """
-    world = copy.deepcopy(env)
-    world.max_steps = 10**9
-    met: set[tuple[Any, ...]] = set()
-    queue: deque[tuple[Any, ...]] = deque([(world.grid, world.carrying, world.agent_pos, world.agent_dir, ())])
-    while queue and len(met) < _MAX_STATES:
-        grid, carried, place, direction, way = queue.popleft()
-        for action in actions:
-            changes = action > ACTIONS.index("forward")
-            world.grid, world.carrying = copy.deepcopy((grid, carried)) if changes else (grid, carried)
-            world.agent_pos, world.agent_dir = place, direction
-            _, reward, terminated, _, _ = world.step(action)
-            if float(reward) > 0:
-                return deque([*way, action])
-            held = world.carrying and (world.carrying.type, world.carrying.color)
-            state = (world.grid.encode().tobytes(), tuple(world.agent_pos), world.agent_dir, held)
-            if not terminated and state not in met:
-                met.add(state)
-                queue.append((world.grid, world.carrying, world.agent_pos, world.agent_dir, (*way, action)))
-    return None
 
 
 class MiniGrid(GameFamily):

@@ -108,7 +108,9 @@ def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text
 @cache
 def open_dataset(name: str, options: str) -> Any:
     """A data set with its options as JSON; its entries are a function of their index."""
-    return importlib.import_module("reasoning_gym").create_dataset(name, size=_NUM_ENTRIES, seed=0, **json.loads(options))
+    return importlib.import_module("reasoning_gym").create_dataset(
+        name, size=_NUM_ENTRIES, seed=0, **json.loads(options)
+    )
 
 
 def list_datasets() -> list[str]:

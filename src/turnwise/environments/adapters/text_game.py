@@ -42,6 +42,9 @@ class Outcome:
 class TextGame:
     """One episode. Methods may block: they run in a thread, under a deadline. Open once, then step until done."""
 
+    is_over_at_once = False
+    """Set by `open` where there is nothing to play, as when an opponent resigns first; such a seed is skipped."""
+
     def open(self, seed: int) -> str:
         """Start the episode that `seed` fixes; what the player sees first."""
         raise NotImplementedError(f"{type(self).__name__} must define open")
@@ -189,7 +192,9 @@ class GameEnvironment(ToolEnvironment):
         """See `Environment.step`. The episode is over when the game is, or after `max_actions`."""
         as_text = self._rules.reply == "text" and not message.tool_calls and not message.tool_errors
         if as_text:
-            message = replace(message, tool_calls=write_action(read_actions(message)[0], self._call_rules, 0).tool_calls)
+            message = replace(
+                message, tool_calls=write_action(read_actions(message)[0], self._call_rules, 0).tool_calls
+            )
         self._last_reward = 0.0
         result = await super().step(message)
         signals = (Signal(name="step_reward", value=self._last_reward),)
