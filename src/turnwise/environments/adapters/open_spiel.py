@@ -133,5 +133,5 @@ class OpenSpiel(GameFamily):
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `OpenSpielArguments`. Raises ConfigError."""
         chosen = read_arguments(OpenSpielArguments, arguments)
-        require_package("open-spiel", "1.5", "open-spiel")
+        require_package("open-spiel", "1.6", "open-spiel")
         super().__init__("open_spiel", chosen.game, chosen, lambda: OpenSpielGame(chosen))
