@@ -43,8 +43,8 @@ class GameArguments(FamilyArguments):
     instructions: str = ""
     """Text in front of the first message."""
     split_by: Literal["seed", "opening"] = "seed"
-    """What keeps the splits apart: no seed is in both, or no first message is in both. A game with a handful of openings
-    has seeds only."""
+    """What keeps the splits apart: no seed is in both, or no first message is in both. A game with a handful of
+    openings has seeds only."""
     naive_skill: Share = 0.3
     """Probability that an action of the naive policy is the expert's; else it is a random legal one."""
 
@@ -80,8 +80,8 @@ class GameFamily:
                 payload = {"kind": self.kind_of(seed), "seed": seed, "split": split}
                 return Task(environment=self._name, prompt=prompt, payload=payload)
         raise ConfigError(
-            f"{self._name} has no {split} opening with a move to make in {MAX_DRAWS} seeds; use split_by='seed' or other "
-            "arguments"
+            f"{self._name} has no {split} opening with a move to make in {MAX_DRAWS} seeds; use split_by='seed' or "
+            "other arguments"
         )
 
     def kind_of(self, seed: int) -> str:

@@ -5,7 +5,6 @@ What the player sees is the `ansi` rendering where there is one, else the observ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.environments.adapters.drawings import space_out, write_colours
 from turnwise.environments.adapters.experts import solve_table
 from turnwise.environments.adapters.game_family import GameArguments, GameFamily
 from turnwise.environments.adapters.packages import require_package
@@ -27,12 +27,6 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "CartPole": ("left", "right"),
 }
 """Names of the actions by the environment's name without its version; others are numbers."""
-
-MARKS: Mapping[str, str] = {"41": "[]", "43": "[]", "42": "{}", "34": "<>", "35": "()"}
-"""What stands around a character that a drawing shows in a colour. FrozenLake and Taxi highlight the player, Taxi in
-green with a passenger aboard; it writes the passenger's place in blue and the destination in magenta."""
-
-_PIECE = re.compile(r"\x1b\[([\d;]*)m|(.)", re.DOTALL)
 
 
 class GymnasiumArguments(GameArguments):
@@ -89,7 +83,7 @@ class GymnasiumGame(TextGame):
             return _write_numbers(self._state)
         lines = [line.rstrip() for line in write_colours(self._env.render()).splitlines()]
         text = "\n".join(line for line in lines if line.strip() and not line.startswith("  ("))
-        return _space_out(text) if self._chosen.spaced else text
+        return space_out(text) if self._chosen.spaced else text
 
     def legal_actions(self) -> Sequence[str]:
         """The names of the actions, without those that `info["action_mask"]` forbids."""
@@ -124,18 +118,6 @@ class GymnasiumGame(TextGame):
             self._env.close()
 
 
-def write_colours(drawing: str) -> str:
-    """A drawing for a terminal as plain text, with `MARKS` for its colours."""
-    text, codes = "", []
-    for code, character in _PIECE.findall(drawing):
-        if character:
-            marks = [MARKS[code] for code in codes if code in MARKS]
-            text += "".join(m[0] for m in marks) + character + "".join(m[1] for m in reversed(marks))
-        else:
-            codes = [] if code in ("", "0") else codes + code.split(";")
-    return text
-
-
 @cache
 def _draws_text(name: str) -> bool:
     import gymnasium
@@ -156,11 +138,6 @@ def _write_numbers(observation: Any) -> str:
         return " ".join(map(_write_numbers, observation))
     values = observation.round(3).tolist() if hasattr(observation, "round") else observation
     return " ".join(map(str, values)) if isinstance(values, list) else str(values)
-
-
-def _space_out(text: str) -> str:
-    """` F @ H` of `F[S]H`, so that every cell is one word and the highlighted one is the player."""
-    return "\n".join("".join(f" {cell}" for cell in re.sub(r"\[.\]", "@", line)) for line in text.splitlines())
 
 
 class Gymnasium(GameFamily):

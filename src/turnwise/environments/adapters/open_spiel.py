@@ -6,6 +6,7 @@ The player sees `observation_string` (or the information state where there is no
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Literal
@@ -48,7 +49,7 @@ class OpenSpielGame(TextGame):
 
     def open(self, seed: int) -> str:
         """Load the game and play to the model's first move. Raises ConfigError for a game without turns or text."""
-        import pyspiel
+        pyspiel = importlib.import_module("pyspiel")
 
         chosen = self._chosen
         with boundary(ConfigError, f"open_spiel cannot load {chosen.game!r} with {chosen.parameters}"):

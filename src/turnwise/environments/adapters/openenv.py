@@ -1,7 +1,7 @@
-"""OpenEnv: an environment behind a server, reached with the package's generic client; nothing of it is imported here.
+"""OpenEnv: an environment behind a server, reached with the package's generic client, which imports nothing of it.
 
-The server runs already (`url`), or is started on loopback for the run (`app`). Every episode is a session, and a scripted
-policy plays in one of its own, so the server must allow several at once.
+The server runs already (`url`), or is started on loopback for the run (`app`). Every episode is a session, and a
+scripted policy plays in one of its own, so the server must allow several at once.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ def _read_object(action: str) -> dict[str, Any]:
 
 
 def start_server(app: str, timeout_s: float) -> tuple[str, subprocess.Popen[bytes]]:
-    """Serve an application on a free port of loopback; its URL and process. Raises ConfigError if it does not answer."""
+    """Serve an application on a free port of loopback: its URL and process.
+
+    Raises ConfigError if it does not answer.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

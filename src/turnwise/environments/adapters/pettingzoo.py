@@ -1,7 +1,7 @@
 """PettingZoo's turn-based (AEC) environments as text; one agent learns, the others play random legal actions.
 
-Tic-tac-toe and Connect Four are drawn as boards, others by their `ansi` rendering where they have one; the rest show the
-numbers of the observation, which is what PettingZoo gives: OpenSpiel has text for most of these games.
+Tic-tac-toe and Connect Four are drawn as boards, others by their `ansi` rendering where they have one; the rest show
+the numbers of the observation, which is what PettingZoo gives: OpenSpiel has text for most of these games.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class PettingZooGame(TextGame):
     def open(self, seed: int) -> str:
         """Make the environment and play to the learning agent's first move. Raises ConfigError where it cannot."""
         chosen = self._chosen
+        import pettingzoo  # noqa: F401 - the module below is one of its own, or built on it
+
         with boundary(ConfigError, f"pettingzoo cannot make {chosen.module!r} with {chosen.make}"):
             build = importlib.import_module(chosen.module).env
             self._env = build(**chosen.make)

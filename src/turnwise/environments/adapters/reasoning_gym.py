@@ -24,8 +24,10 @@ from turnwise.environments.arguments import check_weights, read_arguments
 from turnwise.rewards.math_verifier import MathVerifier
 
 EVALUATING = frozenset(
-    ("binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication", "puzzle24")
-    + ("simple_integration", "spiral_matrix", "string_insertion")
+    {
+        *("binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication"),
+        *("puzzle24", "simple_integration", "spiral_matrix", "string_insertion"),
+    }
 )
 """Data sets whose scorers call `eval` or sympy's parser, which does, on the answer."""
 

@@ -121,7 +121,7 @@ def write_action(action: str, rules: GameRules, number: int) -> Message:
 
 
 def read_actions(reply: Message) -> list[str]:
-    """The actions that a scripted reply takes: those of its calls, or else its text, inside `<answer>` if it has one."""
+    """The actions that a reply takes: those of its calls, or else its text, inside `<answer>` if it has one."""
     if reply.tool_calls:
         return [str(json.loads(call.arguments)["action"]) for call in reply.tool_calls]
     answer = _ANSWER.search(reply.text)
@@ -192,9 +192,8 @@ class GameEnvironment(ToolEnvironment):
         """See `Environment.step`. The episode is over when the game is, or after `max_actions`."""
         as_text = self._rules.reply == "text" and not message.tool_calls and not message.tool_errors
         if as_text:
-            message = replace(
-                message, tool_calls=write_action(read_actions(message)[0], self._call_rules, 0).tool_calls
-            )
+            as_call = write_action(read_actions(message)[0], replace(self._rules, reply="call"), 0)
+            message = replace(message, tool_calls=as_call.tool_calls)
         self._last_reward = 0.0
         result = await super().step(message)
         signals = (Signal(name="step_reward", value=self._last_reward),)
@@ -221,10 +220,6 @@ class GameEnvironment(ToolEnvironment):
         """Close the game."""
         if self._game is not None:
             await self._in_time(self._game.close, "closing")
-
-    @property
-    def _call_rules(self) -> GameRules:
-        return replace(self._rules, reply="call")
 
     async def _in_time(self, job: Callable[[], T], what: str) -> T:
         try:
