@@ -31,7 +31,7 @@ class OpenEnvArguments(GameArguments):
     """Address of a server that runs, such as "http://127.0.0.1:8000"."""
     app: str = ""
     """Instead of `url`: the application "module:name" that uvicorn serves on loopback as long as the run lasts."""
-    start_timeout_s: Seconds = 60.0
+    start_timeout_s: Seconds = 120.0
     """Seconds until a started server must answer."""
     field: str = ""
     """Field of the environment's action that takes the text; empty reads the text as a JSON object of all fields."""

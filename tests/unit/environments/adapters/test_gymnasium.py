@@ -33,7 +33,10 @@ def test_what_the_lake_shows_follows_the_player() -> None:
     seen, reward = asyncio.run(act(family, ["right", "swim", "down"]))  # type: ignore[arg-type]
     # The map of the package: SFFF FHFH FFFH HFFG; right, then down into the hole at row 1, column 1.
     assert family.task("train", 0).prompt[0].text == "[S]FFF\nFHFH\nFFFH\nHFFG\n"
-    assert seen == ["S[F]FF\nFHFH\nFFFH\nHFFG", "error: 'swim' is no legal action; choose one of: left, down, right, up"]
+    assert seen == [
+        "S[F]FF\nFHFH\nFFFH\nHFFG",
+        "error: 'swim' is no legal action; choose one of: left, down, right, up",
+    ]
     assert (reward.part("success"), reward.part("illegal_actions")) == (0.0, 1.0)
 
 
