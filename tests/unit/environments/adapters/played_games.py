@@ -1,4 +1,4 @@
-"""What every adapter's test does: play episodes of a family with its scripted policies, and check what all families owe."""
+"""What the adapters' tests share: episodes of scripted policies, and what every family of games owes."""
 
 import asyncio
 import importlib

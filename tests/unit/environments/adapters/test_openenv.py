@@ -41,7 +41,7 @@ def test_an_action_that_the_server_cannot_read_is_told_to_the_model() -> None:
 def test_a_server_that_is_not_there_is_one_line() -> None:
     with pytest.raises(ConfigError, match="either url"):
         load_family("openenv", {})
-    with pytest.raises(ConfigError, match="no OpenEnv server answers at http://127.0.0.1:9"):
+    with pytest.raises(ConfigError, match=r"no OpenEnv server answers at http://127.0.0.1:9"):
         load_family("openenv", {"url": "http://127.0.0.1:9"}).task("train", 0)
     with pytest.raises(ConfigError, match="'no_such_server:app' did not answer"):
         load_family("openenv", {"app": "no_such_server:app"})

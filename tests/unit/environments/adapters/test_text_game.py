@@ -129,7 +129,7 @@ def test_no_opening_is_in_both_splits_where_openings_divide_them() -> None:
     # Walk has three openings, and the hash puts all of them among the training ones: nothing is left to hold out.
     train = {run(split_by="opening").task("train", at).prompt[0].text.split("\n")[0] for at in range(20)}
     assert train == {"at 0", "at 1", "at 2"}
-    with pytest.raises(ConfigError, match="walk has no heldout opening .* use split_by='seed'"):
+    with pytest.raises(ConfigError, match=r"walk has no heldout opening .* use split_by='seed'"):
         run(split_by="opening").task("heldout", 0)
 
 
@@ -169,5 +169,5 @@ def test_a_missing_and_an_old_package_are_one_line_with_the_remedy() -> None:
 
 def test_every_built_in_family_can_be_named_or_says_what_it_needs() -> None:
     for name in FAMILIES:
-        with pytest.raises(ConfigError, match="no_such_argument|install it with"):
+        with pytest.raises(ConfigError, match=r"no_such_argument|install it with"):
             load_family(name, {"no_such_argument": 1})
