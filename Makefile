@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow crash soak lint setup bench peers golden golden-check clean
+.PHONY: help demo test test-slow crash soak lint setup bench peers golden golden-check test-adapters clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -44,6 +44,9 @@ golden: peers ## Recompute the numbers of tests/agreement with verl and TRL.
 
 golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 	$(PEERS) -W ignore -m peers.make_golden --check
+
+test-adapters: ## Install the packages that adapters serve, a group at a time, and run the adapters' tests.
+	PYTHON=$(PYTHON) sh adapters/setup.sh
 
 clean: ## Remove .venv and caches; run folders stay.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

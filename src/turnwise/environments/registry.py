@@ -14,10 +14,18 @@ from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
+    "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",
+    "minigrid": "turnwise.environments.adapters.minigrid:MiniGrid",
+    "open_spiel": "turnwise.environments.adapters.open_spiel:OpenSpiel",
+    "openenv": "turnwise.environments.adapters.openenv:OpenEnv",
+    "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
+    "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
+    "textworld": "turnwise.environments.adapters.textworld:TextWorld",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
+    "verifiers": "turnwise.environments.adapters.verifiers:Verifiers",
 }
 """Built-in families by name."""
 GROUP = "turnwise.environments"

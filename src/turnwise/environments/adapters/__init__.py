@@ -1,0 +1,1 @@
+"""Environments of other packages, each as a family of text games."""

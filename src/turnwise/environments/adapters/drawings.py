@@ -1,0 +1,29 @@
+"""Drawings for a terminal as plain text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+MARKS: Mapping[str, str] = {"41": "[]", "43": "[]", "42": "{}", "34": "<>", "35": "()"}
+"""What stands around a character that a drawing shows in a colour. FrozenLake and Taxi highlight the player, Taxi in
+green with a passenger aboard; it writes the passenger's place in blue and the destination in magenta."""
+
+_PIECE = re.compile(r"\x1b\[([\d;]*)m|(.)", re.DOTALL)
+
+
+def write_colours(drawing: str) -> str:
+    """A drawing for a terminal as plain text, with `MARKS` for its colours."""
+    text, codes = "", []
+    for code, character in _PIECE.findall(drawing):
+        if character:
+            marks = [MARKS[code] for code in codes if code in MARKS]
+            text += "".join(m[0] for m in marks) + character + "".join(m[1] for m in reversed(marks))
+        else:
+            codes = [] if code in ("", "0") else codes + code.split(";")
+    return text
+
+
+def space_out(text: str) -> str:
+    """` F @ H` of `F[S]H`, so that every cell is one word and the highlighted one is the player."""
+    return "\n".join("".join(f" {cell}" for cell in re.sub(r"\[.\]", "@", line)) for line in text.splitlines())

@@ -1,0 +1,150 @@
+"""Gymnasium's environments with one discrete action, as text: FrozenLake, Taxi, CliffWalking, Blackjack and others.
+
+What the player sees is the `ansi` rendering where there is one, else the observation's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.environments.adapters.drawings import space_out, write_colours
+from turnwise.environments.adapters.experts import solve_table
+from turnwise.environments.adapters.game_family import GameArguments, GameFamily
+from turnwise.environments.adapters.packages import require_package
+from turnwise.environments.adapters.text_game import Outcome, TextGame
+from turnwise.environments.arguments import read_arguments
+
+ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "FrozenLake": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
+    "Blackjack": ("stick", "hit"),
+    "CartPole": ("left", "right"),
+}
+"""Names of the actions by the environment's name without its version; others are numbers."""
+
+
+class GymnasiumArguments(GameArguments):
+    """Which environment, and how it is drawn."""
+
+    id: str
+    """As in `gymnasium.make`."""
+    make: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further keyword arguments of `gymnasium.make`."""
+    map_size: int = Field(0, ge=0, le=64)
+    """FrozenLake only: every seed has a random map of so many rows and columns; 0 keeps the environment's map."""
+    spaced: bool = False
+    """Whether a drawing has spaces between its characters and "@" for the player, which makes every cell a token."""
+    win_reward: float = 0.0
+    """The game is won when it ends and its last reward is above this."""
+
+
+class GymnasiumGame(TextGame):
+    """One episode."""
+
+    def __init__(self, chosen: GymnasiumArguments) -> None:
+        """See `GymnasiumArguments`."""
+        self._chosen = chosen
+        self._env: Any = None
+        self._state: Any = None
+        self._mask: Any = None
+        self._values: dict[int, int] | None = None
+
+    def open(self, seed: int) -> str:
+        """Make the environment and reset it. Raises ConfigError where it is unknown or its actions are no list."""
+        import gymnasium
+
+        chosen = self._chosen
+        options: dict[str, Any] = dict(chosen.make)
+        with boundary(ConfigError, f"gymnasium cannot make {chosen.id!r}"):
+            if chosen.map_size:
+                from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
+                options["desc"] = generate_random_map(size=chosen.map_size, seed=seed)
+            self._env = gymnasium.make(chosen.id, render_mode="ansi" if _draws_text(chosen.id) else None, **options)
+        if not isinstance(self._env.action_space, gymnasium.spaces.Discrete):
+            raise ConfigError(f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones")
+        names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0])
+        start, count = int(self._env.action_space.start), int(self._env.action_space.n)
+        self._names = dict(
+            zip(names or map(str, range(start, start + count)), range(start, start + count), strict=True)
+        )
+        self._state, info = self._env.reset(seed=seed)
+        self._mask = info.get("action_mask")
+        return self._look()
+
+    def _look(self) -> str:
+        if self._env.render_mode != "ansi":
+            return _write_numbers(self._state)
+        lines = [line.rstrip() for line in write_colours(self._env.render()).splitlines()]
+        text = "\n".join(line for line in lines if line.strip() and not line.startswith("  ("))
+        return space_out(text) if self._chosen.spaced else text
+
+    def legal_actions(self) -> Sequence[str]:
+        """The names of the actions, without those that `info["action_mask"]` forbids."""
+        if self._mask is None:
+            return tuple(self._names)
+        return tuple(name for name, number in self._names.items() if self._mask[number])
+
+    def step(self, action: str) -> Outcome:
+        """See `TextGame.step`. An episode that the environment's own time limit ends is not won."""
+        self._state, reward, terminated, truncated, info = self._env.step(self._names[action])
+        self._mask = info.get("action_mask")
+        return Outcome(
+            text=self._look(),
+            reward=float(reward),
+            done=bool(terminated or truncated),
+            won=bool(terminated) and float(reward) > self._chosen.win_reward,
+        )
+
+    def expert_action(self) -> str | None:
+        """The best action by value iteration, where the environment publishes its transitions as `P`."""
+        table = getattr(self._env.unwrapped, "P", None)
+        if table is None:
+            return None
+        if self._values is None:
+            self._values = solve_table(table)
+        best = self._values[int(self._state)]
+        return next(name for name, number in self._names.items() if number == best)
+
+    def close(self) -> None:
+        """Close the environment."""
+        if self._env is not None:
+            self._env.close()
+
+
+@cache
+def _draws_text(name: str) -> bool:
+    import gymnasium
+
+    env = gymnasium.make(name, disable_env_checker=True)
+    try:
+        return "ansi" in env.metadata.get("render_modes", ())
+    finally:
+        env.close()
+
+
+def _write_numbers(observation: Any) -> str:
+    if isinstance(observation, Mapping):
+        return "\n".join(f"{key}: {_write_numbers(value)}" for key, value in observation.items())
+    if isinstance(observation, str):
+        return observation
+    if isinstance(observation, Sequence):
+        return " ".join(map(_write_numbers, observation))
+    values = observation.round(3).tolist() if hasattr(observation, "round") else observation
+    return " ".join(map(str, values)) if isinstance(values, list) else str(values)
+
+
+class Gymnasium(GameFamily):
+    """Implements `EnvironmentFamily`."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `GymnasiumArguments`. Raises ConfigError."""
+        chosen = read_arguments(GymnasiumArguments, arguments)
+        require_package("gymnasium", "1.0", "gymnasium")
+        super().__init__("gymnasium", chosen.id, chosen, lambda: GymnasiumGame(chosen))

@@ -1,0 +1,25 @@
+"""Whether an optional package is there and new enough, in one clear line where it is not."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+from turnwise.core.errors import ConfigError
+
+
+def require_package(package: str, minimum: str, extra: str) -> str:
+    """The installed version of a distribution. Raises ConfigError with the remedy where it is missing or too old."""
+    remedy = f"install it with: pip install 'turnwise[{extra}]'"
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        raise ConfigError(f"this environment needs the package {package} >= {minimum}; {remedy}") from None
+    if _numbers(installed) < _numbers(minimum):
+        raise ConfigError(f"{package} {installed} is too old, this environment needs {minimum} or newer; {remedy}")
+    return installed
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """`(1, 10)` of "1.10rc1": the leading numbers, which is all that a lower bound needs."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+]", release)[0])))

@@ -1,0 +1,137 @@
+"""reasoning-gym: one question, one reply whose text is the answer, judged by the data set's own scorer.
+
+The scorers were not written for hostile answers, so they run in a process of their own (`rewards.math_verifier`). Those
+that evaluate the answer as Python are not used: there, only the data set's own answer is right.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from random import Random
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, SkipValidation
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.seeds import rng
+from turnwise.environments.adapters.game_family import GameArguments, GameFamily
+from turnwise.environments.adapters.packages import require_package
+from turnwise.environments.adapters.text_game import MAX_ACTION_CHARS, Outcome, ReplyKind, TextGame
+from turnwise.environments.arguments import check_weights, read_arguments
+from turnwise.rewards.math_verifier import MathVerifier
+
+EVALUATING = frozenset(
+    {
+        *("binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication"),
+        *("puzzle24", "simple_integration", "spiral_matrix", "string_insertion"),
+    }
+)
+"""Data sets whose scorers call `eval` or sympy's parser, which does, on the answer."""
+
+_NUM_ENTRIES = 2**31
+
+
+class ReasoningGymArguments(GameArguments):
+    """Which data sets, and how their entries are made."""
+
+    datasets: Annotated[Mapping[str, float] | None, SkipValidation] = None
+    """Data set to weight, such as {"maze": 1.0}."""
+    options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    """Arguments of data sets, by name, such as {"maze": {"max_dist": 5}}."""
+    compare_timeout_s: float = Field(10.0, gt=0, le=3600)
+    """Seconds the scorer may take for one answer."""
+    reply: ReplyKind = "text"
+    """As in `GameArguments`."""
+    split_by: Literal["seed", "opening"] = "opening"
+    """As in `GameArguments`."""
+
+
+class ReasoningGymGame(TextGame):
+    """One question."""
+
+    def __init__(self, chosen: ReasoningGymArguments, weights: Mapping[str, float], verifier: MathVerifier) -> None:
+        """`weights` are the checked ones of `chosen.datasets`."""
+        self._chosen = chosen
+        self._weights = weights
+        self._verifier = verifier
+
+    def open(self, seed: int) -> str:
+        """The question. Raises ConfigError where the data set is unknown or refuses its options."""
+        self._dataset = choose_dataset(self._weights, seed)
+        self._entry = self._draw(rng("entry", seed))
+        return str(self._entry["question"])
+
+    def _draw(self, random: Random) -> Mapping[str, Any]:
+        with boundary(ConfigError, f"reasoning-gym's data set {self._dataset!r}"):
+            source = open_dataset(self._dataset, json.dumps(self._chosen.options.get(self._dataset, {})))
+            entry: Mapping[str, Any] = source[random.randrange(_NUM_ENTRIES)]
+            return entry
+
+    def step(self, action: str) -> Outcome:
+        """Judge the answer: 1 for full marks of the scorer, else 0."""
+        right = self.judge(action)
+        return Outcome(text="", reward=float(right), done=True, won=right)
+
+    def judge(self, answer: str) -> bool:
+        """Whether the data set's scorer gives full marks. Raises RewardError where it hangs or dies."""
+        how = scorer_of(self._dataset, self._entry)
+        if how == "scorer":
+            return len(answer) <= MAX_ACTION_CHARS and self._verifier.score(answer, self._dataset, self._entry)
+        return answer.split() == str(self._entry["answer"]).split()
+
+    def expert_action(self) -> str | None:
+        """The data set's own answer; None for an entry without one."""
+        return None if self._entry["answer"] is None else str(self._entry["answer"])
+
+    def random_action(self, random: Random) -> str:
+        """The answer to another question of the data set."""
+        return str(self._draw(random)["answer"])
+
+
+def choose_dataset(weights: Mapping[str, float], seed: int) -> str:
+    """The data set of a seed."""
+    return rng("data set", seed).choices(list(weights), list(weights.values()))[0]
+
+
+def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text"]:
+    """Who judges: the data set's scorer, or equality of words, where it would evaluate the answer or its entry does not
+    survive JSON, in which it travels to the process that scores."""
+    if dataset in EVALUATING:
+        return "text"
+    try:
+        return "scorer" if json.loads(json.dumps(entry)) is not None else "text"
+    except (TypeError, ValueError):
+        return "text"
+
+
+@cache
+def open_dataset(name: str, options: str) -> Any:
+    """A data set with its options as JSON; its entries are a function of their index."""
+    return importlib.import_module("reasoning_gym").create_dataset(
+        name, size=_NUM_ENTRIES, seed=0, **json.loads(options)
+    )
+
+
+def list_datasets() -> list[str]:
+    """The names of all data sets but `composite`, which only combines others."""
+    return sorted(set(importlib.import_module("reasoning_gym.factory").DATASETS) - {"composite"})
+
+
+class ReasoningGym(GameFamily):
+    """Implements `EnvironmentFamily`."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `ReasoningGymArguments`. Raises ConfigError."""
+        chosen = read_arguments(ReasoningGymArguments, arguments)
+        require_package("reasoning-gym", "0.1.20", "math")
+        self._weights = check_weights("datasets", chosen.datasets, list_datasets())
+        verifier = MathVerifier(timeout_s=chosen.compare_timeout_s)
+        weights = self._weights
+        super().__init__("reasoning_gym", "", chosen, lambda: ReasoningGymGame(chosen, weights, verifier))
+
+    def kind_of(self, seed: int) -> str:
+        """The name of the data set."""
+        return choose_dataset(self._weights, seed)

@@ -1,0 +1,232 @@
+"""The seam of every adapter: an episode of another package's environment as text, and that text as an `Environment`.
+
+An adapter writes a `TextGame`. Everything else is here: the tool, illegal actions, limits, the reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal, TypeVar
+
+from turnwise.core.errors import EnvironmentFault, ToolFailure, boundary
+from turnwise.core.protocols import Opening, StepResult
+from turnwise.core.threads import run_in_thread
+from turnwise.core.types import Message, Reward, RewardPart, Scored, Signal, StopReason, Task, ToolCall, text_message
+from turnwise.environments.tool_environment import ToolEnvironment
+
+T = TypeVar("T")
+ReplyKind = Literal["call", "text"]
+MAX_ACTION_CHARS = 2_000
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one action led to."""
+
+    text: str
+    """What the player sees next."""
+    reward: float = 0.0
+    done: bool = False
+    """Whether the game is over."""
+    won: bool = False
+    """Whether it ended in success; read where `done`."""
+
+
+class TextGame:
+    """One episode. Methods may block: they run in a thread, under a deadline. Open once, then step until done."""
+
+    is_over_at_once = False
+    """Set by `open` where there is nothing to play, as when an opponent resigns first; such a seed is skipped."""
+
+    def open(self, seed: int) -> str:
+        """Start the episode that `seed` fixes; what the player sees first."""
+        raise NotImplementedError(f"{type(self).__name__} must define open")
+
+    def step(self, action: str) -> Outcome:
+        """Take an action that is legal. Raises ToolFailure to tell the player what was wrong with it."""
+        raise NotImplementedError(f"{type(self).__name__} must define step")
+
+    def legal_actions(self) -> Sequence[str]:
+        """The actions possible in this state; empty where any text is one."""
+        return ()
+
+    def expert_action(self) -> str | None:
+        """A good action in this state, from knowledge the player lacks; None if there is none."""
+        return None
+
+    def random_action(self, random: Random) -> str:
+        """Any legal action; "0" where any text is one."""
+        return random.choice(list(self.legal_actions()) or ["0"])
+
+    def close(self) -> None:
+        """Free what `open` took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GameRules:
+    """How a game is played here."""
+
+    reply: ReplyKind
+    """"call": an action is a call of the tool `act`; "text": the reply's text is the action."""
+    max_actions: int
+    """An episode ends after so many actions, illegal ones included."""
+    reward: Literal["game", "success"]
+    """What the total is: the sum of the game's rewards, or 1 for success."""
+    show_actions: Literal["never", "once", "always"]
+    """Where the legal actions are listed: nowhere, in the first message, or in every one."""
+    instructions: str
+    """Text in front of the first message."""
+    tool_timeout_s: float
+    max_observation_chars: int
+
+
+def check_action(game: TextGame, action: str) -> str:
+    """The action without space at its ends. Raises ToolFailure for one that is not legal, or too long."""
+    action = action.strip()
+    legal = game.legal_actions()
+    if legal and action not in legal:
+        raise ToolFailure(f"{action[:50]!r} is no legal action; choose one of: {', '.join(legal)}")
+    if len(action) > MAX_ACTION_CHARS:
+        raise ToolFailure(f"an action has at most {MAX_ACTION_CHARS} characters")
+    return action
+
+
+def list_actions(game: TextGame, text: str) -> str:
+    """The text, and the legal actions in a line below."""
+    legal = game.legal_actions()
+    return f"{text}\nActions: {', '.join(legal)}" if legal else text
+
+
+def write_prompt(game: TextGame, opening: str, rules: GameRules) -> tuple[Message, ...]:
+    """The first message of an episode that was just opened."""
+    text = opening if rules.show_actions == "never" else list_actions(game, opening)
+    return (text_message("user", f"{rules.instructions}{text}\n"),)
+
+
+def write_action(action: str, rules: GameRules, number: int) -> Message:
+    """The reply that takes an action; `number` counts the replies so far and keeps call ids apart."""
+    if rules.reply == "text":
+        return text_message("assistant", f"<answer> {action} </answer>")
+    arguments = json.dumps({"action": action}, ensure_ascii=False)
+    return Message(
+        role="assistant", content=(), tool_calls=(ToolCall(id=f"call_{number}", name="act", arguments=arguments),)
+    )
+
+
+def read_actions(reply: Message) -> list[str]:
+    """The actions that a reply takes: those of its calls, or else its text, inside `<answer>` if it has one."""
+    if reply.tool_calls:
+        return [str(json.loads(call.arguments)["action"]) for call in reply.tool_calls]
+    answer = _ANSWER.search(reply.text)
+    return [(answer[1] if answer else reply.text).strip()]
+
+
+class GameEnvironment(ToolEnvironment):
+    """A `TextGame` as an `Environment`. Single use.
+
+    Parts of the reward: `success`, `game_reward` (their sum over the episode), `actions` and `illegal_actions`.
+    """
+
+    def __init__(self, build_game: Callable[[], TextGame], rules: GameRules) -> None:
+        """`build_game` makes the game of one episode."""
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        self._build_game = build_game
+        self._rules = rules
+        self._game: TextGame | None = None
+        self._num_actions = self._num_illegal = 0
+        self._total = self._last_reward = 0.0
+        self._over = self._won = False
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """Open the game of the task's own seed. Raises EnvironmentFault where it opens with another text."""
+
+        def start() -> tuple[Message, ...]:
+            self._game = self._build_game()
+            return write_prompt(self._game, self._game.open(int(task.payload["seed"])), self._rules)
+
+        prompt = await self._in_time(start, "opening")
+        if prompt != task.prompt:
+            raise EnvironmentFault(
+                f"{task.environment} opened task {task.id} with another text than before, so its seed does not fix the "
+                "episode; use an environment that seeds all its randomness"
+            )
+        return prompt, [self.act]
+
+    async def reset(self, task: Task, seed: int) -> Opening:
+        """See `Environment.reset`; no tool is shown where the reply's text is the action."""
+        opening = await super().reset(task, seed)
+        return opening if self._rules.reply == "call" else replace(opening, tools=())
+
+    def act(self, action: str) -> str:
+        """Take one action in the game.
+
+        Args:
+            action: The action.
+        """
+        assert self._game is not None  # a tool runs after setup only
+        if self._over:
+            raise ToolFailure("the game is over")
+        self._num_actions += 1
+        self._over = self._num_actions >= self._rules.max_actions
+        try:
+            outcome = self._game.step(check_action(self._game, action))
+        except ToolFailure:
+            self._num_illegal += 1
+            raise
+        if not math.isfinite(outcome.reward):
+            raise EnvironmentFault(f"the game rewarded {action[:50]!r} with {outcome.reward}; a reward must be finite")
+        self._total += outcome.reward
+        self._last_reward += outcome.reward
+        self._over = self._over or outcome.done
+        self._won = outcome.done and outcome.won
+        return list_actions(self._game, outcome.text) if self._rules.show_actions == "always" else outcome.text
+
+    async def step(self, message: Message) -> StepResult:
+        """See `Environment.step`. The episode is over when the game is, or after `max_actions`."""
+        as_text = self._rules.reply == "text" and not message.tool_calls and not message.tool_errors
+        if as_text:
+            as_call = write_action(read_actions(message)[0], replace(self._rules, reply="call"), 0)
+            message = replace(message, tool_calls=as_call.tool_calls)
+        self._last_reward = 0.0
+        result = await super().step(message)
+        signals = (Signal(name="step_reward", value=self._last_reward),)
+        if self._over:
+            self._stage = "over"
+            return replace(result, observations=(), done=True, signals=signals)
+        if as_text:
+            seen = tuple(text_message("user", observation.text) for observation in result.observations)
+            return replace(result, observations=seen, signals=signals)
+        return replace(result, signals=signals)
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """The game's rewards or its success; a game that was not won is no success, whoever ended it."""
+        values = {
+            "success": float(self._won),
+            "game_reward": self._total,
+            "actions": float(self._num_actions),
+            "illegal_actions": float(self._num_illegal),
+        }
+        total = values["success" if self._rules.reward == "success" else "game_reward"]
+        return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in values.items()))
+
+    async def teardown(self) -> None:
+        """Close the game."""
+        if self._game is not None:
+            await self._in_time(self._game.close, "closing")
+
+    async def _in_time(self, job: Callable[[], T], what: str) -> T:
+        try:
+            async with asyncio.timeout(self._tool_timeout_s):
+                with boundary(EnvironmentFault, f"{what} the game"):
+                    return await run_in_thread(job)
+        except TimeoutError:
+            raise EnvironmentFault(
+                f"{what} the game took longer than {self._tool_timeout_s:g} s; raise environment.tool_timeout_s"
+            ) from None

@@ -1,0 +1,134 @@
+"""Tasksets of verifiers (v1): their prompts, their tools, called in this process, and their own rewards.
+
+A reward gets a trace of the conversation, as in the package. What needs a container, a runtime or a judge's model is
+refused by name when the run starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from itertools import islice
+from random import Random
+from typing import Any
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
+from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, ToolSpec, text_message
+from turnwise.environments.adapters.packages import require_package
+from turnwise.environments.adapters.traces import build_trace, check_row, read_prompt
+from turnwise.environments.arguments import FamilyArguments, check_index, choose_policy, read_arguments
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.tools.tool import Tool
+
+
+class VerifiersArguments(FamilyArguments):
+    """Which taskset, and where its rows are divided."""
+
+    taskset: str
+    """Its id: an importable module that exports one `Taskset` in `__all__`."""
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    """Fields of the taskset's own config."""
+    max_tasks: int = Field(10_000, ge=2, le=10_000_000)
+    """Most rows that are read; a taskset may have no end."""
+    heldout_every: int = Field(4, ge=2)
+    """Every so manyth row is held out."""
+
+
+class VerifiersEnvironment(ToolEnvironment):
+    """One task. Parts of the reward: `success`, the task's rewards by name, each unweighted, and its metrics."""
+
+    def __init__(self, row: Any, toolsets: Sequence[Any], **limits: Any) -> None:
+        """`row` is a task of the package; `toolsets` serve this episode alone."""
+        super().__init__(**limits)
+        self._row = row
+        self._toolsets = toolsets
+        self._seen: list[Message] = []
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The prompt; the tools keep the names that the package gives them."""
+        from verifiers.v1.utils.decorators import discover_decorated
+
+        for toolset in self._toolsets:
+            await toolset.setup()
+            await toolset.setup_task(self._row.data)
+            for function in discover_decorated(toolset, "tool"):
+                spec = describe_tool(function, toolset.server_name)
+                self._tools[spec.name] = Tool(spec=spec, function=function)
+        return task.prompt, ()
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """Let the task score a trace of the prompt, the replies and what the tools answered."""
+        trace = build_trace(self._row, replies, {r.call.id: r.observation for r in self.tool_records})
+        if self._toolsets:
+            trace.state = self._toolsets[-1].state
+        with boundary(EnvironmentFault, f"scoring task {self._row.data.idx}"):
+            await self._row.score(trace)
+        rewards = {name: reward for name, reward in trace.rewards.items() if reward is not None}
+        total = float(sum(reward.value for reward in rewards.values()))
+        largest = sum(reward.weight for reward in rewards.values() if reward.weight > 0)
+        values = {name: float(reward.score) for name, reward in rewards.items()}
+        values |= {name: float(value) for name, value in trace.metrics.items() if value is not None}
+        values.setdefault("success", float(total >= largest > 0))
+        return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in values.items()))
+
+
+def describe_tool(function: Callable[..., object], server: str) -> ToolSpec:
+    """What the model is told: the name with the server's as prefix, the docstring, a schema from the type hints."""
+    schema = TypeAdapter(function).json_schema()
+    parameters = {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
+    name = getattr(function, "tool_name", None) or function.__name__
+    description = inspect.getdoc(function) or name
+    return ToolSpec(name=f"{server}_{name}" if server else name, description=description, parameters=parameters)
+
+
+class Verifiers:
+    """Implements `EnvironmentFamily`. There is no oracle: a taskset says how to judge, not what to say."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `VerifiersArguments`. Raises ConfigError."""
+        self._chosen = chosen = read_arguments(VerifiersArguments, arguments)
+        require_package("verifiers", "0.4", "verifiers")
+        from verifiers.v1.utils.loaders import taskset_class, taskset_config_type
+
+        with boundary(ConfigError, f"verifiers cannot load the taskset {chosen.taskset!r}"):
+            config = taskset_config_type(chosen.taskset)(id=chosen.taskset, **chosen.config)
+            self._taskset = taskset_class(chosen.taskset)(config)
+            rows = list(islice(self._taskset, chosen.max_tasks))
+        held = rows[:: chosen.heldout_every]
+        train = [row for at, row in enumerate(rows) if at % chosen.heldout_every]
+        self._rows: dict[Split, list[Any]] = {"train": train, "heldout": held}
+        for row in rows[:1]:
+            check_row(row)
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split; "train" starts over after its last row, "heldout" ends with IndexError."""
+        check_index(split, index)
+        rows = self._rows[split]
+        if not rows or (split == "heldout" and index >= len(rows)):
+            raise IndexError(f"task {index} of split {split!r}: taskset {self._chosen.taskset!r} has {len(rows)}")
+        place = index % len(rows)
+        payload = {"kind": self._chosen.taskset, "split": split, "row": place}
+        return Task(environment="verifiers", prompt=read_prompt(rows[place]), payload=payload)
+
+    def build_environment(self, task: Task) -> Environment:
+        """A fresh, single-use environment with tool servers of its own."""
+        row = self._rows[task.payload["split"]][task.payload["row"]]
+        toolsets = [*type(self._taskset).toolsets(self._taskset.config), *type(row).toolsets(row.config)]
+        limits = {"tool_timeout_s": self._chosen.tool_timeout_s}
+        return VerifiersEnvironment(row, toolsets, max_observation_chars=self._chosen.max_observation_chars, **limits)
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """Only "random", which answers with a word of the prompt. Raises ConfigError for another."""
+        return choose_policy(name, {"random": _Parrot()})
+
+    def texts(self, count: int) -> list[str]:
+        """`count` prompts of training tasks."""
+        return ["\n".join(message.text for message in self.task("train", at).prompt) for at in range(count)]
+
+
+class _Parrot:
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        return text_message("assistant", f"<answer> {rng.choice(task.prompt[-1].text.split() or ['0'])} </answer>")

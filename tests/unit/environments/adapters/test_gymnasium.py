@@ -1,0 +1,84 @@
+"""Gymnasium and MiniGrid through the adapters."""
+
+import asyncio
+
+import pytest
+from played_games import act, check_family, need, success
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.adapters.drawings import space_out, write_colours
+from turnwise.environments.registry import load_family
+
+LAKE = {"id": "FrozenLake-v1", "make": {"is_slippery": False}, "map_size": 4, "spaced": True, "max_actions": 10}
+
+
+def test_colours_of_a_drawing_become_marks() -> None:
+    assert write_colours("\x1b[41mS\x1b[0mF") == "[S]F"
+    # Taxi's passenger (blue) stands where the taxi (yellow) is, beside the destination (magenta).
+    assert write_colours("\x1b[34;1m\x1b[43mR\x1b[0m\x1b[0m:\x1b[35mG\x1b[0m") == "<[R]>:(G)"
+    assert space_out("[S]F\nHG") == " @ F\n H G"
+
+
+def test_every_seed_of_a_lake_has_a_map_and_the_expert_crosses_it() -> None:
+    need("gymnasium", "a")
+    family = check_family("gymnasium", LAKE)
+    assert len({family.task("train", at).prompt for at in range(6)}) > 3
+    assert success(family, "oracle", 6) == 1.0
+    assert success(family, "random", 20) <= 0.3
+
+
+def test_what_the_lake_shows_follows_the_player() -> None:
+    need("gymnasium", "a")
+    family = load_family("gymnasium", {"id": "FrozenLake-v1", "make": {"is_slippery": False}, "show_actions": "never"})
+    seen, reward = asyncio.run(act(family, ["right", "swim", "down"]))  # type: ignore[arg-type]
+    # The map of the package: SFFF FHFH FFFH HFFG; right, then down into the hole at row 1, column 1.
+    assert family.task("train", 0).prompt[0].text == "[S]FFF\nFHFH\nFFFH\nHFFG\n"
+    assert seen == [
+        "S[F]FF\nFHFH\nFFFH\nHFFG",
+        "error: 'swim' is no legal action; choose one of: left, down, right, up",
+    ]
+    assert (reward.part("success"), reward.part("illegal_actions")) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("arguments", [{"id": "Taxi-v4", "max_actions": 30}, {"id": "CliffWalking-v1"}])
+def test_the_expert_solves_toy_text(arguments: dict) -> None:
+    need("gymnasium", "a")
+    if arguments["id"].startswith("Cliff"):
+        arguments = {**arguments, "win_reward": -2.0}  # its last step costs 1, a fall 100
+    assert success(check_family("gymnasium", arguments), "oracle", 3) == 1.0
+
+
+def test_blackjack_is_numbers_and_has_no_oracle() -> None:
+    need("gymnasium", "a")
+    family = check_family("gymnasium", {"id": "Blackjack-v1"})
+    assert len(family.task("train", 0).prompt[0].text.splitlines()[0].split()) == 3
+    with pytest.raises(ConfigError, match="no expert"):
+        family.policy("oracle")
+
+
+def test_what_cannot_be_played_is_one_line() -> None:
+    need("gymnasium", "a")
+    with pytest.raises(ConfigError, match="cannot make 'NoSuch-v0'"):
+        load_family("gymnasium", {"id": "NoSuch-v0"}).task("train", 0)
+    with pytest.raises(ConfigError, match="Pendulum-v1: its actions are Box"):
+        load_family("gymnasium", {"id": "Pendulum-v1"}).task("train", 0)
+
+
+def test_minigrid_tells_what_lies_ahead_and_the_search_finds_the_key() -> None:
+    need("minigrid", "a")
+    arguments = {"id": "MiniGrid-DoorKey-5x5-v0", "max_actions": 40}
+    family = check_family("minigrid", arguments, count=2)
+    assert family.task("train", 0).prompt[0].text.startswith("Mission: use the key to open the door")
+    assert success(family, "oracle", 2) == 1.0
+
+
+def test_a_turn_in_minigrid_turns_the_view() -> None:
+    need("minigrid", "a")
+    # An empty room of 3 by 3 free cells; the player starts at its upper left and looks right, the goal is lower right.
+    family = load_family("minigrid", {"id": "MiniGrid-Empty-5x5-v0", "show_actions": "never"})
+    view = family.task("train", 0).prompt[0].text.strip().splitlines()[1:]
+    assert view == ["wall: 3 ahead", "green goal: 2 ahead 2 right"]
+    seen, _ = asyncio.run(act(family, ["right", "forward"]))  # type: ignore[arg-type]
+    assert seen == ["wall: 3 ahead\ngreen goal: 2 ahead 2 left", "wall: 2 ahead\ngreen goal: 1 ahead 2 left"]
+    with pytest.raises(ConfigError, match="give some of left, right"):
+        load_family("minigrid", {"id": "MiniGrid-Empty-5x5-v0", "actions": ["fly"]})
