@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/bfloat16_gap.py MODEL_FOLDER
 
-A text is scored by transformers alone, once in one pass and once token by token with its cache. Printed are the mean and
-the largest difference of the tokens' log-probabilities in nats, with the output layer in bfloat16 and in float32."""
+A text is scored by transformers alone, once in one pass and once token by token with its cache. Printed are the mean
+and the largest difference of the tokens' log-probabilities in nats, with the output layer in bfloat16 and in
+float32."""
 
 from __future__ import annotations
 
