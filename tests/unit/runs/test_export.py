@@ -72,7 +72,7 @@ def test_tokens_template_and_ends_are_those_of_the_run(run, tmp_path):
     config = load_resolved(run / "config.json")
     renderer = build_renderer(config, build_tiny_tokenizer(TEXTS))
     messages = [("system", "You may search ."), ("user", TEXTS[0])]
-    opening = renderer.open([text_message(role, text) for role, text in messages], ())
+    opening = renderer.open([text_message("system", messages[0][1]), text_message("user", messages[1][1])], ())
     written = [{"role": role, "content": text} for role, text in messages]
     ids = tokenizer.apply_chat_template(written, add_generation_prompt=True, return_dict=False)
     assert ids == opening.tolist()
