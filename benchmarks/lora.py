@@ -21,7 +21,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def to_sample(member: int, prompt: np.ndarray, completion: Completion) -> Sample
     )
 
 
-def measure(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def measure(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Median processor seconds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds + 1):

@@ -256,7 +256,7 @@ def sample(engine: Any) -> list[Completion]:
 
 
 def test_engines_sample_with_the_adapter() -> None:
-    limits = {"max_concurrency": 4, "max_context": 64}
+    limits: dict[str, Any] = {"max_concurrency": 4, "max_context": 64}
     model = build_trained()
     modules = sample(PagedEngine(model, fused=False, **limits))
     plain = sample(PagedEngine(build_tiny_model(), fused=False, **limits))
