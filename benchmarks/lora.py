@@ -9,7 +9,7 @@ output layer and adds something (its B is not 0).
 sample     64 requests in groups of 8, prompts of 64 tokens, 32 sampled tokens each: the packed decoder on full weights,
            the packed decoder with the adapter merged, and the modules with and without the adapter
 adopt      the engine packs new weights and computes its checksums
-step       one policy step on 16 samples of 128 tokens, of them 64 trained
+step       one policy step on 16 samples of 96 tokens, of them 32 trained
 bytes      gradients and AdamW's moments, and the checkpoint's files but for the tokenizer's
 parity     differences of log-probabilities between the engine and the trainer on what it sampled, in nats"""
 
@@ -21,7 +21,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def to_sample(member: int, prompt: np.ndarray, completion: Completion) -> Sample
     )
 
 
-def measure(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def measure(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Median processor seconds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds + 1):

@@ -1,8 +1,7 @@
 """Runs that train an adapter: they learn, a crash changes no bit, and evaluate, ask, audit and peft read them.
 
 The model is warmed up as a whole on the notes of `turnwise.testing`; its demonstrator answers with the first note. The
-adapter has to learn to follow notes. Measured with these sizes and seeds 0 to 2: from 0.15-0.18 of held-out tasks to
-0.83-0.98."""
+adapter has to learn to follow notes: with this seed success rises from 0.17 to 0.90 of the held-out tasks."""
 
 import json
 from pathlib import Path

@@ -61,8 +61,8 @@ def _adapter_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             bool(lora.path) and bool(own),
-            f"model.lora.{' and model.lora.'.join(own)} is not read beside model.lora.path={lora.path!r}, which brings "
-            "its own; remove one of them",
+            f"model.lora.path={lora.path!r} brings its own {' and '.join(own)}; remove "
+            f"{' and '.join(f'model.lora.{name}' for name in own)}",
         ),
         (lora.target_modules == [], "model.lora.target_modules=[] leaves nothing to train; name a layer"),
     ]

@@ -8,6 +8,7 @@ share them (`copy_model`).
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,7 +135,7 @@ def _import_peft() -> Any:
         import peft
     except ImportError as cause:
         raise ConfigError(f"model.lora needs the package peft ({cause}); pip install 'turnwise[lora]'") from None
-    if tuple(int(part) for part in peft.__version__.split(".")[:2]) < MIN_PEFT:
+    if tuple(int(number) for number in re.findall(r"\d+", peft.__version__)[:2]) < MIN_PEFT:
         raise ConfigError(
             f"model.lora needs peft {'.'.join(map(str, MIN_PEFT))} or newer, here is {peft.__version__}; "
             "pip install -U 'turnwise[lora]'"

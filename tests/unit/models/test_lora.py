@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,15 @@ def test_layers_that_cannot_be_adapted_are_refused(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def test_peft_that_is_missing_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peft, "__version__", "0.19.3.dev0")
+    with pytest.raises(ConfigError, match=r"needs peft 0\.20 or newer, here is 0\.19\.3\.dev0; pip install -U"):
+        adapt(build_tiny_model())
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ConfigError, match=r"needs the package peft .*; pip install 'turnwise\[lora\]'"):
+        adapt(build_tiny_model())
+
+
 def test_a_merged_model_computes_the_same(tmp_path: Path) -> None:
     model = build_trained()
     base, before = dict(copy_model(model).named_parameters()), run(model)
@@ -246,7 +256,7 @@ def sample(engine: Any) -> list[Completion]:
 
 
 def test_engines_sample_with_the_adapter() -> None:
-    limits = {"max_concurrency": 4, "max_context": 64}
+    limits: dict[str, Any] = {"max_concurrency": 4, "max_context": 64}
     model = build_trained()
     modules = sample(PagedEngine(model, fused=False, **limits))
     plain = sample(PagedEngine(build_tiny_model(), fused=False, **limits))

@@ -1,0 +1,36 @@
+"""The table of an adapter: left out, empty, filled, wrong."""
+
+import pytest
+
+from turnwise.config.load import dump_resolved, list_options, load_config
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+
+MODEL = "model.config={hidden_size=8}"
+
+
+def test_a_table_that_is_left_out_trains_all_weights() -> None:
+    assert load_config([], [MODEL]).model.lora is None
+    lora = load_config([], [MODEL, "model.lora={}"]).model.lora
+    assert lora is not None
+    assert (lora.rank, lora.alpha, lora.dropout, lora.target_modules, lora.path) == (16, 32.0, 0.0, "all-linear", "")
+
+
+def test_a_table_is_read_back() -> None:
+    config = load_config([], [MODEL, "model.lora.target_modules=['q_proj']", "model.lora.rank=4"])
+    assert RunConfig.model_validate(dump_resolved(config)) == config
+    assert "model.lora.target_modules" in list_options(RunConfig)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.lora={path='a', rank=8, alpha=1.0}", r"brings its own rank and alpha; remove model\.lora\.rank and"),
+        ("model.lora.target_modules=[]", "leaves nothing to train"),
+        ("model.lora.rnak=8", r"unknown key 'model\.lora\.rnak'; did you mean 'model\.lora\.rank'"),
+        ("model.lora.rank=0", r"model\.lora\.rank is 0"),
+    ],
+)
+def test_what_does_not_fit_is_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config([], [MODEL, override])
