@@ -5,6 +5,7 @@ With 60 RL steps (the default here) the model learns to halve; `python examples/
 
 import sys
 from random import Random
+from typing import Any
 
 import turnwise as tw
 
@@ -30,7 +31,7 @@ class GuessEnv:
         return float(self.right)
 
 
-def main(steps: int, **options: object) -> None:
+def main(steps: int, **options: Any) -> None:
     run = tw.train(
         GuessEnv,
         recipe={"renderer": {"kind": "calls"}, "sft": {"steps": 100}},

@@ -42,8 +42,8 @@ def load_config(
     tree: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for file in files:
-        is_path = isinstance(file, Path)
-        _merge(tree, _read_recipe(file) if is_path else file, str(file) if is_path else "the recipe", "", sources)
+        table, source = (_read_recipe(file), str(file)) if isinstance(file, Path) else (file, "the recipe")
+        _merge(tree, table, source, "", sources)
     _apply_overrides(tree, overrides, sources)
     for key, value in (changes or {}).items():
         _set_option(tree, key, copy.deepcopy(value), f"override {key!r}", sources)
