@@ -34,7 +34,7 @@ class Connection:
         return next((tool for tool in self.tools if tool.name == name), None)
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool; see `McpSession.call`. A call that fails or is cancelled, as by a deadline, makes this suspect."""
+        """Call a tool; see `McpSession.call`. A call that fails or is cancelled makes this suspect."""
         try:
             return await self.sessions[tool.server].call(tool.name, arguments)
         except (asyncio.CancelledError, EnvironmentFault):
