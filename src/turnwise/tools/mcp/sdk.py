@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 OLDEST = (1, 23)
-"""Oldest SDK that is supported; those before 1.23 fail to import beside pydantic 2.14."""
+"""Oldest SDK that is supported; 1.20 and older fail to import beside pydantic 2.14."""
 INVALID_PARAMS = -32602
 """JSON-RPC's code for arguments or a tool name that the server refuses."""
 MAX_PAGES = 100
