@@ -9,6 +9,7 @@ import asyncio
 import statistics
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from turnwise.tools.mcp.servers import McpServer
@@ -34,7 +35,7 @@ async def measure(server: McpServer) -> dict[str, float]:
         times.append(time.perf_counter())
         await session.close()
         times.append(time.perf_counter())
-        start, calls, together, end = ((b - a) * 1e3 for a, b in zip(times, times[1:], strict=False))
+        start, calls, together, end = ((b - a) * 1e3 for a, b in pairwise(times))
         rows.append({"start": start, "call": calls / NUM_CALLS, "call of 200": together / NUM_CALLS, "end": end})
     return {name: statistics.median(row[name] for row in rows[1:]) for name in rows[0]}
 

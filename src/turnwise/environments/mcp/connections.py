@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from turnwise.core.errors import EnvironmentFault
 from turnwise.tools.mcp.results import ServerTool, name_tools
 from turnwise.tools.mcp.servers import McpServer
 from turnwise.tools.mcp.session import McpSession
@@ -20,7 +21,7 @@ class Connection:
     sessions: Mapping[str, McpSession]
     tools: tuple[ServerTool, ...]
     is_suspect: bool = False
-    """A call ran past its deadline, so the server may be stuck: no further episode gets this connection."""
+    """A call failed or ran past its deadline, so the server may be broken: no further episode gets this connection."""
     num_users: int = 0
 
     @property
@@ -33,10 +34,10 @@ class Connection:
         return next((tool for tool in self.tools if tool.name == name), None)
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool; see `McpSession.call`. A call that is cancelled, as a deadline does, makes this suspect."""
+        """Call a tool; see `McpSession.call`. A call that fails or is cancelled makes this suspect."""
         try:
             return await self.sessions[tool.server].call(tool.name, arguments)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, EnvironmentFault):
             self.is_suspect = True
             raise
 

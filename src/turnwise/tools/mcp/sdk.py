@@ -16,6 +16,8 @@ from turnwise.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+OLDEST = (1, 23)
+"""Oldest SDK that is supported; 1.20 and older fail to import beside pydantic 2.14."""
 INVALID_PARAMS = -32602
 """JSON-RPC's code for arguments or a tool name that the server refuses."""
 MAX_PAGES = 100
@@ -23,15 +25,16 @@ MAX_PAGES = 100
 
 
 def require_sdk() -> None:
-    """Raise ConfigError with the remedy if the package `mcp` is missing or older than 1.9."""
+    """Raise ConfigError with the remedy if the package `mcp` is missing or older than `OLDEST`."""
     from importlib.metadata import version
 
     if importlib.util.find_spec("mcp") is None:
         raise ConfigError("MCP servers need the package mcp; install it with `pip install 'turnwise[mcp]'`")
     major, minor = (int(part) for part in version("mcp").split(".")[:2])
-    if (major, minor) < (1, 9):
+    if (major, minor) < OLDEST:
         raise ConfigError(
-            f"MCP servers need mcp>=1.9, installed is {version('mcp')}; upgrade it with `pip install 'turnwise[mcp]'`"
+            f"MCP servers need mcp>={OLDEST[0]}.{OLDEST[1]}, installed is {version('mcp')}; upgrade it with "
+            "`pip install -U 'turnwise[mcp]'`"
         )
 
 

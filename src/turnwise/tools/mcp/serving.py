@@ -64,7 +64,7 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
     import uvicorn
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    manager = StreamableHTTPSessionManager(app=server, **_loopback_only())
+    manager = StreamableHTTPSessionManager(app=server, security_settings=_loopback_only())
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await manager.handle_request(scope, receive, send)
@@ -81,16 +81,13 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
         await uvicorn.Server(config).serve(sockets=[listener])
 
 
-def _loopback_only() -> dict[str, Any]:
+def _loopback_only() -> Any:
     """Refuse requests whose Host or Origin is another machine's name, as a rebinding web page sends them."""
-    try:
-        from mcp.server.transport_security import TransportSecuritySettings
-    except ImportError:  # before 1.10
-        return {}
+    from mcp.server.transport_security import TransportSecuritySettings
+
     names = (HOST, "localhost")
-    settings = TransportSecuritySettings(
+    return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[f"{name}:*" for name in names],
         allowed_origins=[f"http://{name}:*" for name in names],
     )
-    return {"security_settings": settings}

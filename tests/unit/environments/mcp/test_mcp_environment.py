@@ -128,11 +128,17 @@ def test_a_shared_server_that_died_is_started_again_for_the_next_episode(tmp_pat
     assert first != second
 
 
-def test_a_shared_server_that_hangs_is_replaced(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("mode", "error", "message"),
+    [("hangs", ToolTimeout, r"'echo' ran past 0\.5 s"), ("protocol_error", EnvironmentFault, "disk full")],
+)
+def test_a_shared_server_that_hangs_or_fails_is_replaced(
+    tmp_path: Path, mode: str, error: type[Exception], message: str
+):
     async def run() -> tuple[str, str]:
-        family = build(tmp_path, "hangs", scope="run", tool_timeout_s=0.5)
+        family = build(tmp_path, mode, scope="run", tool_timeout_s=0.5)
         (first,), _ = await play(family, call("pid"))
-        with pytest.raises(ToolTimeout, match=r"'echo' ran past 0\.5 s"):
+        with pytest.raises(error, match=message):
             await play(family, call("echo", text="a"))
         (second,), _ = await play(family, call("pid"))
         return first, second
