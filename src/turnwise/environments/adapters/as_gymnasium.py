@@ -33,7 +33,7 @@ def to_gymnasium(family: EnvironmentFamily, *, split: Split = "train", max_turns
     characters = string.printable
     text = gymnasium.spaces.Text(max_length=2**20, min_length=0, charset=characters)
 
-    class FamilyEnv(gymnasium.Env[str, str]):
+    class FamilyEnv(gymnasium.Env[str, str]):  # type: ignore[misc] # Any where gymnasium is missing
         """One task at a time."""
 
         observation_space = text

@@ -14,7 +14,8 @@ _PIECE = re.compile(r"\x1b\[([\d;]*)m|(.)", re.DOTALL)
 
 def write_colours(drawing: str) -> str:
     """A drawing for a terminal as plain text, with `MARKS` for its colours."""
-    text, codes = "", []
+    text = ""
+    codes: list[str] = []
     for code, character in _PIECE.findall(drawing):
         if character:
             marks = [MARKS[code] for code in codes if code in MARKS]
