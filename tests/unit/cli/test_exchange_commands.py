@@ -22,7 +22,7 @@ def call(*arguments: object) -> str:
 
 def make_run(path: Path) -> RunFolder:
     folder = RunFolder.create(path / "run")
-    folder.write_json("config.json", dump_resolved(RunConfig()))
+    folder.write_json("config.json", dump_resolved(RunConfig.model_validate({"model": {"path": "x"}})))
     folder.append_metrics(1, "train", {"rollout/reward": 0.5})
     return folder
 
