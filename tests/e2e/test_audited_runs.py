@@ -37,7 +37,7 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.engines.paged import PagedEngine
-from turnwise.environments.math_code.policies import answer_message, code_message
+from turnwise.environments.math_code.policies import answer_message, run_message
 from turnwise.models.checksums import compute_checksums
 from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
@@ -208,7 +208,7 @@ def choose_reply(draw: int, member: int, attempt: int, turn: int, gold: str) -> 
     if (member, attempt) == (1, 0):
         return AWAY
     if turn == 0:
-        return code_message("print(1 / 0)" if member == 1 else "print(1 + 2)", 0)
+        return run_message("python", "print(1 / 0)" if member == 1 else "print(1 + 2)", 0)
     return {0: answer_message(gold), 1: answer_message("none"), 3: None}[member]
 
 

@@ -61,9 +61,13 @@ class TrackersSection(Section):
     close_timeout_s: float = Field(60.0, gt=0, le=3600)
     """Seconds that the trackers together have to finish when the run ends."""
     tensorboard: TensorboardSection = TensorboardSection()
+    """TensorBoard's options."""
     wandb: WandbSection = WandbSection()
+    """Those of Weights & Biases."""
     mlflow: MlflowSection = MlflowSection()
+    """MLflow's options."""
     trackio: TrackioSection = TrackioSection()
+    """Trackio's options."""
 
     @field_validator("names")
     @classmethod

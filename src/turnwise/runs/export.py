@@ -18,7 +18,8 @@ from turnwise.models.build import load_model, num_parameters
 from turnwise.models.folders import model_writer, save_tokenizer
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
-from turnwise.runs.build import build_renderer
+from turnwise.runs.families import build_family
+from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.runs.evaluate import load_run
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 
@@ -41,7 +42,7 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
     dtype = dtype or config.model.dtype
     tokenizer = load_tokenizer(checkpoint)
     model = load_policy(checkpoint, config, dtype)
-    renderer = build_renderer(config, tokenizer)
+    renderer = build_renderer(config, resolve_renderer(config, build_family(config), tokenizer), tokenizer)
     name_end_tokens(model, tokenizer, renderer)
     if tokenizer.chat_template is None and config.renderer.kind != "chat":
         tokenizer.chat_template = RUNNING_TEXT

@@ -27,18 +27,20 @@ class MlflowTracker:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        chosen, beside = run.config.trackers.mlflow, run.path.parent
-        self._client = client = MlflowClient(tracking_uri=chosen.tracking_uri or f"sqlite:///{beside / 'mlflow.db'}")
+        trackers, beside = run.config.trackers, run.path.parent
+        self._client = client = MlflowClient(
+            tracking_uri=trackers.mlflow.tracking_uri or f"sqlite:///{beside / 'mlflow.db'}"
+        )
         if id is not None:
             self._id = id
             client.update_run(id, status="RUNNING")
             return id
-        experiment = client.get_experiment_by_name(chosen.experiment)
+        experiment = client.get_experiment_by_name(trackers.mlflow.experiment)
         if experiment is not None:
             experiment_id = experiment.experiment_id
         else:
-            place = None if chosen.tracking_uri else (beside / "mlflow-artifacts").as_uri()
-            experiment_id = client.create_experiment(chosen.experiment, artifact_location=place)
+            place = None if trackers.mlflow.tracking_uri else (beside / "mlflow-artifacts").as_uri()
+            experiment_id = client.create_experiment(trackers.mlflow.experiment, artifact_location=place)
         self._id = str(client.create_run(experiment_id, run_name=run.name).info.run_id)
         options = [
             Param(_name(name), clean_text(str(value))[:MAX_PARAMETER_CHARS]) for name, value in run.options().items()

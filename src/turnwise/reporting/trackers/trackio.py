@@ -16,13 +16,13 @@ class TrackioTracker:
 
     def open(self, run: TrackedRun, id: str | None) -> str:
         """See `Tracker.open`."""
-        chosen = run.config.trackers.trackio
-        if chosen.dir:
-            os.environ["TRACKIO_DIR"] = chosen.dir  # read when trackio is imported
+        trackers = run.config.trackers
+        if trackers.trackio.dir:
+            os.environ["TRACKIO_DIR"] = trackers.trackio.dir  # read when trackio is imported
         import trackio
 
         self._run = trackio.init(
-            project=chosen.project,
+            project=trackers.trackio.project,
             name=run.name if id is None else id,
             config={name: clean_text(str(v)) if isinstance(v, str) else v for name, v in run.options().items()},
             resume="never" if id is None else "must",

@@ -20,13 +20,13 @@ class WandbTracker:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        chosen = run.config.trackers.wandb
+        trackers = run.config.trackers
         config = json.loads(clean_text(json.dumps(run.config.model_dump(mode="json", exclude={"trackers"}))))
         self._run = wandb.init(
-            project=chosen.project,
-            entity=chosen.entity or None,
-            mode=chosen.mode,
-            dir=str(run.path) if not chosen.dir else chosen.dir,
+            project=trackers.wandb.project,
+            entity=trackers.wandb.entity or None,
+            mode=trackers.wandb.mode,
+            dir=str(run.path) if not trackers.wandb.dir else trackers.wandb.dir,
             name=run.name,
             id=id,
             resume="allow" if id is not None else None,
