@@ -6,10 +6,12 @@ has its quirks (no system role, alternation, trimming, a date, thoughts that are
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
-from transformers import PreTrainedTokenizerBase
+from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from turnwise.rendering.tokenizer import train_tokenizer
 
@@ -44,6 +46,35 @@ def build_tokenizer(family: Family) -> PreTrainedTokenizerBase:
     """A small tokenizer with the family's control tokens and template."""
     tokens = tuple(dict.fromkeys((*family.tokens, *([family.bos] if family.bos else []))))
     tokenizer = train_tokenizer(SAMPLE, vocab_size=256 + len(tokens) + 60, special_tokens=tokens)
+    if family.bos:
+        tokenizer.bos_token = family.bos
+    tokenizer.chat_template = family.template
+    return tokenizer
+
+
+def build_sentencepiece_tokenizer(family: Family) -> PreTrainedTokenizerBase:
+    """A tokenizer that writes `▁` for a space and puts one before every text and after every control token, as Llama
+    2's does; unlike there, a token may hold spaces inside."""
+    tokens = tuple(dict.fromkeys((*family.tokens, *([family.bos] if family.bos else []))))
+    bytes_as_tokens = [f"<0x{value:02X}>" for value in range(256)]
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=300 + len(tokens),
+        special_tokens=["<unk>", *tokens],
+        initial_alphabet=[chr(code) for code in (10, *range(33, 127), 0x2581)],
+        show_progress=False,
+    )
+    backend.train_from_iterator(SAMPLE, trainer)
+    model = json.loads(backend.to_str())
+    for token in bytes_as_tokens:
+        model["model"]["vocab"].setdefault(token, len(model["model"]["vocab"]))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(model)), eos_token=tokens[0], unk_token="<unk>"
+    )
     if family.bos:
         tokenizer.bos_token = family.bos
     tokenizer.chat_template = family.template

@@ -57,9 +57,9 @@ def say_result(number: int) -> str:
     return f"Mira Tolen, page {number}.\nSee also: 你好"
 
 
-def play(family: Family, calls: str = "hermes") -> Played:
+def play(family: Family, calls: str = "hermes", tokenizer: PreTrainedTokenizerBase | None = None) -> Played:
     """Open, reply and extend five times. Raises RenderError when the family's template is refused."""
-    tokenizer = build_tokenizer(family)
+    tokenizer = tokenizer or build_tokenizer(family)
     renderer = TemplateRenderer(tokenizer, calls=calls)  # type: ignore[arg-type]
     built = renderer.open([text_message("system", SYSTEM), text_message("user", QUESTION)], [TOOL])
     for number in range(NUM_TURNS):

@@ -87,22 +87,26 @@ class TemplateRenderer:
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
         """Token ids of a whole conversation rendered at once, generation prompt included.
 
-        Replies are put in after the template ran, so that it cannot take their thoughts away.
+        Replies are put in after the template ran, so that it cannot take their thoughts away, and are tokens of their
+        own: none of them is made of the end of a prompt and the start of a reply.
         """
         turns, native = self._turns, self._turns.native_tools and bool(tools)
         chat = self._to_chat(messages, "" if native else self._describe(tools))
         text = self._template.render(chat, tools=self._fences.fence_all(to_specs(tools)) if native else ())
         before_reply = turns.user.after.removesuffix(turns.prefill)
+        ids: list[int] = []
         for number, message in enumerate(messages):
             if message.role != "assistant":
                 continue
-            reply = turns.prefill + self._write_reply(message) + (turns.end if turns.adds_end else "")
             before, after = text.split(_mark(number), 1)
             start = before.rfind(before_reply) + len(before_reply)
             # What the template writes for the thoughts that it does not see is no part of what was sampled.
             written = before[start:].removeprefix(turns.lead)
-            text = (before if _THOUGHT_MARKS.sub("", written) else before[:start]) + reply + after
-        return to_ids(self._fences.encode(text))
+            context = (before if _THOUGHT_MARKS.sub("", written) else before[:start]) + turns.prefill
+            ids += self._encode_after(turns.end, context) if ids else self._fences.encode(context)
+            ids += self.encode_reply(message).tolist()
+            text = after if turns.adds_end else after.removeprefix(turns.trail + turns.end)
+        return to_ids([*ids, *(self._encode_after(turns.end, text) if ids else self._fences.encode(text))])
 
     def _to_chat(self, messages: Sequence[Message], explanation: str) -> list[ChatMessage]:
         """The template's messages: one system text or none, then turns of user (or tool) and assistant."""
@@ -244,9 +248,15 @@ class TemplateRenderer:
     # -------------------------------------------------------------------------------------------- text and ids
 
     def _encode_after(self, context: str, text: str) -> list[int]:
-        """Token ids of `text` where it follows `context`: tokenizers write the start of a text differently."""
-        head, whole = self._fences.encode(context), self._fences.encode(context + text)
-        return whole[len(head) :] if whole[: len(head)] == head else self._fences.encode(text)
+        """Token ids of `text` where it follows `context`: some tokenizers put a space before the start of a text.
+
+        Where the last token of the context would take in the start of the text, the text stands after a new line.
+        """
+        for before in (context, "\n"):
+            head, whole = self._fences.encode(before), self._fences.encode(before + text)
+            if whole[: len(head)] == head:
+                return whole[len(head) :]
+        return self._fences.encode(text)
 
     def _decode(self, ids: IntArray | list[int]) -> str:
         tokens = [int(token) for token in ids if int(token) >= 0]
