@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import EnvironmentFamily
+
+if TYPE_CHECKING:
+    from turnwise.core.protocols import EnvironmentFamily
 
 app = typer.Typer(help="Check what a run is built of.", no_args_is_help=True)
 
@@ -41,8 +43,8 @@ def env(
     if name is None:
         _print_names()
         return
-    from turnwise.audit.environment_check import Plan, check_environment
     from turnwise.config.load import parse_value
+    from turnwise.runs.environment_check import Plan, check_environment
 
     def read(item: str) -> tuple[str, Any]:
         key, separator, value = item.partition("=")

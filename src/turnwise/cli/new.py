@@ -71,7 +71,7 @@ class @Class@:
         return "guess", {"number": (self.low + self.high) // 2}
 ''',
     "tests/test_@name@.py": """\
-from turnwise.audit.environment_check import check_environment
+from turnwise.runs.environment_check import check_environment
 from turnwise.environments.registry import load_family
 
 import @name@

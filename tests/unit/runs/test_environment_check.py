@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from turnwise.audit.environment_check import Line, Plan, check_environment
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.tool_calls.family import ToolCalls
+from turnwise.runs.environment_check import Line, Plan, check_environment
 
 
 class Sound:
