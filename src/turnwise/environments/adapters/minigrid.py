@@ -107,12 +107,11 @@ def describe_view(image: Sequence[Sequence[Sequence[int]]]) -> str:
                 door = f"{states[state]} " if name == "door" else ""
                 seen.append((ahead, right, f"{door}{IDX_TO_COLOR[colour]} {name}"))
     middle = image[width // 2]
-    walls = (ahead for ahead in range(1, height) if IDX_TO_OBJECT[middle[height - 1 - ahead][0]] == "wall")
-    ahead = next(walls, None)
-    lines = [
-        f"{thing}: {_place(ahead, right)}" for ahead, right, thing in sorted(seen, key=lambda s: abs(s[0]) + abs(s[1]))
-    ]
-    return "\n".join([f"wall: {ahead} ahead" if ahead is not None else "wall: none ahead", *lines])
+    walls = (far for far in range(1, height) if IDX_TO_OBJECT[middle[height - 1 - far][0]] == "wall")
+    wall = next(walls, None)
+    seen.sort(key=lambda place: abs(place[0]) + abs(place[1]))
+    first = f"wall: {wall} ahead" if wall is not None else "wall: none ahead"
+    return "\n".join([first, *(f"{thing}: {_place(ahead, right)}" for ahead, right, thing in seen)])
 
 
 def _place(ahead: int, right: int) -> str:

@@ -113,9 +113,13 @@ def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text
 @cache
 def open_dataset(name: str, options: str) -> Any:
     """A data set with its options as JSON; its entries are a function of their index."""
-    return importlib.import_module("reasoning_gym").create_dataset(
-        name, size=_NUM_ENTRIES, seed=0, **json.loads(options)
-    )
+    create = importlib.import_module("reasoning_gym").create_dataset
+    return create(name, size=count_entries(name), seed=0, **json.loads(options))
+
+
+def count_entries(name: str) -> int:
+    """How many entries of a data set are drawn from."""
+    return _NUM_LISTED if name in _LISTED else _NUM_ENTRIES
 
 
 def list_datasets() -> list[str]:

@@ -77,7 +77,7 @@ class VerifiersEnvironment(ToolEnvironment):
 
 def describe_tool(function: Callable[..., object], server: str) -> ToolSpec:
     """What the model is told: the name with the server's as prefix, the docstring, a schema from the type hints."""
-    schema = TypeAdapter(function).json_schema()
+    schema = TypeAdapter[Any](function).json_schema()  # type: ignore[arg-type] # the arguments of a call
     parameters = {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
     name = getattr(function, "tool_name", None) or function.__name__
     description = inspect.getdoc(function) or name
