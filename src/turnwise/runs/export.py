@@ -44,7 +44,7 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
     model = load_policy(checkpoint, config, dtype)
     renderer = build_renderer(config, resolve_renderer(config, build_family(config), tokenizer), tokenizer)
     name_end_tokens(model, tokenizer, renderer)
-    if tokenizer.chat_template is None and config.renderer.kind != "chat":
+    if config.renderer.kind in ("tags", "calls"):  # a base model's own template is not what it was trained with
         tokenizer.chat_template = RUNNING_TEXT
     with model_writer(target) as out:
         model.save_pretrained(out)
