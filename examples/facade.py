@@ -1,6 +1,6 @@
 """An environment, a run and its tables in one script or notebook: python examples/facade.py
 
-With 60 RL steps (the default here) the model learns to halve; `python examples/facade.py 2` only shows the calls.
+`python examples/facade.py 2` takes two RL steps and shows the calls; without a number it takes 60.
 """
 
 import sys
