@@ -92,23 +92,11 @@ def test_a_right_guess_ends_the_episode() -> None:
     "tiny.toml": """\
 # Trains a small model from random weights in some minutes on a CPU: turnwise train tiny.toml
 environment = { name = "@name@", args = { random_calls = 2 } }
-renderer = { kind = "calls" }
 engine = { max_context = 64 }
 rollout = { max_tokens = 64, max_turn_tokens = 12 }
 sft = { steps = 40, num_demonstrations = 1024, batch_size = 32, lr = 1e-2 }
 train = { steps = 100, lr = 4e-3 }
 evaluate = { tasks = 300 }
-
-[model.config]
-hidden_size = 64
-intermediate_size = 128
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 2
-head_dim = 16
-tie_word_embeddings = true
-initializer_range = 0.1
-rope_parameters = { rope_type = "default", rope_theta = 100.0 }
 """,
     "README.md": """\
 # @name@

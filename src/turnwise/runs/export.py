@@ -16,11 +16,13 @@ from turnwise.core.errors import CheckpointError, ConfigError
 from turnwise.core.protocols import Renderer
 from turnwise.models.build import load_model, num_parameters
 from turnwise.models.folders import model_writer, save_tokenizer
+from turnwise.models.lora import holds_adapter, merge_adapter
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
+from turnwise.runs.build import load_checkpoint
+from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, resolve_renderer
-from turnwise.runs.evaluate import load_run
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 
 RECIPE = "turnwise_recipe.json"
@@ -41,7 +43,7 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
     folder, config = load_run(run, device="cpu")
     dtype = dtype or config.model.dtype
     tokenizer = load_tokenizer(checkpoint)
-    model = load_policy(checkpoint, config, dtype)
+    model = load_policy(checkpoint, config, dtype, tokenizer)
     renderer = build_renderer(config, resolve_renderer(config, build_family(config), tokenizer), tokenizer)
     name_end_tokens(model, tokenizer, renderer)
     if config.renderer.kind in ("tags", "calls"):  # a base model's own template is not what it was trained with
@@ -72,8 +74,11 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
     return run, checkpoint
 
 
-def load_policy(checkpoint: Path, config: RunConfig, dtype: str) -> PreTrainedModel:
-    """The policy's whole weights in `dtype`, on the CPU. An adapter is merged into its base here."""
+def load_policy(checkpoint: Path, config: RunConfig, dtype: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The policy's whole weights in `dtype`, on the CPU; an adapter is merged into its base."""
+    if holds_adapter(checkpoint):
+        model = config.model.model_copy(update={"dtype": dtype})
+        return merge_adapter(load_checkpoint(config.model_copy(update={"model": model}), checkpoint, tokenizer))
     return load_model(checkpoint, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
 
 

@@ -91,7 +91,12 @@ def test_a_corpus_is_embedded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     second = SentenceEmbedder(tmp_path / "encoder", cache=tmp_path / "cache")
     computed: list[int] = []
     compute = second._compute
-    monkeypatch.setattr(second, "_compute", lambda batch: computed.append(len(batch)) or compute(batch))
+
+    def count(batch: Sequence[str]) -> FloatArray:
+        computed.append(len(batch))
+        return compute(batch)
+
+    monkeypatch.setattr(second, "_compute", count)
     np.testing.assert_array_equal(second.embed(texts), first)
     assert computed == []
     second.embed([*texts, "sky"])

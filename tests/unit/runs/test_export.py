@@ -11,8 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from turnwise.config.load import dump_resolved, load_config, load_resolved
 from turnwise.core.errors import CheckpointError, ConfigError, StoreError
 from turnwise.core.types import text_message
-from turnwise.runs.build import build_renderer
 from turnwise.runs.export import export_policy
+from turnwise.runs.families import build_family
+from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.store.run_folder import RunFolder
 from turnwise.testing import build_tiny_model, build_tiny_tokenizer
@@ -70,7 +71,8 @@ def test_tokens_template_and_ends_are_those_of_the_run(run, tmp_path):
     folder = export_policy(run, tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     config = load_resolved(run / "config.json")
-    renderer = build_renderer(config, build_tiny_tokenizer(TEXTS))
+    tiny = build_tiny_tokenizer(TEXTS)
+    renderer = build_renderer(config, resolve_renderer(config, build_family(config), tiny), tiny)
     messages = [("system", "You may search ."), ("user", TEXTS[0])]
     opening = renderer.open([text_message("system", messages[0][1]), text_message("user", messages[1][1])], ())
     written = [{"role": role, "content": text} for role, text in messages]

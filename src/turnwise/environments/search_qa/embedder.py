@@ -71,14 +71,15 @@ class SentenceEmbedder:
         return vectors
 
     def _embed_one(self, text: str) -> FloatArray:
-        return self._compute([text])[0]
+        vector: FloatArray = self._compute([text])[0]
+        return vector
 
     def _compute(self, texts: Sequence[str]) -> FloatArray:
         """Unit vectors, shape [len(texts), width]. Texts of similar length share a batch."""
         import torch
 
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        vectors: list[FloatArray] = [np.empty(0)] * len(texts)
+        vectors: list[FloatArray] = [np.empty(0, np.float32)] * len(texts)
         with self._lock, torch.inference_mode():
             for start in range(0, len(order), BATCH_SIZE):
                 rows = order[start : start + BATCH_SIZE]

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.core.types import Invalid, Message, Reward, StopReason, Task, ToolCallError, ToolRecord, text_message
+from turnwise.core.types import (
+    Invalid,
+    Message,
+    Reward,
+    Scored,
+    StopReason,
+    Task,
+    ToolCallError,
+    ToolRecord,
+    text_message,
+)
 from turnwise.environments.math_code.environment import (
     INVALID_REPLY,
     NO_CALLS_LEFT,
@@ -268,7 +278,7 @@ def test_a_calculator_runs_expressions_in_the_sandbox_and_nothing_else() -> None
     assert seen == [refusal, "42\n"]
     assert errors == [refusal, None]
     assert [program.code for program in runner.programs] == ["print(6 * 7)"]
-    assert reward.total == 1.0
+    assert isinstance(reward, Scored) and reward.total == 1.0
 
 
 def test_without_its_rule_there_is_no_calculator() -> None:
