@@ -155,8 +155,10 @@ def train(
         raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
     config = None if resume is not None else _load(recipe)
     if dry_run:
-        _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
+        fitted = _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
         _print_checks(config, resume, device)
+        print(f"{'time per RL step, at most':<31} {_predict_time(fitted)}")
+        print("nothing was written; the same command without --dry-run starts")
         return
     if config is not None:
         from turnwise.runs.start import prepare_new
@@ -285,8 +287,11 @@ def _load_resolved(run: Path | None, device: str | None) -> RunConfig:
     return load_resolved(Path(run or ".") / "config.json", [] if device is None else [f"model.device={device}"])
 
 
-def _print_plan(config: RunConfig, *, is_new: bool) -> None:
-    """Print the resolved recipe and its plan. Raises ConfigError after that if a new run does not fit this machine."""
+def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
+    """Print the resolved recipe, fitted to this machine, and its plan; returns it.
+
+    Raises ConfigError after printing if a new run does not fit this machine.
+    """
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
     from turnwise.credit.methods import find_branches
@@ -306,9 +311,9 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> None:
     print(f"{'device':<31} {describe_device(device)}")
     for label, text in compute_plan(config, branches=find_branches(config), device=device.type).lines():
         print(f"{label:<31} {text}")
-    print(f"{'time per RL step, at most':<31} {_predict_time(config)}")
     if refusal is not None:
         raise refusal
+    return config
 
 
 def _predict_time(config: RunConfig) -> str:
@@ -344,7 +349,6 @@ def _print_checks(config: RunConfig | None, resume: Path | None, device: str | N
 
     for line in describe_checks(rehearse_train(config, resume=resume, device=device)):
         print(line)
-    print("nothing was written; the same command without --dry-run starts")
 
 
 def _print_memory(config: RunConfig) -> None:

@@ -29,8 +29,6 @@ class WandbSection(Section):
     """User or team; "" is your default one."""
     mode: Literal["offline", "online"] = "offline"
     """"offline" writes files that `wandb sync` uploads; "online" needs an account and a network."""
-    dir: str = ""
-    """Folder in which `wandb/` is made; "" is the run folder."""
 
 
 class MlflowSection(Section):
@@ -46,9 +44,7 @@ class TrackioSection(Section):
     """Trackio."""
 
     project: str = "turnwise"
-    """Project of the run."""
-    dir: str = ""
-    """Folder of Trackio's database; "" is Trackio's own choice."""
+    """Project of the run; its database is where the environment variable TRACKIO_DIR says."""
 
 
 class TrackersSection(Section):

@@ -147,7 +147,7 @@ def test_a_notebook_has_a_loop_already(tmp_path: Path) -> None:
     assert asyncio.run(cell()).metrics("sft") is not None
 
     async def broken_cell() -> Any:
-        return train(NotesFamily, tmp_path, renderer__format="retool")
+        return train(NotesFamily, tmp_path, renderer__kind="tags", renderer__format="retool")
 
     with pytest.raises(ConfigError, match=r"calls python\(code\) only, the environment offers search\(query\)"):
         asyncio.run(broken_cell())

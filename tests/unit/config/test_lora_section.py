@@ -6,7 +6,7 @@ from turnwise.config.load import dump_resolved, list_options, load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
-MODEL = "model.config={hidden_size=8}"
+MODEL = "model.config={hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1}"
 
 
 def test_a_table_that_is_left_out_trains_all_weights() -> None:

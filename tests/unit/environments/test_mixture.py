@@ -192,7 +192,7 @@ def test_a_control_changes_families_by_label() -> None:
     ("override", "message"),
     [
         ("environment.mixture.search.args.num_entites=12", "num_entites=12: .* did you mean 'num_entities'"),
-        ("environment.mixture.search.name=serch", r"environment.mixture.search.name='serch' is neither built in"),
+        ("environment.mixture.search.name=serch", r"environment.mixture.search.name='serch' is neither a known name"),
         ("environment.mixture.search.weight=0", "environment.mixture.search.weight is 0"),
         ("environment.mixture.search.wait=1", "unknown key 'environment.mixture.search.wait'"),
         ("environment.name=tool_calls", "environment.name='tool_calls' .* not read beside environment.mixture"),

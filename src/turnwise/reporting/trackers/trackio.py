@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_text
@@ -16,13 +15,10 @@ class TrackioTracker:
 
     def open(self, run: TrackedRun, id: str | None) -> str:
         """See `Tracker.open`."""
-        trackers = run.config.trackers
-        if trackers.trackio.dir:
-            os.environ["TRACKIO_DIR"] = trackers.trackio.dir  # read when trackio is imported
         import trackio
 
         self._run = trackio.init(
-            project=trackers.trackio.project,
+            project=run.config.trackers.trackio.project,
             name=run.name if id is None else id,
             config={name: clean_text(str(v)) if isinstance(v, str) else v for name, v in run.options().items()},
             resume="never" if id is None else "must",

@@ -26,7 +26,7 @@ class WandbTracker:
             project=trackers.wandb.project,
             entity=trackers.wandb.entity or None,
             mode=trackers.wandb.mode,
-            dir=str(run.path) if not trackers.wandb.dir else trackers.wandb.dir,
+            dir=str(run.path),
             name=run.name,
             id=id,
             resume="allow" if id is not None else None,

@@ -278,7 +278,8 @@ def test_a_calculator_runs_expressions_in_the_sandbox_and_nothing_else() -> None
     assert seen == [refusal, "42\n"]
     assert errors == [refusal, None]
     assert [program.code for program in runner.programs] == ["print(6 * 7)"]
-    assert isinstance(reward, Scored) and reward.total == 1.0
+    assert isinstance(reward, Scored)
+    assert reward.total == 1.0
 
 
 def test_without_its_rule_there_is_no_calculator() -> None:
