@@ -4,42 +4,16 @@
 """
 
 import sys
-from random import Random
+from pathlib import Path
 from typing import Any
+
+from guess import GuessEnv
 
 import turnwise as tw
 
 
-class GuessEnv:
-    """A plain class: `reset` opens an episode, public methods are tools, `get_reward` judges."""
-
-    def reset(self, seed: int) -> str:
-        self.secret, self.tries, self.right, self.done = Random(seed).randint(1, 15), 0, False, False
-        return "Guess my number from 1 to 15."
-
-    def guess(self, number: int) -> str:
-        """Guess the number.
-
-        Args:
-            number: The guess.
-        """
-        self.tries, self.right = self.tries + 1, number == self.secret
-        self.done = self.right or self.tries == 4
-        return "higher" if number < self.secret else "lower"
-
-    def get_reward(self) -> float:
-        return float(self.right)
-
-
 def main(steps: int, **options: Any) -> None:
-    run = tw.train(
-        GuessEnv,
-        recipe={"renderer": {"kind": "calls"}, "sft": {"steps": 100}},
-        environment__args={"random_calls": 4},
-        rollout={"max_turns": 5, "max_turn_tokens": 12, "max_tokens": 128},
-        train__steps=steps,
-        **options,
-    )
+    run = tw.train(GuessEnv, recipe=Path(__file__).with_name("guess.toml"), train__steps=steps, **options)
     print(run)
     # Tables are pandas data frames where pandas is installed (pip install 'turnwise[frames]'), else lists.
     rows = run.trajectories(step=steps)
