@@ -92,7 +92,7 @@ def test_the_facade_shows_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
     output = capsys.readouterr().out
     assert "held-out success after RL" in output
-    assert "16 trajectories in step 1; one of the best:\nuser: " in output  # 2 tasks of 8
+    assert "16 trajectories in step 1; one of the best:\nuser: Guess my number from 1 to 3." in output  # 2 tasks of 8
     assert "the rewards of the first group: [" in output
 
 

@@ -89,7 +89,8 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
 def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, renderer: Renderer) -> Conversation:
     """The conversation before the last turn of a path: stored tokens, but for the last context, which is rendered."""
     turn = path[-1]
-    start = trajectory.conversations[turn.conversation] if trajectory.conversations else opening
+    several = len(trajectory.conversations) > 1
+    start = trajectory.conversations[turn.conversation] if several else opening
     conversation = Conversation(renderer=renderer, tools=start.tools)
     if turn.parent is None:
         conversation.open(start.messages, start.tools)

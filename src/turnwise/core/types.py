@@ -432,7 +432,7 @@ class Trajectory:
     endings: tuple[Ending, ...] = ()
     """Of every path but the first, in the order of `branches()`; empty in a trajectory without branches."""
     conversations: tuple[ConversationOpening, ...] = ()
-    """Empty where there is one conversation, opened by the environment's `reset`."""
+    """Empty where there is one conversation, which the environment opened with the task's prompt."""
 
     def branches(self) -> list[tuple[int, ...]]:
         """Turn indices of every root-to-leaf path, in the order of the leaves."""

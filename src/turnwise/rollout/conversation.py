@@ -98,6 +98,6 @@ class Conversation:
         """A second conversation at the same place, with no turns of its own."""
         return replace(self, turns=[], parent=None, openings=list(self.openings))
 
-    def list_openings(self) -> tuple[ConversationOpening, ...]:
-        """The openings to store: none where the environment's `reset` opened the only conversation."""
-        return tuple(self.openings) if len(self.openings) > 1 else ()
+    def list_openings(self, prompt: Sequence[Message]) -> tuple[ConversationOpening, ...]:
+        """The openings to store: none where the only conversation was opened with the task's `prompt`."""
+        return () if [opening.messages for opening in self.openings] == [tuple(prompt)] else tuple(self.openings)

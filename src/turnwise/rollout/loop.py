@@ -154,7 +154,7 @@ async def run_trajectory(
         stop=stop,
         reward=reward,
         error="; ".join(filter(None, (error, problem))) or None,
-        conversations=conversation.list_openings(),
+        conversations=conversation.list_openings(attempt.task.prompt),
     )
 
 

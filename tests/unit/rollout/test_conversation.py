@@ -65,7 +65,7 @@ def to_trajectory(conversation: Conversation) -> Trajectory:
         turns=tuple(conversation.turns),
         stop=StopReason.DONE,
         reward=Scored(total=1.0),
-        conversations=conversation.list_openings(),
+        conversations=conversation.list_openings(()),
     )
 
 
@@ -127,7 +127,8 @@ def test_a_restart_is_a_second_root_with_a_context_of_its_own() -> None:
     conversation.reply(sample(search("here")))
     conversation.observe(observe("nothing"))
     conversation.reply(sample(search("found")))
-    assert conversation.list_openings() == ()  # one conversation: the environment's
+    assert conversation.list_openings([question]) == ()  # one conversation, opened with the task's prompt
+    assert [opening.messages for opening in conversation.list_openings([summary])] == [(question,)]
     conversation.restart([summary], name="part1")
     assert conversation.prompt_ids.tolist() == RENDERER.open([summary], [SEARCH]).tolist()
     conversation.reply(sample(text_message("assistant", "<answer> here </answer>")))
