@@ -52,7 +52,7 @@ def sft(
     min_reward: Annotated[float | None, typer.Option(help="Leave out trajectories with a lower reward.")] = None,
 ) -> None:
     """Write a run's trajectories as rows of messages and tools for supervised fine-tuning."""
-    from turnwise.runs.exports import export_sft
+    from turnwise.runs.transcripts import export_sft
 
     kept, left_out = export_sft(run, target, names=batches or [], min_reward=min_reward)
     print(f"{kept} conversations written to {target}, {left_out} left out")
@@ -65,7 +65,7 @@ def transcripts(
     batches: Batches = None,
 ) -> None:
     """Write a run's transcripts as logs for `inspect view --log-dir DIR`."""
-    from turnwise.runs.exports import export_inspect
+    from turnwise.runs.transcripts import export_inspect
 
     for path in export_inspect(run, to, names=batches or []):
         print(path)
