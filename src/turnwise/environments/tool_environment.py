@@ -1,7 +1,7 @@
 """The environment most families build on: typed Python functions are the tools, messages go in and out.
 
-A reply with calls gets their results; malformed calls get an observation that says so. The episode ends with a reply
-that has neither, or when a tool sets `done`.
+The environment answers calls with their results, and malformed calls with an error. The episode ends when a reply has
+neither, or when a tool sets `done`.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _to_message(message: Message, model: str) -> Any:
 
 
 def _to_calls(message: Message) -> list[Any]:
-    """The calls; one whose arguments are no JSON object carries its text and says so."""
+    """Convert the calls; arguments that are not a JSON object become text with a parse error."""
     from inspect_ai.tool import ToolCall
 
     calls = []

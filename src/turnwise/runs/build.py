@@ -33,12 +33,12 @@ from turnwise.rollout.loop import Sampling
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
+from turnwise.runs.openings import open_task, take_first
 from turnwise.runs.renderer import (
     build_renderer,
     build_tokenizer,
     describe_renderer,
     load_own_tokenizer,
-    open_first,
     resolve_renderer,
 )
 from turnwise.sync.copied import copy_for_serving
@@ -197,7 +197,7 @@ async def check_openings(system: System) -> None:
 
 
 async def _check_opening(system: System, family: EnvironmentFamily) -> None:
-    config, opening = system.config, await open_first(family)
+    config, opening = system.config, await open_task(family, take_first(family))
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)

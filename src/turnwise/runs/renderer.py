@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.config.catalog import find_model
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import EnvironmentFamily, Opening, Renderer
+from turnwise.core.errors import EnvironmentFault, boundary
+from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
@@ -19,10 +19,7 @@ from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_c
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
-from turnwise.rollout.loop import close_environment
-
-OPENING_TIMEOUT_S = 120.0
-"""Deadline of the environments whose tools decide the renderer."""
+from turnwise.runs.openings import open_task, take_first
 
 
 def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: RendererChoice) -> PreTrainedTokenizerBase:
@@ -33,7 +30,8 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: Render
         "chat": QWEN3_SPECIAL_TOKENS,
         "template": QWEN3_SPECIAL_TOKENS[:1],
     }
-    texts = family.texts(config.tokenizer.num_texts)
+    with boundary(EnvironmentFault, f"texts of {type(family).__name__} for the tokenizer"):
+        texts = family.texts(config.tokenizer.num_texts)
     return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=formats[choice.kind])
 
 
@@ -84,31 +82,13 @@ def describe_renderer(choice: RendererChoice, renderer: Renderer) -> str:
 def list_tools(family: EnvironmentFamily) -> list[ToolSpec]:
     """The tools of every family's first training task. Runs in a thread of its own, since a loop may be running.
 
-    Raises ConfigError when an environment does not open within its deadline.
+    Raises as `openings.open_task` and `openings.take_task` do.
     """
 
     async def read() -> list[ToolSpec]:
-        openings = [await open_first(member) for member in list_families(family)]
+        members = list_families(family)
+        openings = await asyncio.gather(*(open_task(member, take_first(member)) for member in members))
         return [tool for opening in openings for tool in opening.tools]
 
-    async def read_in_time() -> list[ToolSpec]:
-        return await asyncio.wait_for(read(), OPENING_TIMEOUT_S)
-
     with ThreadPoolExecutor(1) as pool:
-        try:
-            return pool.submit(asyncio.run, read_in_time()).result()
-        except TimeoutError:
-            raise ConfigError(
-                f"the environment did not open its first task within {OPENING_TIMEOUT_S:g} s; speed up its reset, or "
-                "set renderer.kind"
-            ) from None
-
-
-async def open_first(family: EnvironmentFamily) -> Opening:
-    """How the first training task opens."""
-    task = family.task("train", 0)
-    environment = family.build_environment(task)
-    try:
-        return await environment.reset(task, seed=0)
-    finally:
-        await close_environment(environment)
+        return pool.submit(asyncio.run, read()).result()

@@ -15,14 +15,13 @@ from pathlib import Path
 from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
-from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, Split, Trainer, WeightSync
+from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
+from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, Trainer, WeightSync
 from turnwise.core.types import Task, ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
-from turnwise.rollout.loop import close_environment
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
@@ -30,6 +29,7 @@ from turnwise.runs.evaluate import heldout_draws, load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
+from turnwise.runs.openings import open_task, take_first, take_task
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
@@ -144,11 +144,11 @@ async def check_start(parts: Parts) -> list[Check]:
         checks.append(await _check_demonstration(system))
     if config.evaluate.tasks:
         draw = heldout_draws(system.family, 1)[0]
-        opening = await _open(system.family, draw.task)
+        opening = await open_task(system.family, draw.task)
         checks.append(("held-out tasks", _describe_opening(system, opening, draw.task)))
         for name, changes in config.evaluate.controls.items() if config.train.steps else ():
             with boundary(ConfigError, f"evaluate.controls.{name}"):
-                opening = await _open(build_family(config, changes), draw.task)
+                opening = await open_task(build_family(config, changes), draw.task)
             checks.append((f"control {name}", _describe_opening(system, opening, draw.task)))
     with_branches(system, system.worker("train"))
     annotated = "with" if build_annotate(system, parts.trainer) else "without"
@@ -157,20 +157,10 @@ async def check_start(parts: Parts) -> list[Check]:
     return checks
 
 
-async def _open(family: EnvironmentFamily, task: Task) -> Opening:
-    """Open an episode and close it. Raises EnvironmentFault if the environment crashes."""
-    with boundary(EnvironmentFault, f"environment {task.environment!r} for task {task.id}"):
-        environment = family.build_environment(task)
-        try:
-            return await environment.reset(task, seed=0)
-        finally:
-            await close_environment(environment)
-
-
 async def _check_opening(system: System, family: EnvironmentFamily) -> Check:
     """Check that the family's first task opens, that tags can call its tools, and that there is room for a reply."""
-    config, task = system.config, _take(family, "train", 0, "the training split is empty")
-    opening = await _open(family, task)
+    config, task = system.config, take_first(family)
+    opening = await open_task(family, task)
     if config.renderer.kind == "tags":
         check_tag_tools(config.renderer.format, opening.tools)
     return f"opening of {task.environment}", _describe_opening(system, opening, task)
@@ -212,19 +202,8 @@ def _check_training_tasks(system: System) -> Check:
             f"{config.rollout.tasks_per_step}); lower sft.num_demonstrations, train.steps or rollout.tasks_per_step, "
             "or give the environment more tasks"
         )
-        _take(system.family, "train", num_tasks - 1, problem)
+        take_task(system.family, "train", num_tasks - 1, problem)
     return "training tasks", f"{num_tasks} needed, all there"
-
-
-def _take(family: EnvironmentFamily, split: Split, index: int, problem: str) -> Task:
-    """A task of a split. Raises DataError saying `problem` past the end, EnvironmentFault if the family crashes."""
-    try:
-        with boundary(EnvironmentFault, f"task {index} of split {split!r} of {type(family).__name__}"):
-            return family.task(split, index)
-    except EnvironmentFault as cause:
-        if isinstance(cause.__cause__, IndexError):
-            raise DataError(problem) from cause
-        raise
 
 
 async def _check_demonstration(system: System) -> Check:

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_families import FAMILIES, build_tokenizer
+from chat_families import FAMILIES
+from chat_families import build_tokenizer as build_chat_tokenizer
 
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, DataError, EnvironmentFault
 from turnwise.rendering.calls import CallsRenderer
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.template import TemplateRenderer
-from turnwise.runs import renderer as runs_renderer
+from turnwise.runs import openings
 from turnwise.runs.build import build_system
 from turnwise.runs.families import build_family
-from turnwise.runs.renderer import build_renderer, describe_renderer, list_tools, resolve_renderer
+from turnwise.runs.renderer import build_renderer, build_tokenizer, describe_renderer, list_tools, resolve_renderer
 from turnwise.testing import NotesFamily
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -75,9 +76,42 @@ def test_an_environment_that_never_opens_is_named(monkeypatch: pytest.MonkeyPatc
             environment.reset = reset  # type: ignore[method-assign]
             return environment
 
-    monkeypatch.setattr(runs_renderer, "OPENING_TIMEOUT_S", 0.05)
-    with pytest.raises(ConfigError, match=r"within 0\.05 s; speed up its reset, or set renderer\.kind"):
+    monkeypatch.setattr(openings, "OPENING_TIMEOUT_S", 0.05)
+    with pytest.raises(
+        ConfigError, match=r"environment 'notes' did not open task .* within 0\.05 s; speed up its reset"
+    ):
         list_tools(Stuck())
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "message"),
+    [
+        ("task", IndexError, "^the training split is empty$"),
+        ("task", KeyError, "^task 0 of split 'train' of NotesFamily: KeyError"),
+        ("build_environment", KeyError, "^environment 'notes' for task .*: KeyError"),
+        ("build_environment", TimeoutError, "^environment 'notes' for task .*: TimeoutError"),
+    ],
+)
+def test_an_environment_that_cannot_open_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception], message: str
+) -> None:
+    def crash(*_: object) -> None:
+        raise error("no such thing")
+
+    family = NotesFamily()
+    monkeypatch.setattr(family, method, crash)
+    with pytest.raises((DataError, EnvironmentFault), match=message):
+        list_tools(family)
+
+
+def test_a_family_whose_texts_crash_is_named() -> None:
+    class Speechless(NotesFamily):
+        def texts(self, count: int) -> list[str]:
+            raise KeyError(count)
+
+    config, family = load("search_r1"), Speechless()
+    with pytest.raises(EnvironmentFault, match="texts of Speechless for the tokenizer: KeyError"):
+        build_tokenizer(config, family, resolve_renderer(config, family, None))
 
 
 def test_a_model_from_random_weights_gets_the_same_renderer_from_its_checkpoint(tmp_path: Path) -> None:
@@ -93,7 +127,7 @@ def test_a_model_from_random_weights_gets_the_same_renderer_from_its_checkpoint(
 
 
 def test_a_checkpoint_is_decided_by_its_tokenizer_and_the_note_says_what_is_odd(tmp_path: Path) -> None:
-    tokenizer = build_tokenizer(next(family for family in FAMILIES if family.name == "Gemma 2"))
+    tokenizer = build_chat_tokenizer(next(family for family in FAMILIES if family.name == "Gemma 2"))
     tokenizer.save_pretrained(tmp_path)
     config = load("toolrl", f"model.path={tmp_path}", "renderer.kind=auto")
     choice = resolve_renderer(config, build_family(config), tokenizer)

@@ -36,7 +36,7 @@ def find_plan(env: Any, actions: Sequence[int], last_move: int) -> deque[int] | 
     """
     world = copy.deepcopy(env)
     world.max_steps = 10**9
-    world.gen_obs = dict  # nobody looks, and drawing the view is most of a step's time
+    world.gen_obs = dict  # the search reads no view, and drawing one is most of a step's time
     met: set[tuple[Any, ...]] = set()
     queue: deque[tuple[Any, ...]] = deque([(world.grid, world.carrying, world.agent_pos, world.agent_dir, ())])
     while queue and len(met) < _MAX_STATES:

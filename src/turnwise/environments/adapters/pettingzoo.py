@@ -69,7 +69,7 @@ class PettingZooGame(TextGame):
         return "" if self.is_over_at_once else self._look()
 
     def _run_to_move(self) -> None:
-        """Play the other agents until the learning one is to move or nobody is left.
+        """Play the other agents until the learning agent moves next or no agent is left.
 
         `env.last` gives an agent what it was rewarded with since its last move."""
         self._reward, self._done = 0.0, False

@@ -206,7 +206,7 @@ class GameEnvironment(ToolEnvironment):
         return replace(result, signals=signals)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """The game's rewards or its success; a game that was not won is no success, whoever ended it."""
+        """Return the game's rewards or its success; only a game that was won is a success."""
         values = {
             "success": float(self._won),
             "game_reward": self._total,

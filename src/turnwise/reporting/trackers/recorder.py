@@ -18,7 +18,7 @@ from turnwise.reporting.trackers.follow import tracker_file
 class TrackerRecorder:
     """Tells the process of one tracker that the run folder has more. Neither waits for it nor fails with it.
 
-    The process starts with the first event that is written to the folder. When it ends early, one note says so.
+    The process starts with the first event that the folder stores. A process that ends early is reported once.
     """
 
     def __init__(self, run: Path, name: str, *, report: Callable[[Event], None]) -> None:

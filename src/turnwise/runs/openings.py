@@ -1,0 +1,49 @@
+"""The first messages of a run's environments, for the checks of a start: with a deadline, and every crash named."""
+
+from __future__ import annotations
+
+import asyncio
+
+from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, boundary
+from turnwise.core.protocols import EnvironmentFamily, Opening, Split
+from turnwise.core.types import Task
+from turnwise.rollout.loop import close_environment
+
+OPENING_TIMEOUT_S = 120.0
+"""Seconds an environment has to open."""
+
+
+def take_task(family: EnvironmentFamily, split: Split, index: int, problem: str) -> Task:
+    """A task of a split. Raises DataError saying `problem` past the end, EnvironmentFault if the family crashes."""
+    try:
+        with boundary(EnvironmentFault, f"task {index} of split {split!r} of {type(family).__name__}"):
+            return family.task(split, index)
+    except EnvironmentFault as cause:
+        if isinstance(cause.__cause__, IndexError):
+            raise DataError(problem) from cause
+        raise
+
+
+def take_first(family: EnvironmentFamily) -> Task:
+    """The first training task. Raises as `take_task` does."""
+    return take_task(family, "train", 0, "the training split is empty")
+
+
+async def open_task(family: EnvironmentFamily, task: Task) -> Opening:
+    """Open an episode and close it.
+
+    Raises EnvironmentFault if the environment crashes, ConfigError if it does not open within its deadline.
+    """
+    try:
+        async with asyncio.timeout(OPENING_TIMEOUT_S):
+            with boundary(EnvironmentFault, f"environment {task.environment!r} for task {task.id}"):
+                environment = family.build_environment(task)
+                try:
+                    return await environment.reset(task, seed=0)
+                finally:
+                    await close_environment(environment)
+    except TimeoutError:  # the boundary has named any that the environment raised
+        raise ConfigError(
+            f"environment {task.environment!r} did not open task {task.id} within {OPENING_TIMEOUT_S:g} s; speed up "
+            "its reset"
+        ) from None
