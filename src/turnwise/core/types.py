@@ -112,6 +112,11 @@ def text_message(role: Role, text: str, **fields: Any) -> Message:
     return Message(role=role, content=(TextPart(text=text),), **fields)
 
 
+def reply_message(text: str, **fields: Any) -> Message:
+    """An assistant message as a renderer parses it, without a text part if `text` is empty; `fields` as above."""
+    return Message(role="assistant", content=(TextPart(text=text),) if text else (), **fields)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """What the model is told about a tool."""

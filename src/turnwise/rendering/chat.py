@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from turnwise.core.errors import ConfigError, RenderError, boundary
-from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
+from turnwise.core.types import (
+    IntArray,
+    Message,
+    ToolCall,
+    ToolCallError,
+    ToolSpec,
+    reply_message,
+    text_message,
+    to_ids,
+)
 from turnwise.rendering.fences import Fences
 from turnwise.rendering.hermes_calls import parse_tool_calls
 from turnwise.rendering.raw_json import find_object
@@ -127,9 +136,8 @@ class ChatRenderer:
         except RenderError:
             text = self._tokenizer.decode([token for token in tokens if token not in self.stop_token_ids])
             content, calls, errors = parse_tool_calls(text, first_id=first_id)
-        return Message(
-            role="assistant",
-            content=(TextPart(text=content),) if content else (),
+        return reply_message(
+            content,
             reasoning=reasoning,
             tool_calls=calls,
             tool_errors=errors,
@@ -142,7 +150,7 @@ class ChatRenderer:
         Raises RenderError when the template does not put a reply after its own generation prompt (reasoning with
         thinking off).
         """
-        probe = Message(role="user", content=(TextPart(text="?"),))
+        probe = text_message("user", "?")
         prompt = self._render([probe], (), add_generation_prompt=True)
         whole = self._render([probe, message], (), add_generation_prompt=False)
         reply = whole[len(prompt) :]

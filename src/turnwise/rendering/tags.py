@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from turnwise.core.errors import RenderError
-from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolCallError, ToolSpec, to_ids
+from turnwise.core.types import IntArray, Message, ToolCall, ToolCallError, ToolSpec, reply_message, to_ids
 from turnwise.rendering.tokenizer import encode_text
 
 if TYPE_CHECKING:
@@ -204,9 +204,8 @@ class TagRenderer:
             unclosed = any((True, f"<{name}>") in pieces for name in (form.action, "answer", "think"))
             kind: Literal["unclosed", "no_action"] = "unclosed" if unclosed else "no_action"
             errors = (ToolCallError(kind=kind, raw=raw, message=form.unclosed if unclosed else form.no_action),)
-        return Message(
-            role="assistant",
-            content=(TextPart(text=content),) if content else (),
+        return reply_message(
+            content,
             reasoning="\n".join(thoughts) if thoughts else None,
             tool_calls=calls,
             tool_errors=errors,

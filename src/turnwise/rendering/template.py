@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from turnwise.core.errors import RenderError
-from turnwise.core.types import IntArray, Message, TextPart, ToolCall, ToolSpec, to_ids
+from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, reply_message, to_ids
 from turnwise.rendering.call_texts import CALL_TEXTS
 from turnwise.rendering.chat import to_specs
 from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
@@ -192,9 +192,8 @@ class TemplateRenderer:
         if match := _THOUGHT.match(text):
             reasoning, text = match[1].strip() or None, text[match.end() :]
         content, calls, errors = self._format.read(text, len(prompt_ids))
-        return Message(
-            role="assistant",
-            content=(TextPart(text=content),) if content else (),
+        return reply_message(
+            content,
             reasoning=reasoning,
             tool_calls=calls,
             tool_errors=errors,
