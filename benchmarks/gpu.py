@@ -1,4 +1,5 @@
-"""Engine and trainer on a GPU against what that GPU can do, as JSON on standard output.
+"""Engine and trainer on a GPU against what that GPU can do, as JSON on standard output; its parts on standard error as
+they are done.
 
     python benchmarks/gpu.py [--sizes 0.6B 1.7B] [--sequences 64 256] [--new-tokens 128] [--rounds 3] [--dtype bfloat16]
     python benchmarks/gpu.py --attention gather flex --cuda-graphs        # decoding in three ways, in turns
@@ -35,6 +36,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -263,13 +265,22 @@ def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Nam
                 "max_turns": 1,
                 "max_turn_tokens": trained,
             },
-            "engine": {"max_concurrency": max(options.sequences), "max_context": PROMPT + options.new_tokens, **first},
+            "engine": {
+                "max_concurrency": max(options.sequences),
+                "max_context": PROMPT + options.new_tokens,
+                "options": first,
+            },
             "train": {"micro_batch_tokens": options.micro_batch_tokens, "shared_prefix": False},
         }
     )
     plan = plan_memory(recipe, device=options.device)
     assert plan is not None
     return recipe, plan.peak + len(others) * (plan.cache + plan.packed)
+
+
+def show(size: str, part: str, figures: dict[str, Any]) -> None:
+    """Say what is done on standard error, so that a run that is cut off has not measured for nothing."""
+    print(f"{size}: {part}: {json.dumps(figures)}", file=sys.stderr, flush=True)
 
 
 def measure_size(
@@ -289,8 +300,11 @@ def measure_size(
     settings, ways = {"new_tokens": options.new_tokens, "rounds": options.rounds}, decode_ways(options)
     report: dict[str, Any] = {"parameters": num_parameters(model), "decode": {}}
     report["parity"] = {way: measure_parity(model, vocab_size, each) for way, each in ways.items()}
+    show(name, "parity", report["parity"])
     for sequences in options.sequences:
-        report["decode"][str(sequences)] = measure_decode(model, shape, limits, ways, sequences=sequences, **settings)
+        decode = measure_decode(model, shape, limits, ways, sequences=sequences, **settings)
+        report["decode"][str(sequences)] = decode
+        show(name, f"decode of {sequences} sequences", decode)
     report["training"] = measure_training(
         model,
         shape,

@@ -33,8 +33,8 @@ GATHERED = 1 << 26
 """Most numbers of the cache that the paged engine gathers at once on a GPU; on a CPU they are among
 `SAMPLING_BYTES`."""
 TABLE_BYTES = 4
-"""Size of one entry of the table in which `engine.attention = "flex"` finds the place of a page in a sequence; there is
-one per sequence and page of the cache."""
+"""Size of one entry of the table in which `engine.options.attention = "flex"` finds the place of a page in a sequence;
+there is one per sequence and page of the cache."""
 SMALL_ARRAY_FACTOR = 1.85
 """Resident over live memory of a training step's small arrays: measured 1.6 to 1.9 with glibc."""
 LARGE_ARRAY_BYTES = 32 << 20

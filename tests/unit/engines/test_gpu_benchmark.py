@@ -1,5 +1,6 @@
 """`benchmarks/gpu.py`: its arithmetic by hand, what it says without a GPU, and a tiny run of all of it on the CPU."""
 
+import argparse
 import importlib.util
 import json
 import subprocess
@@ -72,6 +73,24 @@ def test_the_shapes_are_the_published_ones(gpu: ModuleType, size: str, parameter
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", **config, vocab_size=vocab_size))
     assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("way", [{"attention": "gather"}, {"attention": "flex"}])
+def test_memory_is_predicted_for_every_way_of_decoding(gpu: ModuleType, way: dict[str, str]) -> None:
+    vocab_size, config = gpu.SIZES["tiny"]
+    options = argparse.Namespace(
+        attention=[way["attention"]],
+        cuda_graphs=False,
+        dtype="float32",
+        device="cpu",
+        sequences=[4],
+        new_tokens=8,
+        train_tokens=64,
+        micro_batch_tokens=128,
+    )
+    recipe, predicted = gpu.predict_bytes(config, vocab_size, options)
+    assert recipe.engine.options == way
+    assert predicted > 4 * 4 * 106_112  # weights, gradients and two moments of 106,112 parameters
 
 
 def run(*arguments: str) -> dict[str, Any]:
