@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -415,3 +419,21 @@ def test_a_users_own_files_go_through_the_same_environment(tmp_path):
     for name in ("random", "naive"):
         asyncio.run(play(family, task, family.policy(name)))
     assert len(family.texts(7)) == 7
+
+
+def test_an_installed_jax_does_not_take_the_memory_of_the_gpu(tmp_path: Path) -> None:
+    # bm25s starts JAX on import; the stand-in prints what JAX would read there.
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text(
+        "import os\nprint('preallocate', os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))\n"
+    )
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(scores, k): ...\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import turnwise.environments.search_qa.family"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout == "preallocate false\n"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from typing import Protocol
 
-import bm25s
 import numpy as np
+
+# bm25s starts JAX where that is installed, and JAX would take three quarters of a GPU's memory for itself.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+import bm25s
 
 from turnwise.environments.search_qa.corpus import Passage
 
