@@ -27,6 +27,8 @@ TOOL = ToolSpec(
     description="Search the library.",
     parameters={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
 )
+DESCRIBED = "search(query: string): Search the library."
+"""The line of the system message, written by hand."""
 SPEC = {
     "type": "function",
     "function": {"name": TOOL.name, "description": TOOL.description, "parameters": dict(TOOL.parameters)},
@@ -75,8 +77,7 @@ def play(family: Family, calls: str = "hermes", tokenizer: PreTrainedTokenizerBa
 def render_plainly(family: Family, tokenizer: PreTrainedTokenizerBase, calls: str) -> list[int]:
     """The chat template's ids of the conversation that `play` builds, from messages that a user of it would write."""
     form, native = CALL_TEXTS[calls], family.native and calls == "hermes"
-    listed = {"name": TOOL.name, "description": TOOL.description, "parameters": dict(TOOL.parameters)}
-    system = SYSTEM + ("" if native else "\n\n" + form.describe([json.dumps(listed)], "search", ["query"]))
+    system = SYSTEM + ("" if native else "\n\n" + form.describe([DESCRIBED], "search", ["query"]))
     chat: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": QUESTION}]
     if not family.system:
         chat = [{"role": "user", "content": f"{system}\n\n{QUESTION}"}]

@@ -18,9 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from turnwise.core.errors import RenderError
-from turnwise.core.types import ToolCall, ToolCallError
+from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
 from turnwise.rendering.hermes_calls import format_call_object, parse_tool_call, parse_tool_calls
 from turnwise.rendering.raw_json import DECODER, split_members
+
+_SCALARS = frozenset({"string", "integer", "number", "boolean"})
+_PLAIN = frozenset({"type", "properties", "required", "additionalProperties", "title", "$schema"})
 
 Read = tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]
 """Content, calls and errors of a reply."""
@@ -42,11 +45,40 @@ class CallText:
     """Strings after which sampling stops: where a model goes on with a result that it made up."""
 
     def describe(self, tools: Sequence[str], name: str, arguments: Sequence[str]) -> str:
-        """The text that tells a model about its tools: each one's JSON, and a call of `name` as the example."""
+        """The text that tells a model about its tools: each one's line (`describe_tool`), and a call of `name` as the
+        example."""
         example = json.dumps(dict.fromkeys(arguments, "..."), ensure_ascii=False)
         listed = "\n".join(tools)
         explanation = self.explanation.replace("{arguments}", example).replace("{name}", name)
-        return f"You can call tools. They are, one per line, in JSON:\n{listed}\n\n{explanation}"
+        return f"You can call tools. They are, one per line:\n{listed}\n\n{explanation}"
+
+
+def describe_tool(tool: ToolSpec) -> str:
+    """One line about a tool: a signature where all arguments are plain values, else its JSON.
+
+    `search(query: string, limit?: integer): Search the library. query: What to look for.` A signature takes a third of
+    the tokens of a schema, which a conversation pays in every opening. JSON keeps what a signature cannot say: nested
+    values, alternatives, bounds.
+    """
+    properties = tool.parameters.get("properties", {})
+    if not set(tool.parameters) <= _PLAIN or not all(_is_plain(schema) for schema in properties.values()):
+        whole = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        return json.dumps(whole, ensure_ascii=False, default=dict)
+    required = tool.parameters.get("required", ())
+    arguments = ", ".join(
+        f"{name}{'' if name in required else '?'}: {schema['type']}" for name, schema in properties.items()
+    )
+    texts = [tool.description, *(f"{name}: {text}" for name, s in properties.items() if (text := s.get("description")))]
+    return f"{tool.name}({arguments}): {' '.join(' '.join(texts).split())}".removesuffix(": ")
+
+
+def _is_plain(schema: object) -> bool:
+    """Whether the schema of an argument says no more than a type and a description."""
+    return (
+        isinstance(schema, Mapping)
+        and schema.get("type") in _SCALARS
+        and set(schema) <= {"type", "description", "title"}
+    )
 
 
 def _write_hermes(call: ToolCall) -> str:

@@ -15,14 +15,13 @@ can look like it, and only tokens are kept apart.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from turnwise.core.errors import RenderError
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, reply_message, to_ids
-from turnwise.rendering.call_texts import CALL_TEXTS
+from turnwise.rendering.call_texts import CALL_TEXTS, describe_tool
 from turnwise.rendering.chat import to_specs
 from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
 from turnwise.rendering.fences import Fences
@@ -145,9 +144,8 @@ class TemplateRenderer:
         if not tools:
             return ""
         fence = self._fences.fence
-        listed = [_to_json({"name": t.name, "description": t.description, "parameters": t.parameters}) for t in tools]
         arguments = [fence(str(key)) for key in tools[0].parameters.get("properties", {})]
-        return self._format.describe([fence(text) for text in listed], fence(tools[0].name), arguments)
+        return self._format.describe([fence(describe_tool(tool)) for tool in tools], fence(tools[0].name), arguments)
 
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
@@ -269,7 +267,3 @@ def _mark(number: int) -> str:
 
 def _write_probe(name: str, arguments: str) -> str:
     return format_tool_call(ToolCall(id="call_0", name=name, arguments=arguments))
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=dict)

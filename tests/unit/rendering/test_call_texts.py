@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import RenderError
-from turnwise.core.types import ToolCall
-from turnwise.rendering.call_texts import CALL_TEXTS
+from turnwise.core.types import ToolCall, ToolSpec
+from turnwise.rendering.call_texts import CALL_TEXTS, describe_tool
 
 words = st.text(max_size=20) | st.sampled_from(
     ["</tool_call>", "<tool_call>", "```", "```tool\n", "\nObservation: x", "\nAction: y\nAction Input: {}", "{", "\\"]
@@ -99,3 +99,35 @@ def test_any_text_is_read(calls: str, text: str) -> None:
     _, read_calls, errors = CALL_TEXTS[calls].read(text, 0)
     assert len({call.id for call in read_calls}) == len(read_calls)
     assert all(error.message for error in errors)
+
+
+def tool(properties: dict[str, Any], **parameters: Any) -> ToolSpec:
+    schema = {"type": "object", "properties": properties, **parameters}
+    return ToolSpec(name="look", description="Look up\n a word.", parameters=schema)
+
+
+def test_a_tool_with_plain_arguments_is_one_line() -> None:
+    word, limit = {"type": "string", "description": "The word."}, {"type": "integer"}
+    described = describe_tool(tool({"word": word, "limit": limit}, required=["word"], additionalProperties=False))
+    assert described == "look(word: string, limit?: integer): Look up a word. word: The word."
+    assert describe_tool(tool({})) == "look(): Look up a word."
+
+
+@pytest.mark.parametrize(
+    ("properties", "parameters"),
+    [
+        ({"words": {"type": "array", "items": {"type": "string"}}}, {}),
+        ({"word": {"type": "string", "enum": ["a", "b"]}}, {}),
+        ({"word": {"type": "integer", "minimum": 1}}, {}),
+        ({"word": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, {}),
+        ({"word": True}, {}),
+        ({"word": {"type": "string"}}, {"$defs": {"x": {}}}),
+    ],
+)
+def test_what_a_signature_cannot_say_stays_json(properties: dict[str, Any], parameters: dict[str, Any]) -> None:
+    spec = tool(properties, **parameters)
+    assert json.loads(describe_tool(spec)) == {
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.parameters,
+    }
