@@ -238,6 +238,8 @@ def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
     assert asked.returncode == 0, asked.stderr
     assert "What is the author of Blue Lantern ?" in asked.stdout
     assert "model" in asked.stdout
+    before = run_cli("ask", str(finished), "--step", "0")
+    assert before.stdout.startswith("checkpoint of step 0\n"), before.stderr
     reported = run_cli("report", str(finished))
     assert reported.stdout.strip().endswith("report.html")
 

@@ -50,7 +50,7 @@ def env(
         key, separator, value = item.partition("=")
         if not separator:
             raise ConfigError(f"{item!r} is not of the form key=value")
-        return key, parse_value(value)
+        return key.removeprefix("environment.args."), parse_value(value)  # as an override of a recipe has it
 
     chosen = dict(map(read, arguments or []))
     build, controls = _from_recipe(Path(name), chosen) if name.endswith(".toml") else (_builder(name, chosen), {})

@@ -224,12 +224,15 @@ def ask(
         int,
         typer.Option(min=0, help="Index of the held-out task whose world (and question, if you give none) is used."),
     ] = 0,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="RL step of the checkpoint, 0 for the one RL began with; default: latest.")
+    ] = None,
     device: Device = None,
 ) -> None:
-    """Ask a trained agent a question and watch it search."""
+    """Ask a trained agent a question and watch it use its tools."""
     from turnwise.runs.ask import run_ask
 
-    run_ask(run, question=question, index=task, show=print, device=device)
+    run_ask(run, question=question, index=task, show=print, step=step, device=device)
 
 
 @app.command()

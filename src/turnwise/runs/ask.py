@@ -16,13 +16,20 @@ from turnwise.runs.evaluate import load_trained_system
 
 
 def run_ask(
-    run: Path, *, question: str | None, index: int, show: Callable[[str], None], device: str | None = None
+    run: Path,
+    *,
+    question: str | None,
+    index: int,
+    show: Callable[[str], None],
+    step: int | None = None,
+    device: str | None = None,
 ) -> None:
-    """Answer a held-out task, or `question` put in that task's world, and show every turn. `device` None is the run's.
+    """Answer a held-out task, or `question` put in that task's world, and show every turn.
 
-    Raises DataError if there is no such task, CheckpointError if the run holds no usable checkpoint.
+    `step` is the checkpoint's, None for the latest. `device` None is the run's. Raises DataError if there is no such
+    task, CheckpointError if the run holds no such checkpoint or a damaged one.
     """
-    _, system, step = load_trained_system(run, device=device)
+    _, system, step = load_trained_system(run, step, device=device)
     task = question_task(system.family, question, index)
     trajectory = asyncio.run(_answer(system, task))
     show(f"checkpoint of step {step}")

@@ -128,3 +128,5 @@ def test_rows_of_the_wrong_layout_are_named(tmp_path: Path, package: Path) -> No
     rows.write_text('{"high": 3}\n{"hight": 3}\n')
     with pytest.raises(Exception, match=r"rows\.jsonl:2: NumberGame\.reset does not take the columns"):
         run("check", "env", "number_game", f"path={rows}")
+    with pytest.raises(Exception, match=r"rows\.jsonl:2: NumberGame\.reset does not take the columns"):
+        run("check", "env", "number_game", f"environment.args.path={rows}")
