@@ -56,8 +56,8 @@ class CallText:
 def describe_tool(tool: ToolSpec) -> str:
     """One line about a tool: a signature where all arguments are plain values, else its JSON.
 
-    `search(query: string, limit?: integer): Search the library. query: What to look for.` A signature takes a third of
-    the tokens of a schema, which a conversation pays in every opening. JSON keeps what a signature cannot say: nested
+    `search(query: string, limit?: integer): Search the library. query: What to look for.` A signature takes less
+    than half of the tokens of a schema, which every opening pays. JSON keeps what a signature cannot say: nested
     values, alternatives, bounds.
     """
     properties = tool.parameters.get("properties", {})
