@@ -7,13 +7,21 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow crash soak lint setup bench peers golden golden-check test-adapters clean
+.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
 demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from random weights and write a report.
 	$(BIN)/turnwise train recipes/search_r1/tiny.toml
+
+demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Python, ask the same question before and after RL.
+	$(BIN)/turnwise models get smollm2-135m
+	$(BIN)/turnwise train recipes/retool/smollm2.toml run.name=demo_real train.steps=30 train.lr=3e-5 \
+	  evaluate.tasks=100 "evaluate.controls={}"
+	@run=$$(ls -td runs/demo_real-* | head -n 1); \
+	  echo; echo "The same question before RL and after it:"; echo; \
+	  $(BIN)/turnwise ask $$run --step 0; echo; $(BIN)/turnwise ask $$run
 
 test: lint ## Check lint, types and tests.
 	$(BIN)/python -m pytest -n 2 -m "not slow"

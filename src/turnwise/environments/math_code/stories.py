@@ -202,11 +202,12 @@ def _draw_growth(random: Random) -> Story:
 
 STORY_KINDS: Mapping[str, Callable[[Random], Story]] = {
     "steps2": lambda random: _draw_steps(random, 1),
+    "steps3": lambda random: _draw_steps(random, 2),
     "steps4": lambda random: _draw_steps(random, 3),
     "packs": lambda random: _draw_steps(random, 2, packs=True),
     "growth": _draw_growth,
 }
-"""Every kind by name: a product and one or three changes, the remainder of packing, a rule applied in a loop."""
+"""Every kind by name: a product and one to three changes, the remainder of packing, a rule applied in a loop."""
 
 
 def draw_story(kind: str, split: Split, random: Random) -> Story:
