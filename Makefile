@@ -21,7 +21,7 @@ demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Pyth
 	  evaluate.tasks=100 "evaluate.controls={}"
 	@run=$$(ls -td runs/demo_real-* | head -n 1); \
 	  echo; echo "The same question before RL and after it:"; echo; \
-	  $(BIN)/turnwise ask $$run --step 0; echo; $(BIN)/turnwise ask $$run
+	  $(BIN)/turnwise ask $$run --task 1 --step 0; echo; $(BIN)/turnwise ask $$run --task 1
 
 test: lint ## Check lint, types and tests.
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -35,13 +35,17 @@ def run_ask(
     show(f"checkpoint of step {step}")
     show("".join(m.text for m in task.prompt).strip())
     for turn in trajectory.turns:
-        show(f"  model  {system.tokenizer.decode(turn.completion.token_ids.tolist()).strip()}")
+        show("  model  " + _indent(system.tokenizer.decode(turn.completion.token_ids.tolist())))
         for observation in turn.observations:
-            show("  tool   " + observation.text.strip().replace("\n", "\n         "))
+            show("  tool   " + _indent(observation.text))
     if question is None and isinstance(trajectory.reward, Scored):
         show(f"reward {trajectory.reward.total:g}, expected {task.payload.get('answers')}")
     elif trajectory.error is not None:
         show(f"failed: {trajectory.error}")
+
+
+def _indent(text: str) -> str:
+    return text.strip().replace("\n", "\n         ")
 
 
 async def _answer(system: System, task: Task) -> Trajectory:
