@@ -17,7 +17,7 @@ demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from random weights and writ
 
 demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Python, ask the same question before and after RL.
 	$(BIN)/turnwise models get smollm2-135m
-	$(BIN)/turnwise train recipes/retool/smollm2.toml run.name=demo_real train.steps=30 train.lr=3e-5 \
+	$(BIN)/turnwise train recipes/retool/smollm2.toml run.name=demo_real train.steps=24 train.lr=3e-5 \
 	  evaluate.tasks=100 "evaluate.controls={}"
 	@run=$$(ls -td runs/demo_real-* | head -n 1); \
 	  echo; echo "The same question before RL and after it:"; echo; \
