@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from turnwise.core.protocols import EnvironmentFamily, Split
@@ -44,8 +45,10 @@ def to_openenv(
             super().__init__()
             self._episode = OutwardEpisode(family, split=split, max_turns=max_turns)
             self._task_id: str | None = None
+            self._loop: asyncio.AbstractEventLoop | None = None
 
         async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Told:
+            self._loop = asyncio.get_running_loop()
             task, opening = await self._episode.open(seed or 0)
             self._task_id = episode_id or task.id
             return Told(text=join_texts(opening.messages), tools=describe_tools(opening))
@@ -63,6 +66,11 @@ def to_openenv(
 
         def step(self, action: Reply, timeout_s: float | None = None, **_: Any) -> Told:
             raise NotImplementedError("the server calls step_async")
+
+        def close(self) -> None:
+            """Free the episode; the server calls this in a thread of its own when the session ends."""
+            if self._loop is not None and not self._loop.is_closed():
+                asyncio.run_coroutine_threadsafe(self._episode.close(), self._loop)
 
         @property
         def state(self) -> State:

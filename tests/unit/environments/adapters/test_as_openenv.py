@@ -4,11 +4,14 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from played_games import act, need
 
+from turnwise.core.errors import EnvironmentFault
 from turnwise.environments.registry import load_family
+from turnwise.testing.notes import NotesFamily
 
 SERVER = {"app": "notes_server:app", "field": "text", "observation": "text", "max_actions": 4}
 
@@ -32,3 +35,21 @@ def test_what_is_served_can_be_played_from_outside() -> None:
 def test_a_wrong_answer_gets_nothing() -> None:
     _, reward = asyncio.run(act(load_family("openenv", SERVER), ["<answer> no </answer>"]))  # type: ignore[arg-type]
     assert reward.total == 0.0
+
+
+def test_the_end_of_a_session_frees_its_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    from openenv.core.env_server import http_server
+
+    from turnwise.environments.adapters.as_openenv import to_openenv
+
+    monkeypatch.setattr(http_server, "create_fastapi_app", lambda server, *_, **options: server)
+    server = to_openenv(NotesFamily())()
+
+    async def play() -> None:
+        await server.reset_async(seed=1)
+        await asyncio.to_thread(server.close)
+        await asyncio.sleep(0.05)
+        with pytest.raises(EnvironmentFault, match="no episode is under way"):
+            await server.step_async(SimpleNamespace(text="more"))
+
+    asyncio.run(play())
