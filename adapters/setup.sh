@@ -4,16 +4,18 @@
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
-for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv}; do
+for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl}; do
   venv=.venv-adapters-$group
   [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
   echo '*' > "$venv/.gitignore"
+  packages=
   case $group in
     a) extras=dev,gymnasium,minigrid,textworld,open-spiel,pettingzoo ;;
     verifiers) extras=dev,verifiers ;;
     openenv) extras=dev,openenv ;;
-    *) echo "unknown group $group: use a, verifiers, openenv" >&2; exit 2 ;;
+    trl) extras=dev packages='trl datasets accelerate jmespath' ;;
+    *) echo "unknown group $group: use a, verifiers, openenv, trl" >&2; exit 2 ;;
   esac
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" -e ".[$extras]"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" -e ".[$extras]" $packages
   TURNWISE_ADAPTERS=$group OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest tests/unit/environments/adapters
 done

@@ -423,6 +423,7 @@ class World:
             family=self.family,
             renderer=TagRenderer(make_tokenizer()),
             score=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
+            score_exact=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
             sum_weights=lambda path: sum_weights(load(path)),
             num_started=config.rollout.group_size + config.schedule.overdraw,
             max_staleness=config.schedule.max_staleness,

@@ -14,7 +14,10 @@ from turnwise.audit.materials import AuditMaterials
 from turnwise.batching.samples import from_turns, to_samples
 from turnwise.core.sampled import token_versions
 from turnwise.core.types import Completion, Sample, Trajectory
-from turnwise.training.parity import BOUNDS
+from turnwise.training.parity import BOUNDS, HALF_FORMATS, widen
+
+MAX_EXACT = 16
+"""Samples of the first version that are scored in float32, where a half-precision model is above its bound."""
 
 UNSAID = -1
 """Stands for the version of a token that does not say which weights sampled it."""
@@ -29,6 +32,7 @@ class LogprobCheck:
         self._tallies = tallies
         self._bound = BOUNDS[materials.config.model.dtype]
         self._gaps: list[NDArray[Any]] = []
+        self._kept: list[tuple[Path, Sample, NDArray[Any]]] = []
 
     def check(self, trajectories: Iterable[tuple[int | None, Trajectory]]) -> None:
         """Check every sampled token of some trajectories, each with the step that trained or dropped it."""
@@ -46,19 +50,25 @@ class LogprobCheck:
                         reason = "tokens of replies that do not say which of several weight versions sampled which"
                     self._tallies.skip("logprobs", reason, int(of_version.sum()))
         for version, parts in sorted(by_version.items()):
-            scores = self._materials.score(self._checkpoints[version], [sample for _, sample, _ in parts])
+            path = self._checkpoints[version]
+            scores = self._materials.score(path, [sample for _, sample, _ in parts])
+            if not self._kept:
+                rows = zip(parts[:MAX_EXACT], scores, strict=False)
+                self._kept = [(path, sample, np.asarray(row)) for (_, sample, _), row in rows]
             for (step, sample, of_version), recomputed in zip(parts, scores, strict=True):
                 self._compare(step, sample, of_version, np.asarray(recomputed, np.float64), version)
 
     def finish(self) -> dict[str, float]:
         """The bounds and the differences seen; a mean above its bound is a breach."""
         tally = self._tallies["logprobs"]
+        gaps = np.concatenate(self._gaps) if self._gaps else np.zeros(0)
+        if len(gaps) and not gaps.mean() <= self._bound.mean and self._materials.config.model.dtype in HALF_FORMATS:
+            self._widen()
         facts = {"logprob_bound_mean": self._bound.mean, "logprob_bound_max": self._bound.max}
         skipped = tally.not_checked.total()
         if tally.checked + skipped:
             facts["logprob_share_checked"] = tally.checked / (tally.checked + skipped)
-        if self._gaps:
-            gaps = np.concatenate(self._gaps)
+        if len(gaps):
             facts |= {"logprob_gap_mean": float(gaps.mean()), "logprob_gap_max": float(gaps.max())}
             if not facts["logprob_gap_mean"] <= self._bound.mean:
                 text = (
@@ -67,6 +77,12 @@ class LogprobCheck:
                 )
                 tally.breaches.append(Breach(check="logprobs", text=text))
         return facts
+
+    def _widen(self) -> None:
+        """Let the bound be what the rounding of this model explains."""
+        path = self._kept[0][0]
+        exact = self._materials.score_exact(path, [sample for _, sample, _ in self._kept])
+        self._bound = widen(self._bound, np.concatenate([row for _, _, row in self._kept]), np.concatenate(exact))
 
     def _compare(
         self, step: int | None, sample: Sample, of_version: NDArray[np.bool_], recomputed: NDArray[Any], version: int

@@ -25,6 +25,8 @@ class AuditMaterials:
     score: Callable[[Path, Sequence[Sample]], Sequence[NDArray[Any]]]
     """Log-probabilities of trained tokens at the recipe's temperature under the weights of a checkpoint folder, `[K_i]`
     per sample."""
+    score_exact: Callable[[Path, Sequence[Sample]], Sequence[NDArray[Any]]]
+    """The same with the weights in float32; asked only where a half-precision model is above the bound of its dtype."""
     sum_weights: Callable[[Path], Mapping[str, int]]
     """One checksum per parameter tensor of the policy in a checkpoint folder, as the journal has them after a step."""
     num_started: int

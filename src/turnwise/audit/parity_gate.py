@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import Sample
-from turnwise.training.parity import BOUNDS, Evidence, Parity, compute_parity, diagnose
+from turnwise.training.parity import BOUNDS, HALF_FORMATS, Evidence, Parity, compute_parity, diagnose, widen
 
 
 def check_parity(
@@ -23,6 +23,7 @@ def check_parity(
     step: int,
     dtype: str,
     collect: Callable[[Sequence[Sample]], Evidence],
+    score_exact: Callable[[Sequence[Sample]], Sequence[NDArray[Any]]],
 ) -> Parity:
     """Compare the sampler's log-probabilities with the trainer's; refuse what their dtype does not explain.
 
@@ -31,7 +32,9 @@ def check_parity(
         trainer_logprobs: the trainer's, `[K_i]` over the trained tokens of each sample, computed as in its steps.
         step: the gate is before step `step + 1`.
         dtype: of the model; a key of `training.parity.BOUNDS`.
-        collect: everything a diagnosis reads; called only to name the cause of a refusal.
+        collect: everything a diagnosis reads; called only above the bound of the dtype.
+        score_exact: the trainer's scores with its weights in float32; called only where a half-precision model is
+            above the bound of its dtype for no cause but rounding, and may be as far apart as `widen` says.
 
     Raises TrainingError naming the measured difference, the bound and the cause found; or that there is no token to
     compare.
@@ -40,10 +43,14 @@ def check_parity(
     recorded = [sample.behavior_logprobs[sample.loss_mask] for sample in samples]
     if not sum(len(logprobs) for logprobs in recorded):
         raise TrainingError(f"{before}: no token could be sampled; look at the failures in the run folder")
-    parity = compute_parity(np.concatenate(trainer_logprobs), np.concatenate(recorded))
-    bound = BOUNDS[dtype]
+    trainer, bound = np.concatenate(trainer_logprobs), BOUNDS[dtype]
+    parity = compute_parity(trainer, np.concatenate(recorded))
     if not parity.within(bound):
         diagnosis = diagnose(collect(samples), bound)
+        if dtype in HALF_FORMATS and diagnosis.cause in ("dtype", "unknown"):
+            bound = widen(bound, trainer, np.concatenate(score_exact(samples)))
+            if parity.within(bound):
+                return parity
         raise TrainingError(
             f"{before}: sampler and trainer score the same {parity.num_tokens} tokens {parity.mean:.3g} nats apart on "
             f"average and {parity.max:.3g} at most; {dtype} explains {bound.mean:g} and {bound.max:g}. Cause found: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     def score(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
         return score_logprobs(models.load(path), samples, config.rollout.temperature, **build_packing(config))
 
+    def score_exact(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
+        exact = copy.deepcopy(models.load(path)).float()
+        return score_logprobs(exact, samples, config.rollout.temperature, **build_packing(config))
+
     def sum_weights(path: Path) -> Mapping[str, int]:
         return compute_checksums(models.load(path))
 
@@ -51,6 +56,7 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         family=family,
         renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),
         score=score,
+        score_exact=score_exact,
         sum_weights=sum_weights,
         num_started=config.rollout.group_size + config.schedule.overdraw,
         max_staleness=config.schedule.max_staleness,

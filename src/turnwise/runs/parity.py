@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from turnwise.audit.parity_gate import check_parity as compare_scores
 from turnwise.batching.samples import to_samples
@@ -49,9 +53,15 @@ async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> 
         )
         return replace(evidence, alternatives=_score_alternatives(system, samples))
 
+    def score_exact(samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
+        exact = copy.deepcopy(system.model).float()
+        return score_logprobs(exact, samples, config.rollout.temperature, **build_packing(config))
+
     def compare() -> Parity:
         scores = score_logprobs(system.model, samples, config.rollout.temperature, **build_packing(config))
-        return compare_scores(samples, scores, step=step, dtype=config.model.dtype, collect=collect)
+        return compare_scores(
+            samples, scores, step=step, dtype=config.model.dtype, collect=collect, score_exact=score_exact
+        )
 
     parity = await trainer.run(compare)
     return (

@@ -63,6 +63,9 @@ BOUNDS: Mapping[str, Bound] = {
 """By the model's dtype. Log-probabilities are kept in float32, so float64 weights leave its rounding: 2^-24 of up to 20
 nats."""
 
+HALF_FORMATS = frozenset({"bfloat16", "float16"})
+"""Formats whose rounding depends on the model by more than a constant bound can say: see `widen`."""
+
 ROUNDINGS: Mapping[str, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-5}
 """Largest difference that computing in the format explains, in units of the largest logit: some of its half-steps
 (2^-12 and 2^-9)."""
@@ -113,6 +116,19 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
         k3=float((np.expm1(bounded) - bounded).mean()),
         effective_share=float(ratio.sum() ** 2 / (len(ratio) * np.square(ratio).sum())),
     )
+
+
+def widen(bound: Bound, trainer_logprobs: Floats, exact_logprobs: Floats) -> Bound:
+    """The bound that the rounding of this model explains; never narrower than `bound`.
+
+    `exact_logprobs` `[K]` are those of the trainer's weights computed in float32. If the trainer is e nats away from
+    them on average and the sampler computes as well as the trainer, the two are at most 2 e apart (triangle
+    inequality). Returns `bound` where a score is not finite.
+    """
+    own = compute_parity(trainer_logprobs, exact_logprobs)
+    if not np.isfinite(own.mean):
+        return bound
+    return Bound(mean=max(bound.mean, 2 * own.mean), max=max(bound.max, 2 * own.max))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -217,7 +233,7 @@ def _find_not_finite(evidence: Evidence, bound: Bound) -> Diagnosis | None:
 def _find_end_token(evidence: Evidence, bound: Bound) -> Diagnosis | None:
     apart = _apart(evidence, bound)
     ends = np.isin(evidence.token_ids, evidence.end_token_ids)
-    if not ends.any() or (apart & ~ends).any() or not (~ends).any():
+    if not apart.any() or (apart & ~ends).any() or not (~ends).any():
         return None
     return Diagnosis(
         cause="end_token",

@@ -233,6 +233,7 @@ def make_materials(config: RunConfig) -> AuditMaterials:
         family=AdderFamily(double, from_records=True),
         renderer=CharRenderer(),
         score=score,
+        score_exact=score,
         sum_weights=lambda checkpoint: {"weight": read_weights(checkpoint)},
         num_started=3,
         max_staleness=1,

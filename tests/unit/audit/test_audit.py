@@ -2,17 +2,20 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from made_run import double, make_config, make_materials, make_run, read_weights, save_checkpoint
+from made_run import TINY, double, make_config, make_materials, make_run, read_weights, save_checkpoint
+from numpy.typing import NDArray
 
 from turnwise.audit.audit import AuditReport, run_audit
+from turnwise.config.load import load_config
 from turnwise.core.errors import StoreError
+from turnwise.core.types import Sample
 from turnwise.reporting.audit_table import audit_lines, audit_table
 from turnwise.store.advantages import load_advantages, save_advantages
 from turnwise.store.groups import GroupStore, digest_files
@@ -660,6 +663,22 @@ def test_steps_that_are_redone_are_left_alone(run: Path) -> None:
     report = audit(run)
     assert (report.breaches, report.steps) == ([], 0)
     assert report.tallies["logprobs"].checked > 0
+
+
+@pytest.mark.parametrize(("rounding_explains", "breaches"), [(True, 0), (False, 1)])
+def test_half_precision_may_be_as_coarse_as_the_model_makes_it(
+    run: Path, rounding_explains: bool, breaches: int
+) -> None:
+    """Every score is 0.03 nats off the record, above 0.02; if it is 0.03 off float32 as well, 0.06 is allowed."""
+    recorded = make_materials(make_config()).score
+
+    def score(path: Path, samples: Sequence[Sample]) -> list[NDArray[Any]]:
+        return [logprobs - 0.03 for logprobs in recorded(path, samples)]
+
+    config = load_config([TINY], ["rollout.group_size=2", "run.seed=5", "model.dtype=bfloat16"])
+    report = audit(run, config=config, score=score, score_exact=recorded if rounding_explains else score)
+    assert len(report.breaches) == breaches, [str(breach) for breach in report.breaches]
+    assert report.facts["logprob_bound_mean"] == pytest.approx(0.06 if rounding_explains else 0.02)
 
 
 def test_what_was_not_checked_is_said(run: Path) -> None:

@@ -139,6 +139,13 @@ def test_a_truncated_distribution(top_p: float) -> None:
     assert (diagnosis.cause, f"top_p={top_p:g}" in diagnosis.text) == ("top_p", True)
 
 
+def test_where_only_the_mean_is_too_large_the_end_token_is_not_blamed() -> None:
+    """Every token is 1e-4 off, either way: above the mean's bound of 1e-5 and below 2e-4 each."""
+    evidence = make_evidence()
+    shift = np.resize([1e-4, -1e-4], len(evidence.trainer_logprobs))
+    assert diagnose(replace(evidence, sampler_logprobs=evidence.trainer_logprobs + shift), BOUND).cause == "dtype"
+
+
 @pytest.mark.parametrize("value", [0.0, math.nan])
 def test_a_masked_end_token(value: float) -> None:
     evidence = make_evidence()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -88,8 +89,14 @@ def _list_tools(family: EnvironmentFamily, split: Split) -> tuple[ToolSpec, ...]
     return run_apart(look())
 
 
+def _describe(name: str, schema: Mapping[str, Any]) -> str:
+    text = str(schema.get("description", name))
+    return f"{text} (choices: {json.dumps(schema['enum'])})" if "enum" in schema else text
+
+
 def build_method(tool: ToolSpec) -> Callable[..., str]:
-    """A method whose signature and docstring give the tool's schema again, read as TRL reads them."""
+    """A method whose signature and docstring give the tool's schema again, read as TRL reads them: names, types,
+    descriptions, choices, and what is required. Bounds of numbers have no such form and are left out."""
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     required = set(tool.parameters.get("required", ()))
     parameters = [
@@ -107,7 +114,7 @@ def build_method(tool: ToolSpec) -> Callable[..., str]:
         message = call_message(tool.name, given, self._episode.num_replies)
         return str(self._loop.run_until_complete(self._episode.reply(message)))
 
-    lines = [f"    {name}: {schema.get('description', name)}" for name, schema in properties.items()]
+    lines = [f"    {name}: {_describe(name, schema)}" for name, schema in properties.items()]
     method.__name__ = method.__qualname__ = tool.name
     method.__doc__ = "\n".join([tool.description, *(["", "Args:", *lines] if lines else [])])
     method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": str}

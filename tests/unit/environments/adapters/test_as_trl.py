@@ -47,6 +47,7 @@ def test_transformers_reads_the_tools_schema_again() -> None:
         "word": {"type": "string", "description": "What to look for."},
         "limit": {"type": "integer", "description": "Most results."},
         "exact": {"type": "boolean", "description": "No other spelling."},
+        "order": {"type": "string", "description": "Which comes first.", "enum": ["new", "old"]},
     }
     parameters = {"type": "object", "properties": properties, "required": ["word", "exact"]}
     tool = ToolSpec(name="look", description="Look up a word.", parameters=parameters)
