@@ -45,7 +45,11 @@ class VaultFamily:
         self.letters, self.limits = letters, limits
 
     def task(self, split, index):
-        secret = " ".join(rng("vault", split, index).choices("abcdefgh", k=self.letters))
+        random = rng("vault", split, index)
+        while True:  # every fifth secret is held out, so that no task is in both splits
+            secret = " ".join(random.choices("abcdefgh", k=self.letters))
+            if (sum(secret.encode()) % 5 == 0) == (split != "train"):
+                break
         message = text_message("user", f"Backwards: {secret[::-1]}.")
         return Task(environment="vault", prompt=(message,), payload={"secret": secret})
 

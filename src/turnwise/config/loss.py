@@ -49,7 +49,8 @@ class TeacherSection(Section):
     """On-policy distillation: a stronger policy scores the tokens that the student sampled."""
 
     path: str = ""
-    """Local Hugging Face directory of a model with the student's vocabulary, such as a checkpoint; empty is off."""
+    """Local Hugging Face directory of a model with the student's vocabulary, such as a checkpoint, or a name of
+    `turnwise models list`; empty is off."""
     coefficient: float = Field(1.0, gt=0)
     """Weight of the teacher's term."""
     kind: Literal["sampled", "exact"] = "sampled"

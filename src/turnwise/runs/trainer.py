@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.batching.collate import Packing
+from turnwise.config.catalog import find_model
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.seeds import derive_seed
@@ -93,7 +93,7 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
     another size."""
     if not config.loss.teacher.path:
         return None
-    teacher = load_model(Path(config.loss.teacher.path), dtype=config.model.dtype, device=student.device)
+    teacher = load_model(find_model(config.loss.teacher.path), dtype=config.model.dtype, device=student.device)
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
     if sizes[0] != sizes[1]:
         raise ConfigError(

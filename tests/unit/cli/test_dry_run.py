@@ -105,6 +105,7 @@ REFUSED = {
     "credit and answers": ([*VAULT, "credit.method=igpo"], "does not say which it is"),
     "loss option": (["loss.options.clip_hihg=1.0"], "clip_hihg"),
     "teacher": (["loss.teacher.path=/nowhere"], "/nowhere"),
+    "teacher of the catalog": (["loss.teacher.path=smollm2-135m"], "run `turnwise models get smollm2-135m`"),
     "environment name": (["environment.name=serch"], "environment.name='serch' is neither"),
     "environment path": (["environment={name = 'nowhere_at_all:X'}"], "cannot be imported"),
     "environment argument": (["environment.args.serch=1"], "serch"),
@@ -142,6 +143,7 @@ REFUSED = {
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example and the families above can be imported."""
     (tmp_path / "refused_families.py").write_text(FAMILIES, encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "examples")
 
