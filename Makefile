@@ -17,11 +17,11 @@ demo: $(STAMP) ## Train recipes/search_r1/tiny.toml from random weights and writ
 
 demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Python, ask the same question before and after RL.
 	$(BIN)/turnwise models get smollm2-135m
-	$(BIN)/turnwise train recipes/retool/smollm2.toml run.name=demo_real train.steps=24 train.lr=3e-5 \
-	  evaluate.tasks=100 "evaluate.controls={}"
+	$(BIN)/turnwise train recipes/retool/smollm2.toml run.name=demo_real "environment.args.kinds={steps2=0.75,growth=0.25}" \
+	  sft.steps=56 sft.num_demonstrations=448 train.steps=28 evaluate.tasks=100 "evaluate.controls={}"
 	@run=$$(ls -td runs/demo_real-* | head -n 1); \
 	  echo; echo "The same question before RL and after it:"; echo; \
-	  $(BIN)/turnwise ask $$run --task 1 --step 0; echo; $(BIN)/turnwise ask $$run --task 1
+	  $(BIN)/turnwise ask $$run --task 0 --step 0; echo; $(BIN)/turnwise ask $$run --task 0
 
 test: lint ## Check lint, types and tests.
 	$(BIN)/python -m pytest -n 2 -m "not slow"

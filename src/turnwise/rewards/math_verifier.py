@@ -66,11 +66,12 @@ class MathVerifier:
         return 0 < len(answer) <= _MAX_CHARS and self._ask({"answer": answer, "golds": list(golds)})
 
     def score(self, answer: str, dataset: str, entry: Mapping[str, Any]) -> bool:
-        """Whether a reasoning-gym data set's own scorer gives the answer full marks.
+        """Whether a reasoning-gym data set's own scorer gives the answer full marks. The entry travels as a
+        Python literal.
 
-        Raises RewardError as `verify` does.
+        Raises RewardError as `verify` does, and where the entry is no literal.
         """
-        return self._ask({"answer": answer, "dataset": dataset, "entry": dict(entry)})
+        return self._ask({"answer": answer, "dataset": dataset, "entry": repr(dict(entry))})
 
     def check(self) -> None:
         """Compare a few answers whose outcome is known.

@@ -6,12 +6,13 @@ it; nothing imports it.
 
     {"limits": {"memory_bytes": 2147483648, "timeout_s": 10}}                      first line
     {"answer": "0.5", "golds": ["\\\\frac{1}{2}"]}                                 equal to a gold answer?
-    {"answer": "42", "dataset": "chain_sum", "entry": {...}}                       right for reasoning-gym?
+    {"answer": "42", "dataset": "chain_sum", "entry": "{...}"}                     right for reasoning-gym?
     {"correct": true} or {"error": "..."}                                          what comes back
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -41,9 +42,11 @@ def compare(answer: str, golds: list[str]) -> bool:
     return False
 
 
-def score(answer: str, dataset: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a reasoning-gym data set's own scorer gives the answer full marks."""
-    return float(importlib.import_module("reasoning_gym").get_score_answer_fn(dataset)(answer, dict(entry))) >= 1.0
+def score(answer: str, dataset: str, entry: str) -> bool:
+    """Whether a reasoning-gym data set's own scorer gives the answer full marks. The entry is a Python literal: JSON
+    would make lists of tuples and texts of numbers that are keys, and some scorers tell them apart."""
+    scorer = importlib.import_module("reasoning_gym").get_score_answer_fn(dataset)
+    return float(scorer(answer, ast.literal_eval(entry))) >= 1.0
 
 
 def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:

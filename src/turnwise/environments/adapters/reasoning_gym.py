@@ -6,6 +6,7 @@ that evaluate the answer as Python are not used: there, only the data set's own 
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 from collections.abc import Mapping
@@ -100,13 +101,13 @@ def choose_dataset(weights: Mapping[str, float], seed: int) -> str:
 
 
 def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text"]:
-    """Who judges: the data set's scorer, or equality of words, where it would evaluate the answer or its entry does not
-    survive JSON, in which it travels to the process that scores."""
+    """Who judges: the data set's scorer, or equality of words, where it would evaluate the answer or its entry is no
+    Python literal, as which it travels to the process that scores."""
     if dataset in EVALUATING:
         return "text"
     try:
-        return "scorer" if json.loads(json.dumps(entry)) is not None else "text"
-    except (TypeError, ValueError):
+        return "scorer" if ast.literal_eval(repr(dict(entry))) == entry else "text"
+    except (SyntaxError, ValueError):
         return "text"
 
 

@@ -6,8 +6,9 @@ import pytest
 from played_games import act, check_family, need, success
 
 from turnwise.core.errors import ConfigError
-from turnwise.environments.adapters.reasoning_gym import EVALUATING, list_datasets, scorer_of
+from turnwise.environments.adapters.reasoning_gym import EVALUATING, list_datasets, open_dataset, scorer_of
 from turnwise.environments.registry import load_family
+from turnwise.rewards.math_worker import score
 
 need("reasoning_gym", "a")
 ARGUMENTS = {"datasets": {"coin_flip": 1.0, "family_relationships": 2.0}}
@@ -49,3 +50,11 @@ def test_the_list_of_scorers_that_evaluate_names_data_sets_that_exist() -> None:
 def test_what_the_package_does_not_know_is_named(arguments: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_family("reasoning_gym", arguments).task("train", 0)
+
+
+@pytest.mark.parametrize("name", ["arc_agi", "rearc"])
+def test_grids_of_tuples_reach_their_scorer_as_they_are(name: str) -> None:
+    """These scorers compare tuples, which JSON would turn into lists."""
+    entry = open_dataset(name, "{}")[0]
+    assert scorer_of(name, entry) == "scorer"
+    assert score(entry["answer"], name, repr(entry))
