@@ -36,8 +36,9 @@ class StoredTree:
 
     @property
     def lowers(self) -> str:
-        """The layers' names as overlayfs takes them, the first lies on top."""
-        return ":".join(reversed(self.names))
+        """The layers' names as overlayfs takes them: the first lies on top, and none comes twice. The topmost of equal
+        layers hides whatever a lower one does."""
+        return ":".join(dict.fromkeys(reversed(self.names)))
 
     def read(self, path: str) -> bytes:
         """The content of a file of the tree, or the target of a link."""
@@ -99,7 +100,7 @@ class TreeStore:
         idle = [name for name in self._written if name not in self._uses]
         for name in idle[: max(0, len(idle) - MAX_IDLE_LAYERS)]:
             del self._written[name]
-            shutil.rmtree(self._folder / name)
+            shutil.rmtree(self._folder / name, ignore_errors=True)
 
     async def _lay(self, layer: Layer, names: tuple[str, ...], below: Manifest) -> tuple[str, Manifest]:
         """The name of the stored layer, and the tree with it on top."""

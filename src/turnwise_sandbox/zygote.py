@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from turnwise_sandbox import wire
-from turnwise_sandbox.cell import CellKind, CellPlan, rehearse, run_cell
+from turnwise_sandbox.cell import MAX_FD, CellKind, CellPlan, rehearse, run_cell
 from turnwise_sandbox.guest.program import install_entropy, open_streams, warm_up
 from turnwise_sandbox.kernel import landlock, limits, overlay, root, seccomp, syscalls
 from turnwise_sandbox.types import Network, TreeMethod
@@ -36,6 +36,8 @@ REAP_INTERVAL_MS = 1000
 """How often ended cells are reaped when nothing else happens."""
 SWEEP_INTERVAL_MS = 100
 """The same where the zygote also kills what ended cells left."""
+FIRST_MAPPING = 400
+"""Descriptors of mappings begin here, above all others, so that a cell closes them with one call."""
 CELL_MADE = b'{"cell": true}'
 NETWORKS: tuple[Network, ...] = ("none", "loopback")
 
@@ -271,7 +273,7 @@ class _Zygote:
             entry = prepare(header)
             try:
                 if lowers and uid != wire.SAME_UID and uid not in self.mappings:
-                    self.mappings[uid] = overlay.map_owner(uid)
+                    self.mappings[uid] = overlay.map_owner(uid, FIRST_MAPPING + len(self.mappings))
                 pid, pidfd = syscalls.clone_process(entry.namespaces, pidfd=True)
             except OSError as error:
                 wire.send(self.control, {"error": f"a process could not be started: {error.strerror}"})
@@ -336,7 +338,9 @@ class _Zygote:
         except OSError as error:
             wire.send(connection, {"error": f"{type(error).__name__}: {error}"})
             os._exit(1)
-        wire.close_all([*fds[3:], self.control_fd, *self.mappings.values()])
+        if self.mappings:
+            os.closerange(FIRST_MAPPING, MAX_FD)
+        wire.close_all([*fds[3:], self.control_fd])
         run_cell(connection, fds[1], fds[2], plan, entry.kind)
 
     def _prepare(self, packet: bytes) -> _Entry:

@@ -12,6 +12,7 @@ from every_sandbox import KINDS, Kind
 from processes import read_processes, wait_until
 
 from turnwise_sandbox.errors import SandboxError
+from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Program
 
 DEADLINE_S = 60.0
@@ -155,6 +156,17 @@ def test_cancelling_ends_the_program_and_frees_its_slot(subject: Subject) -> Non
         return await asyncio.gather(*waiting)
 
     assert [ended.stdout for ended in subject.play(cancel())] == [b"1\n"] * 2
+
+
+def test_a_tree_is_laid_or_refused(subject: Subject) -> None:
+    tree = Tree(layers=({"a": b"1", "b": b"2"}, {"b": None}))
+    try:
+        ended = subject.run("import os\nprint(os.listdir('.'))\nos.rename('a', 'c')", tree=tree)
+    except SandboxError as error:
+        assert "takes no trees; use the local sandbox" in str(error)  # noqa: PT017 - one of two right answers
+        return
+    assert ended.stdout == b"['a']\n", ended.text()
+    assert ended.changes == {"a": None, "c": b"1"}
 
 
 # ------------------------------------------------------------------------------------------------ sessions

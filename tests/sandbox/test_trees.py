@@ -92,6 +92,8 @@ open(os.environ["TMPDIR"] + "/temporary", "w").close()
         "run.sh": None,
     }
     assert run(trees.run(Program(code="", tree=tree), LIMITS)).changes == {}
+    twice = Tree(layers=(repository, {}, {"a": b"1"}, {"a": b"2"}, {}, {"a": b"1"}, repository))
+    assert run(trees.run(Program(code="print(open('a').read())", tree=twice), LIMITS)).stdout == b"1\n"
     assert run(trees.run(Program(code=""), LIMITS)).changes is None
     assert (repository / "package/__init__.py").read_text() == "def f(x):\n    return x + 1\n"
 

@@ -20,9 +20,9 @@ _OPTIONS = "index=off,metacopy=off,redirect_dir=nofollow"
 """What the kernel could switch on to store something else than plain files among the edits."""
 
 
-def map_owner(uid: int) -> int:
-    """A descriptor of a user namespace in which user and group 0 stand for `uid`. The caller must have one thread, and
-    /proc. Raises OSError."""
+def map_owner(uid: int, number: int) -> int:
+    """Descriptor `number`, made one of a user namespace in which user and group 0 stand for `uid`. The caller must have
+    one thread, and /proc. Raises OSError."""
     pid = syscalls.clone_process(syscalls.CLONE_NEWUSER)
     if pid == 0:
         signal.pause()
@@ -31,7 +31,10 @@ def map_owner(uid: int) -> int:
         for name in ("uid_map", "gid_map"):
             with open(f"/proc/{pid}/{name}", "wb", buffering=0) as file:
                 file.write(b"0 %d 1" % uid)
-        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        namespace = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(namespace, number, inheritable=False)
+        os.close(namespace)
+        return number
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -27,6 +27,7 @@ _UID_RANGES = ((1 << 31, 1 << 31), (20_000, 40_000))
 """First user id and number of ids: a range far above all users of a host, else one within a container's usual 65536."""
 _UIDS_PER_OWNER = 512
 _DEADLINE_S = 60.0
+_MAPPING_FD = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ def _isolate(mapped: tuple[int, int] | None, uid: int | None, store: str | None 
     if mapped is not None:
         syscalls.enter_user_namespace(*mapped)
     root.build_root(store=store)
-    owner = (uid, overlay.map_owner(uid)) if store is not None and uid is not None else None
+    owner = (uid, overlay.map_owner(uid, _MAPPING_FD)) if store is not None and uid is not None else None
     flags = (
         syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | (syscalls.CLONE_NEWUSER if mapped else 0)
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,12 @@ def test_a_tree_shows_what_a_dictionary_does(layers, tmp_path_factory):
         return
     stored = asyncio.run(take)
     assert {path: stored.read(path) for path in stored.manifest.files} == expected
-    assert merge_as_overlay(folder, stored.names) == expected
+    assert merge_as_overlay(folder, reversed(stored.lowers.split(":"))) == expected
     store.release(stored)
     assert not store._uses
 
 
-def merge_as_overlay(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+def merge_as_overlay(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
     """What overlayfs would show of the stored layers, by its rules: a device is a whiteout, and folders merge."""
     shown: dict[str, bytes] = {}
     for name in names:
