@@ -137,6 +137,7 @@ def write_reasoning_gym(entries: int) -> None:
 def write_runs(folders: list[Path]) -> None:
     """A row per kind of task of finished runs."""
     print("| run | kind | tasks | before RL | after RL |\n|---|---|---|---|---|")
+    counts = []
     for folder in folders:
         summaries = sorted((folder / "evaluations").glob("heldout_*.summary.json"))
         if len(summaries) < 2:
@@ -147,6 +148,18 @@ def write_runs(folders: list[Path]) -> None:
         for kind, row in after.items():
             cells = [f"{each['success']:.3f} [{each['low']:.3f}, {each['high']:.3f}]" for each in (before[kind], row)]
             print(f"| {folder.name.split('-2')[0]} | {kind} | {row['n']} | {cells[0]} | {cells[1]} |")
+        openings = read_openings(summaries[-1].with_name(summaries[-1].name.replace(".summary.json", ".jsonl")))
+        counts += [f"{len(seen)} of {kind}" for kind, seen in sorted(openings.items())]
+    print(f"\nDifferent openings: {', '.join(counts)}.")
+
+
+def read_openings(evaluation: Path) -> dict[str, set[str]]:
+    """The different first messages of an evaluation's tasks, by kind."""
+    openings: dict[str, set[str]] = {}
+    for line in evaluation.read_text(encoding="utf-8").splitlines():
+        task = json.loads(line)["task"]
+        openings.setdefault(task["payload"]["kind"], set()).add(json.dumps(task["prompt"]))
+    return openings
 
 
 def main() -> None:
