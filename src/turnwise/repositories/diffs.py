@@ -110,9 +110,7 @@ def _read_hunk(lines: list[str], at: int, header: re.Match[str]) -> tuple[Hunk, 
             break
         at += 1
     if old_left or new_left or not body:
-        raise DataError(
-            f"line {start} of the diff announces a hunk of another length than follows; make the diff again"
-        )
+        raise DataError(f"line {start} of the diff announces another number of lines than follows; make it again")
     return Hunk(old_start=int(header[1]), new_start=int(header[3]), lines=tuple(body)), at
 
 
@@ -141,9 +139,7 @@ def _apply_hunks(file: FileDiff, lines: list[str]) -> bytes:
         old = hunk.side("-")
         start = hunk.old_start - 1 if old else hunk.old_start  # a hunk without old lines names the line before it
         if start < at or lines[start : start + len(old)] != old:
-            raise DataError(
-                f"the diff does not fit {file.old_path} at line {hunk.old_start}; it was made of another text"
-            )
+            raise DataError(f"the diff does not fit {file.old_path} at line {hunk.old_start}; its text is another")
         result += [*lines[at:start], *hunk.side("+")]
         at = start + len(old)
     return _encode("".join([*result, *lines[at:]]))

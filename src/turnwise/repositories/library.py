@@ -269,9 +269,7 @@ def _writing(path: Path) -> Iterator[None]:
     except TurnwiseError:
         raise
     except OSError as cause:
-        raise StoreError(
-            f"cannot write {path}: {cause.strerror or cause}; free the disk or set XDG_CACHE_HOME"
-        ) from cause
+        raise StoreError(f"cannot write {path}: {cause.strerror}; free the disk or set XDG_CACHE_HOME") from cause
 
 
 @contextlib.contextmanager

@@ -23,11 +23,33 @@ DOWNLOAD_S = 600.0
 """Deadline of one run of pip."""
 MAX_TREE_BYTES, MAX_TREE_FILES = 256 << 20, 20_000
 _NO_SOURCES = frozenset(
-    "bench benchmark benchmarks build ci dev dist doc docs example examples requirements script scripts test tests "
-    "testing tools typing-examples venv".split()
+    [
+        "bench",
+        "benchmark",
+        "benchmarks",
+        "build",
+        "ci",
+        "dev",
+        "dist",
+        "doc",
+        "docs",
+        "example",
+        "examples",
+        "requirements",
+        "script",
+        "scripts",
+        "test",
+        "tests",
+        "testing",
+        "tools",
+        "typing-examples",
+        "venv",
+    ]
 )
 """Folders at the top of a tree that are no part of the package."""
-_NO_MODULES = frozenset("conf conftest fabfile noxfile prebuild run_tests runtests setup tasks versioneer".split())
+_NO_MODULES = frozenset(
+    ["conf", "conftest", "fabfile", "noxfile", "prebuild", "run_tests", "runtests", "setup", "tasks", "versioneer"]
+)
 _NOT_COPIED = {".git", ".hg", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".tox", ".venv", "__pycache__"}
 
 
@@ -99,13 +121,9 @@ def unpack_sdist(sdist: Path, root: Path) -> None:
             for number, member in enumerate(archive):
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or "\\" in member.name:
-                    raise DataError(
-                        f"{sdist.name} holds the path {member.name!r}, which leaves its folder; not unpacked"
-                    )
+                    raise DataError(f"{sdist.name} holds {member.name!r}, which leaves its folder; not unpacked")
                 if not (member.isfile() or member.isdir()):
-                    raise DataError(
-                        f"{sdist.name} holds {member.name!r}, a link or device; only plain files are unpacked"
-                    )
+                    raise DataError(f"{sdist.name} holds {member.name!r}, which is no plain file; not unpacked")
                 total += member.size
                 if total > MAX_TREE_BYTES or number >= MAX_TREE_FILES:
                     raise DataError(

@@ -106,7 +106,8 @@ def main() -> None:
     )
     os.close(reporter_end)
     deadline = time.monotonic() + request["deadline_s"]
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     with contextlib.suppress(BrokenPipeError):
         child.stdin.write(json.dumps({**request, "word": word, "descriptor": reporter_end}).encode("ascii"))
         child.stdin.close()

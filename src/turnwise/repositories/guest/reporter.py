@@ -25,6 +25,7 @@ import signal
 import sys
 import threading
 import time
+import types
 
 MAX_DETAIL_CHARS = 4000
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")
@@ -77,10 +78,15 @@ def fingerprint():
             if isinstance(value, type) and value.__module__.split(".")[0] in GUARDED and name != "builtins":
                 for attribute, member in list(vars(value).items()):
                     if callable(member) or isinstance(member, (property, classmethod, staticmethod)):
-                        found[f"{name}.{key}.{attribute}"] = (member, getattr(member, "__code__", None))
+                        found[f"{name}.{key}.{attribute}"] = (member, code_of(member))
             if callable(value):
-                found[f"{name}.{key}"] = (value, getattr(value, "__code__", None))
+                found[f"{name}.{key}"] = (value, code_of(value))
     return found
+
+
+def code_of(value):
+    """The code of a function; None for anything else."""
+    return value.__code__ if type(value) is types.FunctionType else None
 
 
 def first_difference(before, after):
