@@ -71,6 +71,6 @@ def find_package(key: str) -> Package:
     if package is not None:
         raise ConfigError(f"{name} comes in version {package.version}, not {version}; use {package.key}")
     raise ConfigError(
-        f"{key} does not come by name (`turnwise repos list` has what does), and pip would run its build script on this "
-        "machine to fetch it; download its source distribution yourself and name the file"
+        f"{key} does not come by name (`turnwise repos list` has what does), and pip would run its build script on "
+        "this machine to fetch it; download its source distribution yourself and name the file"
     )

@@ -22,34 +22,13 @@ from turnwise.repositories.packages import Package
 DOWNLOAD_S = 600.0
 """Deadline of one run of pip."""
 MAX_TREE_BYTES, MAX_TREE_FILES = 256 << 20, 20_000
-_NO_SOURCES = frozenset(
-    [
-        "bench",
-        "benchmark",
-        "benchmarks",
-        "build",
-        "ci",
-        "dev",
-        "dist",
-        "doc",
-        "docs",
-        "example",
-        "examples",
-        "requirements",
-        "script",
-        "scripts",
-        "test",
-        "tests",
-        "testing",
-        "tools",
-        "typing-examples",
-        "venv",
-    ]
-)
+_NO_SOURCES = {
+    *("bench", "benchmark", "benchmarks", "build", "ci", "dev", "dist", "doc", "docs", "example", "examples"),
+    *("requirements", "script", "scripts", "test", "tests", "testing", "tools", "venv"),
+}
 """Folders at the top of a tree that are no part of the package."""
-_NO_MODULES = frozenset(
-    ["conf", "conftest", "fabfile", "noxfile", "prebuild", "run_tests", "runtests", "setup", "tasks", "versioneer"]
-)
+_NO_MODULES = {"conf", "conftest", "fabfile", "noxfile", "prebuild", "run_tests", "runtests", "setup", "tasks"}
+"""Modules there that are none either."""
 _NOT_COPIED = {".git", ".hg", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".tox", ".venv", "__pycache__"}
 
 
