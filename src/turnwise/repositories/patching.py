@@ -1,7 +1,8 @@
 """Apply a patch to a tree in the sandbox, as SWE-bench does: by git's and patch's own programs, the strictest first.
 
-The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`, `git apply
---reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes nothing.
+The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`,
+`git apply --reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes
+nothing.
 """
 
 from __future__ import annotations
