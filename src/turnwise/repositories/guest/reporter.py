@@ -261,8 +261,19 @@ def build_reporter(pytest, request, send, before):
             changed = first_difference(before, fingerprint())
             if changed is not None:
                 send(kind="tampered", what=f"{changed} was replaced")
+            for plugin in session.config.pluginmanager.get_plugins():
+                if not is_known(plugin, request["plugins"]) and plugin is not self:
+                    send(kind="tampered", what=f"the plugin {plugin!r} was registered")
 
     return Reporter()
+
+
+def is_known(plugin, names):
+    """Whether a plugin is pytest's, one that was asked for, or of the tests."""
+    module = plugin.__name__ if isinstance(plugin, types.ModuleType) else type(plugin).__module__
+    parts = module.split(".")
+    of_tests = parts[-1].startswith(("conftest", "test_")) or {"test", "tests"} & set(parts)
+    return parts[0] in GUARDED or parts[0] in {name.split(".")[0] for name in names} or bool(of_tests)
 
 
 def needs_seed(item):
