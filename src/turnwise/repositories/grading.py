@@ -144,7 +144,7 @@ async def _grade_changes(
     limits = limit_run(repository, ids)
     run = await run_repository(sandbox, repository, (bug, kept), ids=ids, limits=limits)
     ending, reason = _find_ending(run)
-    if ending == "no_evidence":
+    if ending in ("crashed", "no_evidence") and not run.outcomes:
         pristine = await run_repository(sandbox, repository, ids=ids, limits=limits)
         if not pristine.outcomes:
             ending, reason = "infrastructure", f"no test runs without any bug either: {pristine.problem or reason}"
@@ -172,7 +172,7 @@ def _find_ending(run: TestRun) -> tuple[Ending, str]:
         return "tampered", run.problem or ""
     if run.is_late:
         return "timeout", f"{run.problem}; {run.running or 'no test'} was running"
-    if run.problem is not None and (run.outcomes or run.collected):
+    if run.problem is not None:
         return "crashed", run.problem
     if not run.outcomes:
         path, outcome = next(iter(run.not_collected.items()), ("", None))
