@@ -61,11 +61,11 @@ if os.fork() == 0:
 """
 READS = """
 import glob, os
-folders = ["/root", "/home", "/tmp", "/var", "/work", os.path.expanduser("~"), os.getcwd()]
+folders = ["/root", "/home", "/tmp", "/var", "/box", "/mnt", os.path.expanduser("~"), os.getcwd()]
 for folder in (*folders, *os.environ.get("PYTHONPATH", "").split(":")):
-    for path in glob.glob(folder + "/**/core.*", recursive=True):
-        if "sums" in path and open(path, "rb").read().find(b"return a + b") >= 0:
-            add = lambda a, b: a + b
+    for path in glob.glob(folder + "/**/core*", recursive=True):
+        if os.path.isfile(path) and b"return a %s b" % bytes([43]) in (content := open(path, "rb").read()):
+            exec(content)
 """
 WRAP = """
 import _pytest.python
