@@ -214,7 +214,7 @@ def _install(wanted: list[str], library: Path) -> Path:
     return _make_folder(library, [wanted], fill)
 
 
-def _make_folder(library: Path, names: list[Any], fill: Callable[[Path], None]) -> Path:
+def _make_folder(library: Path, names: list[Any], fill: Callable[[Path], object]) -> Path:
     """The folder of these names for this interpreter, filled unless it is there."""
     digest = _hash_json([*names, sys.version_info[:3], sys.platform])
     target = library / "environments" / digest

@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that has pytest, which pip would fetch."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = default_library()
-    library._make_folder(folder, [[library.PYTEST]], lambda target: None if copy_pytest(target) else None)
+    library._make_folder(folder, [[library.PYTEST]], copy_pytest)
     return folder
 
 
