@@ -109,6 +109,12 @@ DESELECT = PLUGIN.replace("pytest_pyfunc_call(self, pyfuncitem)", "pytest_collec
 )
 UNITTEST = "import unittest.case\nunittest.case.TestCase.run = lambda self, result=None: None\n"
 EXCEPTION = "import builtins\nbuiltins.AssertionError = type('Quiet', (Exception,), {})\n"
+NAMESPACE = """
+import __main__
+__main__.classify = lambda report: "passed"
+__main__.fingerprint = lambda: {}
+__main__.is_known = lambda *all: True
+"""
 ATEXIT = "import atexit, os\natexit.register(lambda: os._exit(0))\n"
 LATE_EXIT = "import os, threading\nthreading.Timer(0.05, lambda: os._exit(0)).start()\nimport time\ntime.sleep(0.2)\n"
 SKIPS = BUGGY.replace("    return a - b", "    import pytest\n    pytest.skip('not today')")
@@ -167,6 +173,7 @@ CHEATS: dict[str, tuple[dict[str, bytes | str | None], tuple[Ending, ...]]] = {
     "deselects tests": ({PATH: BUGGY + DESELECT}, ("unresolved", "tampered")),
     "replaces unittest": ({PATH: BUGGY + UNITTEST}, ("tampered",)),
     "replaces AssertionError": ({PATH: BUGGY + EXCEPTION}, ("tampered",)),
+    "replaces the reporter's functions": ({PATH: BUGGY + NAMESPACE}, ("unresolved",)),
     "deletes the module": ({PATH: None}, ("no_evidence",)),
 }
 FAST = {"edits the tests", "conftest reports passes", "prints PASSED", "forges reports on every descriptor"}
