@@ -91,13 +91,17 @@ def code_of(value: Any) -> types.CodeType | None:
     return value.__code__ if type(value) is types.FunctionType else None
 
 
-def first_difference(before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]]) -> str | None:
-    """The name of a function that is not what it was; None if all are."""
+def first_difference(
+    before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]], plugins: list[str]
+) -> str | None:
+    """The name of a function that is not what it was; None if all are, or were replaced by a plugin's."""
+    roots = {name.split(".")[0] for name in plugins}
     for name, (value, code) in before.items():
         if name.startswith(("_pytest.", "pytest.")) and name.rsplit(".", 1)[1] in LEGACY:
             continue
-        now = after.get(name)
-        if now is None or now[0] is not value or now[1] is not code:
+        now, now_code = after.get(name, (None, None))
+        is_same = now is value and now_code is code
+        if not is_same and str(getattr(now, "__module__", "")).split(".")[0] not in roots:
             return name
     return None
 
@@ -193,6 +197,18 @@ def crash(report: Any) -> str:
     return lines[-1] if lines else ""
 
 
+def note_phase(state: dict[str, Any], report: Any) -> None:
+    """Keep the worst status of a test's phases, with its reason."""
+    status = classify(report)
+    if report.when != "call" and status == "passed":
+        return
+    if state["status"] is None or RANK.index(status) > RANK.index(state["status"]):
+        state["status"] = status
+        if status not in ("passed", "xpassed"):
+            state["message"] = crash(report)[:300]
+            state["details"] = cut(str(report.longreprtext or ""))
+
+
 def is_left_out(test: str, left_out: list[str]) -> bool:
     """Whether a test is among those that are not run, itself or with its parameters."""
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
@@ -264,18 +280,11 @@ def build_reporter(
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
-            status = classify(report)
-            if report.when != "call" and status == "passed":
-                return
-            if state["status"] is None or RANK.index(status) > RANK.index(state["status"]):
-                state["status"] = status
-                if status not in ("passed", "xpassed"):
-                    state["message"] = crash(report)[:300]
-                    state["details"] = cut(str(report.longreprtext or ""))
+            note_phase(state, report)
 
         @pytest.hookimpl(trylast=True)
         def pytest_sessionfinish(self, session: Any) -> None:
-            changed = first_difference(before, fingerprint())
+            changed = first_difference(before, fingerprint(), request["plugins"])
             if changed is not None:
                 send(kind="tampered", what=f"{changed} was replaced")
             for plugin in session.config.pluginmanager.get_plugins():
