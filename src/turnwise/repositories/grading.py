@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -201,18 +201,24 @@ def check_tests(repository: Repository, instance: Instance) -> None:
 
 
 async def grade_all(
-    sandbox: Sandbox, repositories: Mapping[str, Repository], instances: Sequence[Instance], patches: Mapping[str, str]
+    sandbox: Sandbox,
+    repositories: Mapping[str, Repository],
+    instances: Sequence[Instance],
+    patches: Mapping[str, str | None],
 ) -> list[Grade]:
-    """Grade the patch of each instance, in order; an instance without one has an empty patch.
+    """Grade the patch of each instance, in order. An instance without one has an empty patch, which is not run; None
+    runs the tests of the bug as it is, a control that must not resolve.
 
     `repositories` maps `name==version`. As many run at a time as the sandbox has slots. Raises as `grade_patch`.
     """
     for instance in instances:
         instance.bug_layer(repositories[instance.repository])
         check_tests(repositories[instance.repository], instance)
-    return await asyncio.gather(
-        *(
-            grade_patch(sandbox, repositories[instance.repository], instance, patches.get(instance.instance_id, ""))
-            for instance in instances
-        )
-    )
+
+    def start(instance: Instance) -> Coroutine[Any, Any, Grade]:
+        repository, patch = repositories[instance.repository], patches.get(instance.instance_id, "")
+        if patch is None:
+            return grade_changes(sandbox, repository, instance, {})
+        return grade_patch(sandbox, repository, instance, patch)
+
+    return await asyncio.gather(*map(start, instances))

@@ -57,6 +57,8 @@ def test_a_source_distribution_is_added_once_and_its_patches_are_graded(cache: P
     answer = run.invoke(app, ["swe", "grade", "gold", "--instances", str(instances)])
     report = json.loads(answer.output)
     assert (report["resolved_ids"], report["forgeable_instances"]) == (["sums-1"], 1)
+    control = json.loads(run.invoke(app, ["swe", "grade", "noop", "--instances", str(instances)]).output)
+    assert control["endings"] == {"unresolved": 1}
     predictions = tmp_path / "predictions.jsonl"
     predictions.write_text(json.dumps({"instance_id": "sums-1", "model_patch": INSTANCE.patch}))
     output = tmp_path / "report.json"
