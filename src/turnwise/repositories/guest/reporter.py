@@ -10,7 +10,7 @@ a descriptor of their own. The request:
     plugins        modules of plugins to load
     is_reversed    whether the tests run in reversed order
     observes       whether to report the functions that each test calls and the files that it writes
-    test_limit_s   seconds after which a test is interrupted
+    test_limit_s   processor seconds after which a test is interrupted; of real time, six times as many
 
 What code in the same process does to its own results cannot be ruled out, only made harder: pytest's functions must be
 the same objects at the end as before the tree's code was imported, and a test of the reporter's own that fails must be
@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_DETAIL_CHARS = 4000
+IDLE_SHARE = 6
+"""How many times its processor seconds a test may take of real time, on a machine that does other work."""
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")
 GUARDED = ("_pytest", "pytest", "pluggy", "iniconfig", "unittest", "builtins")
 """Packages whose functions must stay what they are."""
@@ -209,6 +211,12 @@ def note_phase(state: dict[str, Any], report: Any) -> None:
             state["details"] = cut(str(report.longreprtext or ""))
 
 
+def set_timers(cpu_s: float, real_s: float) -> None:
+    """Send a signal after seconds of the processor and of real time; 0 for none."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, real_s)
+
+
 def is_left_out(test: str, left_out: list[str]) -> bool:
     """Whether a test is among those that are not run, itself or with its parameters."""
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
@@ -223,9 +231,11 @@ def build_reporter(
     left_out = [test for test in request["left_out"] if "::" in test]
     canary = build_canary(pytest)
 
+    limit_s = request["test_limit_s"]
+
     def interrupt(number: int, frame: Any) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.5)  # again, for code that catches everything
-        raise TestTimeout(f"ran longer than {request['test_limit_s']:g} s")
+        set_timers(0.5, 0.5)  # again, for code that catches everything
+        raise TestTimeout(f"ran longer than {limit_s:g} s")
 
     class Reporter:
         """Sends an object for each test, and one each for what was collected and how it ended."""
@@ -256,25 +266,25 @@ def build_reporter(
                 yield
             finally:
                 entered, wrote = observer.end() if observer else ([], [])
-                is_canary = type(item) is canary
-                if is_canary and (state["status"] not in ("failed", "error") or CANARY not in state["message"]):
-                    send(kind="tampered", what="a test that fails was reported as passed")
-                if not is_canary:
+                if type(item) is not canary:
                     send(kind="test", id=item.nodeid, status=state["status"] or "error",
                          duration_s=round(time.perf_counter() - state["begun"], 6),
                          cpu_s=round(time.process_time() - state["cpu"], 6), message=state["message"],
                          details=state["details"], entered=entered, wrote=wrote)  # fmt: skip
+                elif state["status"] not in ("failed", "error") or CANARY not in state["message"]:
+                    send(kind="tampered", what="a test that fails was reported as passed")
 
         @pytest.hookimpl(hookwrapper=True, trylast=True)
         def limit_phase(self, item: Any) -> Iterator[None]:
             """Interrupt one phase of a test; pytest's own work between the phases is left alone."""
-            left = state["begun"] + request["test_limit_s"] - time.perf_counter()
-            signal.signal(signal.SIGALRM, interrupt)
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.1))
+            for number in (signal.SIGPROF, signal.SIGALRM):
+                signal.signal(number, interrupt)
+            real_s = state["begun"] + IDLE_SHARE * limit_s - time.perf_counter()
+            set_timers(max(state["cpu"] + limit_s - time.process_time(), 0.1), max(real_s, 0.1))
             try:
                 yield
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                set_timers(0, 0)
 
         pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = limit_phase
 
