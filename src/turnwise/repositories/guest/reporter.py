@@ -199,6 +199,24 @@ def crash(report: Any) -> str:
     return lines[-1] if lines else ""
 
 
+def begin_test(state: dict[str, Any], waits: int | None) -> None:
+    """Note when a test begins."""
+    state.update(status=None, message="", details="", begun=time.perf_counter(), cpu=time.process_time())
+    state["waited"] = read_waited_s(waits)
+
+
+def end_test(state: dict[str, Any], waits: int | None) -> dict[str, Any]:
+    """What became of the test, and how long it took."""
+    waited_s = read_waited_s(waits) - state["waited"]
+    return {
+        "status": state["status"] or "error",
+        "duration_s": round(time.perf_counter() - state["begun"] - waited_s, 6),
+        "cpu_s": round(time.process_time() - state["cpu"], 6),
+        "message": state["message"],
+        "details": state["details"],
+    }
+
+
 def note_phase(state: dict[str, Any], report: Any) -> None:
     """Keep the worst status of a test's phases, with its reason."""
     status = classify(report)
@@ -209,6 +227,22 @@ def note_phase(state: dict[str, Any], report: Any) -> None:
         if status not in ("passed", "xpassed"):
             state["message"] = crash(report)[:300]
             state["details"] = cut(str(report.longreprtext or ""))
+
+
+def open_waits() -> int | None:
+    """A descriptor of the main thread's account of waiting for a processor; None if this kernel has none."""
+    try:
+        return os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def read_waited_s(descriptor: int | None) -> float:
+    """Seconds that the main thread could have run and other work had the processor."""
+    try:
+        return 0.0 if descriptor is None else int(os.pread(descriptor, 100, 0).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def set_timers(cpu_s: float, real_s: float) -> None:
@@ -229,7 +263,7 @@ def build_reporter(
     observer = Observer(os.path.realpath(".")) if request["observes"] else None
     state: dict[str, Any] = {}
     left_out = [test for test in request["left_out"] if "::" in test]
-    canary = build_canary(pytest)
+    canary, waits = build_canary(pytest), open_waits()
 
     limit_s = request["test_limit_s"]
 
@@ -259,7 +293,7 @@ def build_reporter(
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
             send(kind="start", id=item.nodeid)
-            state.update(status=None, message="", details="", begun=time.perf_counter(), cpu=time.process_time())
+            begin_test(state, waits)
             if observer:
                 observer.begin()
             try:
@@ -267,10 +301,7 @@ def build_reporter(
             finally:
                 entered, wrote = observer.end() if observer else ([], [])
                 if type(item) is not canary:
-                    send(kind="test", id=item.nodeid, status=state["status"] or "error",
-                         duration_s=round(time.perf_counter() - state["begun"], 6),
-                         cpu_s=round(time.process_time() - state["cpu"], 6), message=state["message"],
-                         details=state["details"], entered=entered, wrote=wrote)  # fmt: skip
+                    send(kind="test", id=item.nodeid, entered=entered, wrote=wrote, **end_test(state, waits))
                 elif state["status"] not in ("failed", "error") or CANARY not in state["message"]:
                     send(kind="tampered", what="a test that fails was reported as passed")
 
