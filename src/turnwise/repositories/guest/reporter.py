@@ -27,8 +27,9 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+Hook = TypeVar("Hook")
 MAX_DETAIL_CHARS = 4000
 IDLE_SHARE = 6
 """How many times its processor seconds a test may take of real time, on a machine that does other work."""
@@ -181,10 +182,10 @@ def classify(report: Any) -> str:
     if hasattr(report, "wasxfail"):
         if report.skipped:
             return "xfailed"
-        return "xpassed" if report.when == "call" and report.passed else report.outcome
+        return "xpassed" if report.when == "call" and report.passed else str(report.outcome)
     if report.failed:
         return "failed" if report.when == "call" else "error"
-    return report.outcome
+    return str(report.outcome)
 
 
 def crash(report: Any) -> str:
@@ -264,6 +265,7 @@ def build_reporter(
     state: dict[str, Any] = {}
     left_out = [test for test in request["left_out"] if "::" in test]
     canary, waits = build_canary(pytest), open_waits()
+    hook: Callable[..., Callable[[Hook], Hook]] = pytest.hookimpl
 
     limit_s = request["test_limit_s"]
 
@@ -274,7 +276,7 @@ def build_reporter(
     class Reporter:
         """Sends an object for each test, and one each for what was collected and how it ended."""
 
-        @pytest.hookimpl(trylast=True)
+        @hook(trylast=True)
         def pytest_collection_modifyitems(self, session: Any, items: list[Any]) -> None:
             wanted = None if request["ids"] is None else set(request["ids"])
             chosen = [item for item in items if wanted is None or item.nodeid in wanted]
@@ -290,7 +292,7 @@ def build_reporter(
                 send(kind="not collected", path=report.nodeid, status=report.outcome, message=crash(report)[:500],
                      details=cut(str(report.longreprtext)))  # fmt: skip
 
-        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        @hook(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
             send(kind="start", id=item.nodeid)
             begin_test(state, waits)
@@ -305,7 +307,7 @@ def build_reporter(
                 elif state["status"] not in ("failed", "error") or CANARY not in state["message"]:
                     send(kind="tampered", what="a test that fails was reported as passed")
 
-        @pytest.hookimpl(hookwrapper=True, trylast=True)
+        @hook(hookwrapper=True, trylast=True)
         def limit_phase(self, item: Any) -> Iterator[None]:
             """Interrupt one phase of a test; pytest's own work between the phases is left alone."""
             for number in (signal.SIGPROF, signal.SIGALRM):
@@ -319,11 +321,11 @@ def build_reporter(
 
         pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = limit_phase
 
-        @pytest.hookimpl(tryfirst=True)
+        @hook(tryfirst=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
             note_phase(state, report)
 
-        @pytest.hookimpl(trylast=True)
+        @hook(trylast=True)
         def pytest_sessionfinish(self, session: Any) -> None:
             changed = first_difference(before, fingerprint(), request["plugins"])
             if changed is not None:
