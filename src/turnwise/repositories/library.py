@@ -91,7 +91,9 @@ def load_repository(key: str, library: Path) -> Repository:
         raise ConfigError(f"repository {key} is not on this machine; run `turnwise repos add {key}`")
     try:
         fields = {field: row[field] for field in Origin.__dataclass_fields__}
-        texts = {name: value if isinstance(value, str) else tuple(value) for name, value in fields.items()}
+        texts: dict[str, Any] = {
+            name: value if isinstance(value, str) else tuple(value) for name, value in fields.items()
+        }
         texts["left_out"] = tuple((path, reason) for path, reason in fields["left_out"])
         origin = Origin(**texts)
         site_packages = library / "environments" / row["site_packages"]

@@ -62,8 +62,11 @@ async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> 
         except ValueError:
             reason = f"{way} ended with status {execution.exit_code}, limit {execution.limit}"
             continue
+        if answer["applied"] and execution.changes is None:
+            reason = f"{way} changes more than {LIMITS.disk_bytes >> 20} MiB"
+            continue
         if answer["applied"]:
-            return Patched(changes=dict(execution.changes), way=way)
+            return Patched(changes=execution.changes or {}, way=way)
         num_missing += bool(answer["is_missing"])
         reason = _last_line(str(answer["reason"])) if not answer["is_missing"] else reason
     if num_missing == len(WAYS):

@@ -1,5 +1,6 @@
 """Patches of the tiny repository: what resolves, what does not, and under which name."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -86,4 +87,4 @@ def test_an_instance_of_another_tree_is_refused(sums: Repository) -> None:
         (replace(INSTANCE, fail_to_pass=("tests/test_core.py::other",)), "it has no such test"),
     ):
         with pytest.raises(DataError, match=message):
-            in_sandbox(lambda sandbox, instance=instance: grade_patch(sandbox, sums, instance, INSTANCE.gold))
+            in_sandbox(functools.partial(grade_patch, repository=sums, instance=instance, patch=INSTANCE.gold))

@@ -12,7 +12,7 @@ from turnwise.repositories.grading import Ending, Grade
 from turnwise.repositories.predictions import build_report, load_predictions
 
 TWO = (INSTANCE, replace(INSTANCE, instance_id="sums-2"))
-ROWS = [
+ROWS: list[dict[str, str | None]] = [
     {"instance_id": "sums-1", "model_patch": "x", "model_name_or_path": "m"},
     {"instance_id": "sums-2", "model_patch": None},
 ]

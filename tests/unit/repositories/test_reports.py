@@ -16,7 +16,8 @@ END, EXIT = {"kind": "end", "code": 1}, {"kind": "exit", "code": 0, "is_late": F
 
 def read(*rows: dict[str, Any], tail: bytes = b"", **execution: Any) -> TestRun:
     stdout = b"".join(json.dumps(row).encode() + b"\n" for row in rows) + tail
-    return read_run(Execution(**{"stdout": stdout, "stderr": b"", "exit_code": 0} | execution))
+    fields: dict[str, Any] = {"stdout": stdout, "stderr": b"", "exit_code": 0}
+    return read_run(Execution(**fields | execution))
 
 
 def test_a_whole_run() -> None:
@@ -24,8 +25,8 @@ def test_a_whole_run() -> None:
     assert (run.problem, run.is_tampered, run.running, run.output) == (None, False, None, "1 passed")
     assert run.statuses == {"t::a": "passed"}
     assert (run.outcomes["t::a"].duration_s, run.outcomes["t::a"].cpu_s) == (0.25, 0.125)
-    assert (run.collected, run.unseeded) == (("t::a", "t::b"), {"t::b"})
-    assert (run.entered, run.wrote) == ({"t::a": {"m.py::f"}}, {"t::a": ("t/x",)})
+    assert (run.collected, run.unseeded) == (("t::a", "t::b"), frozenset({"t::b"}))
+    assert (dict(run.entered), dict(run.wrote)) == ({"t::a": frozenset({"m.py::f"})}, {"t::a": ("t/x",)})
 
 
 @pytest.mark.parametrize(

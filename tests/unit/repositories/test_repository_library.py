@@ -1,5 +1,6 @@
 """Repositories are made once, kept whole or not at all, and graded from the command line; without network."""
 
+import functools
 import io
 import json
 import tarfile
@@ -80,7 +81,7 @@ def test_what_is_not_there_is_named(cache: Path) -> None:
         ("nothing", "not of the form name==version"),
     ):
         with pytest.raises(TurnwiseError, match=message):
-            in_sandbox(lambda sandbox, what=what: add_repository(sandbox, what, cache))
+            in_sandbox(functools.partial(add_repository, what=what, library=cache))
 
 
 def test_parts_are_made_once_and_abandoned_ones_are_removed(tmp_path: Path) -> None:

@@ -362,7 +362,7 @@ def main(request: dict[str, Any]) -> None:
     sys.argv = ["pytest"]
     leave = os._exit
     pytest = importlib.import_module("pytest")
-    for name in ("unittest", "unittest.mock", *request["plugins"]):
+    for name in ("unittest", "unittest.mock"):
         importlib.import_module(name)
     before = fingerprint()
     files = [path for path in request["files"] if os.path.exists(path)]
