@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import open_descriptors, temp_folders
@@ -332,15 +333,18 @@ def test_nothing_is_left_after_close_and_cancel(run, repository):
                 await asyncio.sleep(number / 300)
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    opened = await task
+                    opened: Any = await task
                     if not isinstance(opened, Execution):
                         await opened.reset()
                         await opened.close()
             assert open_descriptors() <= descriptors + 16  # cgroups of a second cell
+            assert sandbox._store is not None
             assert not sandbox._store._uses
             assert len(temp_folders(os.getpid())) >= 1
+            assert sandbox._host is not None
             mine = sandbox._host._folder
-        assert not os.path.exists(mine)
+        assert mine is not None
+        assert not mine.exists()
 
     run(work())
     assert "turnwise-tree" not in Path("/proc/self/mountinfo").read_text()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from turnwise_sandbox.errors import SandboxError
+from turnwise_sandbox.trees import Tree, refuse_tree
 from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program
 
 Answer = Callable[[str], Awaitable[Execution] | Execution]
@@ -47,7 +48,9 @@ class ScriptedSandbox:
         seed: int = 0,
         profile: Profile = "std",
         network: Network = "none",
+        tree: Tree | None = None,
     ) -> ScriptedSession:
+        refuse_tree(tree, "the scripted sandbox")
         return ScriptedSession(self, language, limits, seed, {})
 
     async def close(self) -> None:
@@ -83,6 +86,12 @@ class ScriptedSession:
         if self.is_over or ".." in path:
             raise SandboxError(f"refused {path}")
         self.files[path] = content
+
+    async def changes(self) -> dict[str, bytes | None]:
+        raise SandboxError("the session has no tree")
+
+    async def reset(self) -> None:
+        raise SandboxError("the session has no tree")
 
     async def read_file(self, path: str, *, max_bytes: int = 16 << 20) -> bytes:
         if self.is_over or len(self.files.get(path, b"")) > max_bytes or path not in self.files:

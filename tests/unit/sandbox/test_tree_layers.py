@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ LAYERS = st.lists(st.dictionaries(PATHS, st.none() | st.binary(max_size=2), max_
 
 def expected_merge(layers):
     """The files that the layers show, or None if one of them is refused."""
-    merged = {}
+    merged: dict[str, bytes] = {}
     for layer in layers:
         files = {path: content for path, content in layer.items() if content is not None}
         for path in files:
@@ -94,7 +95,7 @@ def test_changes_of_a_copy_turn_the_tree_into_what_was_left(base, after, tmp_pat
     store = TreeStore(folder / "store", has_overlay=False)
     stored = asyncio.run(store.take(Tree(layers=(base,))))
     lay_copy(before := open_folder(folder / "before"), stored, None)
-    options = {"is_overlay": False, "max_bytes": 1000, "max_files": 100}
+    options: dict[str, Any] = {"is_overlay": False, "max_bytes": 1000, "max_files": 100}
     assert read_changes(before, stored, **options) == {}
     changes = read_changes(left := open_folder(folder / "after"), stored, **options)
     assert set(changes) == {path for path in base | after if base.get(path) != after.get(path)}
@@ -119,7 +120,7 @@ def test_what_is_no_plain_file_is_not_a_change_and_nothing_is_followed(tmp_path)
     os.mkfifo(edits / "link")
     (edits / "new").write_bytes(b"3")
     fd = open_folder(edits)
-    options = {"is_overlay": True, "max_bytes": 100, "max_files": 100}
+    options: dict[str, Any] = {"is_overlay": True, "max_bytes": 100, "max_files": 100}
     assert read_changes(fd, stored, **options) == {"d/inner": None, "file": None, "link": None, "new": b"3"}
     for fewer in ({"max_bytes": 0}, {"max_files": 5}):
         with pytest.raises(ChangesTooLarge, match=r"more than \d+ bytes or \d+ files; write less"):

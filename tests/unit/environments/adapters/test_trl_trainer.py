@@ -22,7 +22,7 @@ def write_call(name: str, argument: str, value: str) -> str:
     return f'<tool_call>\n{{"name": "{name}", "arguments": {{"{argument}": "{value}"}}}}\n</tool_call><|im_end|>'
 
 
-class ScriptedModel(Qwen3ForCausalLM):
+class ScriptedModel(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers has no types
     """A real model whose replies are written: search the note, then answer with the code in every second row."""
 
     tokenizer: PreTrainedTokenizerBase
