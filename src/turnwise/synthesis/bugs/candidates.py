@@ -134,9 +134,8 @@ def build_candidate(
     start, end = source.line_starts[first_line(statement) - 1], source.line_end(source.end(statement))
     if min(item.start for item in replacements) < start or max(item.end for item in replacements) > end:
         return None
-    moved = [Replacement(start=item.start - start, end=item.end - start, text=item.text) for item in replacements]
     text = source.content[start:end]
-    edited = apply(text, moved)
+    edited = apply(text, [_shift(item, -start) for item in replacements])
     if not compiles(edited, source.path):
         return None
     meaning = _meaning(edited)
@@ -151,6 +150,18 @@ def build_candidate(
         digest=digest,
         screened=screened,
     )
+
+
+def statement_texts(source: Source, candidate: Candidate) -> tuple[int, str, str]:
+    """First line of the statement that the candidate edits, and the statement's text before and after."""
+    statement = source.statement(source.scopes[candidate.qualified_name])
+    start, end = source.line_starts[first_line(statement) - 1], source.line_end(source.end(statement))
+    after = apply(source.content[start:end], [_shift(item, -start) for item in candidate.replacements])
+    return first_line(statement), source.content[start:end].decode(), after.decode()
+
+
+def _shift(item: Replacement, distance: int) -> Replacement:
+    return Replacement(start=item.start + distance, end=item.end + distance, text=item.text)
 
 
 @lru_cache(maxsize=256)
