@@ -19,7 +19,7 @@ SIBLING = "turnwise_sandbox"
 FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "rendering", "store", SIBLING], 1),
-    **dict.fromkeys(["models", "tools", "rewards", "batching"], 2),
+    **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "synthesis", "testing"], 4),
     "pipeline": 5,

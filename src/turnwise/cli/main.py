@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, check, data, models, new, sandbox
+from turnwise.cli import algorithms, check, data, models, new, repos, sandbox, swe
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
@@ -53,6 +53,8 @@ app.add_typer(models.app, name="models")
 app.add_typer(new.app, name="new")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
+app.add_typer(repos.app, name="repos")
+app.add_typer(swe.app, name="swe")
 app.command()(audit)
 app.command()(models.export)
 app.command()(mcp)

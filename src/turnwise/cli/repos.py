@@ -1,0 +1,107 @@
+"""`turnwise repos`: real repositories whose suites have been measured, without Docker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnwise.core.errors import ConfigError, TurnwiseError
+
+if TYPE_CHECKING:
+    from turnwise.repositories.repository import Repository
+
+app = typer.Typer(help="Real repositories: trees, dependencies, measured suites.", no_args_is_help=True)
+
+
+@app.command()
+def add(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME==VERSION | SDIST | FOLDER]...", help="Repositories to fetch and measure."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every package that comes by name.")] = False,
+) -> None:
+    """Fetch a tree, install what its tests need, and run its suite three times in the sandbox.
+
+    What is there already is not made again. A repository that cannot be used is one line, and exit status 2 at the end.
+    """
+    from turnwise.repositories.packages import load_packages
+
+    if bool(what) == all_:
+        raise ConfigError("name what to add, or give --all; `turnwise repos list` has the names")
+    failed = asyncio.run(_add([package.key for package in load_packages()] if all_ else what or []))
+    if failed:
+        raise typer.Exit(2)
+
+
+async def _add(names: list[str]) -> int:
+    """Add each; the number that failed. One repository's failure does not stop the others."""
+    from turnwise.repositories.library import add_repository, default_library
+    from turnwise_sandbox import LocalSandbox
+
+    num_failed = 0
+    async with LocalSandbox(num_slots=1) as sandbox:
+        for name in names:
+            try:
+                print(_describe(await add_repository(sandbox, name, default_library())), flush=True)
+            except TurnwiseError as error:
+                num_failed += 1
+                print(f"{name:<26} not added: {error}", flush=True)
+    return num_failed
+
+
+@app.command("list")
+def list_repositories() -> None:
+    """Show the repositories of this machine, and the packages that come by name."""
+    from turnwise.repositories.library import default_library, list_repositories, load_repository
+    from turnwise.repositories.packages import load_packages
+
+    there = list_repositories(default_library())
+    for key in there:
+        print(_describe(load_repository(key, default_library())))
+    for package in load_packages():
+        if package.key not in there:
+            print(f"{package.key:<26} {package.license:<14} `turnwise repos add {package.key}` fetches and measures it")
+
+
+@app.command()
+def show(
+    key: Annotated[str, typer.Argument(metavar="NAME==VERSION", help="A repository that `turnwise repos list` shows.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every test.")] = False,
+) -> None:
+    """Show where a repository is, what its suite does, and what is left out and why."""
+    from turnwise.repositories.library import default_library, load_repository
+
+    repository = load_repository(key, default_library())
+    rows = {
+        "name": repository.name,
+        "version": repository.version,
+        "digest": repository.digest,
+        "root": str(repository.root),
+        "site_packages": str(repository.site_packages),
+        "source_folders": list(repository.source_folders),
+        "num_test_files": len(repository.test_files),
+    }
+    if as_json:
+        print(json.dumps(rows | {"baseline": repository.baseline.to_row()}, indent=1))
+        return
+    for name, value in rows.items():
+        print(f"{name:<15} {', '.join(value) if isinstance(value, list) else value}")
+    print(_describe(repository))
+    for test, reason in repository.baseline.left_out.items():
+        print(f"  {test}: {reason}")
+
+
+def _describe(repository: Repository) -> str:
+    """One line: tests, how many judge patches, processor seconds, what is left out."""
+    from turnwise.repositories.baseline import count_reasons
+
+    baseline = repository.baseline
+    left_out = ", ".join(f"{count} {reason}" for reason, count in count_reasons(baseline.left_out).items())
+    return (
+        f"{repository.key:<26} {len(baseline.outcomes):>5} stable tests, {len(baseline.passing):>5} pass, "
+        f"{baseline.cpu_s:>5.1f} CPU s; left out: {left_out or 'nothing'}"
+    )

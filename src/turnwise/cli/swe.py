@@ -1,0 +1,70 @@
+"""`turnwise swe`: grade patches of real repositories."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnwise.core.errors import DataError
+
+if TYPE_CHECKING:
+    from turnwise.repositories.grading import Grade
+    from turnwise.repositories.instance import Instance
+
+app = typer.Typer(help="Software engineering tasks in SWE-bench's formats.", no_args_is_help=True)
+
+GOLD = "gold"
+
+
+@app.callback()
+def _root() -> None:
+    """Keep `grade` a command of its own."""
+
+
+@app.command()
+def grade(
+    predictions: Annotated[
+        str,
+        typer.Argument(
+            metavar="PREDICTIONS",
+            help=f"JSON or JSONL with instance_id and model_patch, or {GOLD!r}: the patches that take the bugs away.",
+        ),
+    ],
+    instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
+    output: Annotated[Path | None, typer.Option(help="Write the report here instead of printing it.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Patches at a time; default: one per processor.")] = None,
+) -> None:
+    """Apply each patch to its repository in the sandbox, run its tests, and print a JSON report."""
+    from turnwise.repositories.instance import load_instances
+    from turnwise.repositories.predictions import build_report, load_predictions
+
+    tasks = load_instances(instances)
+    if predictions == GOLD:
+        patches = {task.instance_id: task.gold for task in tasks}
+    else:
+        patches = load_predictions(Path(predictions), tasks)
+    report = build_report(tasks, patches, asyncio.run(_grade(tasks, patches, slots)))
+    text = json.dumps(report, indent=1)
+    if output is None:
+        print(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as cause:
+        raise DataError(f"cannot write {output}: {cause.strerror}; name a file in an existing folder") from cause
+    print(f"{report['resolved_instances']} of {report['total_instances']} resolved; report in {output}")
+
+
+async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str], slots: int | None) -> list[Grade]:
+    from turnwise.repositories.grading import grade_all
+    from turnwise.repositories.library import default_library, load_repository
+    from turnwise_sandbox import LocalSandbox
+
+    repositories = {key: load_repository(key, default_library()) for key in {task.repository for task in tasks}}
+    async with LocalSandbox(num_slots=slots) as sandbox:
+        return await grade_all(sandbox, repositories, tasks, patches)

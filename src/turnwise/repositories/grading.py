@@ -1,0 +1,217 @@
+"""Grade a patch: lay its source files over the tree with the bug, run the instance's tests, judge what became of them.
+
+What a patch changes besides source files of the package (tests, conftest.py, settings of pytest, files that Python
+loads by itself) is restored before anything runs, so that it decides neither which tests run nor how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from turnwise.core.errors import DataError, SandboxError
+from turnwise.repositories.instance import Instance
+from turnwise.repositories.patching import Patched, apply_patch
+from turnwise.repositories.repository import Repository
+from turnwise.repositories.resolution import Resolution, resolve
+from turnwise.repositories.testing import LIMITS, Layer, TestRun, run_repository
+from turnwise_sandbox.types import Limits, Sandbox
+
+Ending = Literal[
+    "resolved",
+    "unresolved",
+    "no_patch",
+    "patch_refused",
+    "patch_failed",
+    "timeout",
+    "crashed",
+    "tampered",
+    "no_evidence",
+    "infrastructure",
+]
+"""How grading ended. Only "infrastructure" is no verdict on the patch:
+
+- no_patch: the prediction is empty
+- patch_refused: it is binary, makes links, or names paths outside of the tree
+- patch_failed: it does not apply
+- timeout: its tests run longer than their deadline
+- crashed: the tests' process ended before its report did
+- tampered: it forged a report or replaced functions of pytest
+- no_evidence: no test ran, though they run without any bug
+- infrastructure: the sandbox failed, or no test runs even without any bug
+"""
+MIN_WALL_S = 60.0
+"""Least limit of a run, in seconds of real time."""
+SLOWDOWN = 20.0
+"""How many times as long as without a bug an instance's tests may take, beyond the least limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """The grade of one patch."""
+
+    instance_id: str
+    ending: Ending
+    reason: str = ""
+    """Why, in one line; "" if the lists of tests say it."""
+    resolution: Resolution | None = None
+    """What became of the tests; None if none ran."""
+    way: str | None = None
+    """What applied the patch."""
+    restored: tuple[str, ...] = ()
+    """Files that the patch changed and may not change; their pristine version was used."""
+    forgeable: bool = True
+    """Whether the patch ran in the process of its tests, so that it could write this grade."""
+    cpu_s: float = 0.0
+    """Processor seconds of the tests' run."""
+    wall_s: float = 0.0
+    """Seconds of real time of the whole grading."""
+
+    @property
+    def score(self) -> float | None:
+        """1 if resolved, else 0; None if the infrastructure failed."""
+        return None if self.ending == "infrastructure" else float(self.ending == "resolved")
+
+    def to_row(self) -> dict[str, Any]:
+        """The grade as JSON, with SWE-bench's names where it has them."""
+        row: dict[str, Any] = {
+            "instance_id": self.instance_id,
+            "resolved": self.ending == "resolved",
+            "ending": self.ending,
+            "reason": self.reason,
+            "forgeable": self.forgeable,
+            "applied_by": self.way,
+            "restored": list(self.restored),
+            "cpu_s": round(self.cpu_s, 3),
+            "wall_s": round(self.wall_s, 3),
+        }
+        if self.resolution is not None:
+            row["verdict"] = self.resolution.verdict
+            row["tests_status"] = {
+                "FAIL_TO_PASS": {"success": self.resolution.fixed, "failure": self.resolution.not_fixed},
+                "PASS_TO_PASS": {"success": self.resolution.kept, "failure": self.resolution.broken},
+            }
+        return row
+
+
+async def grade_patch(sandbox: Sandbox, repository: Repository, instance: Instance, patch: str) -> Grade:
+    """Grade a unified diff against the tree with the instance's bug.
+
+    Raises DataError if the instance does not fit the repository, ConfigError if neither git nor patch is installed.
+    """
+    began = time.monotonic()
+    bug = instance.bug_layer(repository)
+    check_tests(repository, instance)
+    if not patch.strip():
+        return Grade(instance_id=instance.instance_id, ending="no_patch", reason="the patch is empty")
+    try:
+        patched = await apply_patch(sandbox, (repository.root, bug), patch)
+        if patched.way is None:
+            ending: Ending = "patch_refused" if patched.is_refused else "patch_failed"
+            wall_s = time.monotonic() - began
+            return Grade(instance_id=instance.instance_id, ending=ending, reason=patched.reason, wall_s=wall_s)
+        return await _grade_changes(sandbox, repository, instance, bug, patched, began)
+    except SandboxError as failure:
+        wall_s = time.monotonic() - began
+        return Grade(instance_id=instance.instance_id, ending="infrastructure", reason=str(failure), wall_s=wall_s)
+
+
+async def grade_changes(
+    sandbox: Sandbox, repository: Repository, instance: Instance, changes: Mapping[str, bytes | None]
+) -> Grade:
+    """Grade changed files, as a session of an agent leaves them, in place of a diff. Raises as `grade_patch`."""
+    began = time.monotonic()
+    bug = instance.bug_layer(repository)
+    check_tests(repository, instance)
+    try:
+        patched = Patched(changes=changes, way="files")
+        return await _grade_changes(sandbox, repository, instance, bug, patched, began)
+    except SandboxError as failure:
+        wall_s = time.monotonic() - began
+        return Grade(instance_id=instance.instance_id, ending="infrastructure", reason=str(failure), wall_s=wall_s)
+
+
+async def _grade_changes(
+    sandbox: Sandbox, repository: Repository, instance: Instance, bug: Layer, patched: Patched, began: float
+) -> Grade:
+    restored = tuple(sorted(path for path in patched.changes if repository.is_protected(path)))
+    kept = {path: content for path, content in patched.changes.items() if path not in restored}
+    ids = (*instance.fail_to_pass, *instance.pass_to_pass)
+    limits = limit_run(repository, ids)
+    run = await run_repository(sandbox, repository, (bug, kept), ids=ids, limits=limits)
+    ending, reason = _find_ending(run)
+    if ending == "no_evidence":
+        pristine = await run_repository(sandbox, repository, ids=ids, limits=limits)
+        if not pristine.outcomes:
+            ending, reason = "infrastructure", f"no test runs without any bug either: {pristine.problem or reason}"
+    resolution = None
+    if run.outcomes and not run.is_tampered:
+        before = {test: outcome.status for test, outcome in repository.baseline.outcomes.items()}
+        resolution = resolve(run.statuses, instance.fail_to_pass, instance.pass_to_pass, before=before)
+        if ending == "unresolved" and resolution.is_resolved:
+            ending = "resolved"
+    return Grade(
+        instance_id=instance.instance_id,
+        ending=ending,
+        reason=reason,
+        resolution=resolution,
+        way=patched.way,
+        restored=restored,
+        cpu_s=run.execution.cpu_s if run.execution else 0.0,
+        wall_s=time.monotonic() - began,
+    )
+
+
+def _find_ending(run: TestRun) -> tuple[Ending, str]:
+    """How the run ended, and why; "unresolved" if its outcomes are to be judged."""
+    if run.is_tampered:
+        return "tampered", run.problem or ""
+    if run.is_late:
+        return "timeout", f"{run.problem}; {run.running or 'no test'} was running"
+    if run.problem is not None and (run.outcomes or run.collected):
+        return "crashed", run.problem
+    if not run.outcomes:
+        path, outcome = next(iter(run.not_collected.items()), ("", None))
+        return "no_evidence", f"{path}: {outcome.message}" if outcome else (run.problem or "no test was collected")
+    return "unresolved", ""
+
+
+def limit_run(repository: Repository, ids: Iterable[str]) -> Limits:
+    """The limits of a run of these tests: generous, since a deadline counts against the patch."""
+    seconds = sum(repository.baseline.durations.get(test, 0.0) for test in ids)
+    return Limits(
+        wall_s=MIN_WALL_S + SLOWDOWN * seconds,
+        memory_bytes=LIMITS.memory_bytes,
+        output_bytes=LIMITS.output_bytes,
+        num_pids=LIMITS.num_pids,
+        disk_bytes=LIMITS.disk_bytes,
+    )
+
+
+def check_tests(repository: Repository, instance: Instance) -> None:
+    """Raise DataError if the instance names a test that the repository's baseline does not have."""
+    for test in (*instance.fail_to_pass, *instance.pass_to_pass):
+        if test not in repository.baseline.outcomes:
+            reason = repository.baseline.left_out.get(test, "it has no such test")
+            raise DataError(f"instance {instance.instance_id!r} names {test}, left out of {repository.key}: {reason}")
+
+
+async def grade_all(
+    sandbox: Sandbox, repositories: Mapping[str, Repository], instances: Sequence[Instance], patches: Mapping[str, str]
+) -> list[Grade]:
+    """Grade the patch of each instance, in order; an instance without one has an empty patch.
+
+    `repositories` maps `name==version`. As many run at a time as the sandbox has slots. Raises as `grade_patch`.
+    """
+    for instance in instances:
+        instance.bug_layer(repositories[instance.repository])
+        check_tests(repositories[instance.repository], instance)
+    return await asyncio.gather(
+        *(
+            grade_patch(sandbox, repositories[instance.repository], instance, patches.get(instance.instance_id, ""))
+            for instance in instances
+        )
+    )

@@ -1,0 +1,306 @@
+"""Runs pytest on selected tests and reports what became of each, in the process of the tests.
+
+The launcher gives the request and the secret word on standard input; reports go to a descriptor of their own. It is
+started by its source, with the standard library and `PYTHONPATH` only. The request:
+
+    files          test files, relative to the working folder, which is the tree; empty: pytest's own choice
+    ids            the tests to run, or null for all that are collected
+    left_out       files that are not collected, and tests, with their parameters, that are not run
+    options        arguments of pytest
+    plugins        modules of plugins to load
+    is_reversed    whether the tests run in reversed order
+    observes       whether to report the functions that each test calls and the files that it writes
+    test_limit_s   seconds after which a test is interrupted
+
+What code in the same process does to its own results cannot be ruled out, only made harder: pytest's functions must be
+the same objects at the end as before the tree's code was imported, and a test of the reporter's own that fails must be
+seen to fail.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import types
+
+MAX_DETAIL_CHARS = 4000
+RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")
+GUARDED = ("_pytest", "pytest", "pluggy", "iniconfig", "unittest", "builtins")
+"""Packages whose functions must stay what they are."""
+LEGACY = {"_getini_unknown_type", "fspath", "inifile", "invocation_dir", "makedir", "rootdir", "startdir"}
+"""Attributes that pytest's plugin `legacypath` itself replaces when pytest starts."""
+CANARY = "turnwise-canary"
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = {
+    "os.remove": (0,), "os.rename": (0, 1), "os.mkdir": (0,), "os.rmdir": (0,), "os.link": (1,), "os.symlink": (1,),
+    "os.truncate": (0,),
+}  # fmt: skip
+"""Audit events that change files, with the positions of the paths."""
+
+
+class TestTimeout(BaseException):
+    """The test ran past its limit. Not an Exception, so that few handlers catch it."""
+
+
+def cut(text: str) -> str:
+    """The text with its middle left out if it is long."""
+    if len(text) <= MAX_DETAIL_CHARS:
+        return text
+    half = MAX_DETAIL_CHARS // 2
+    return f"{text[:half]}\n[...]\n{text[-half:]}"
+
+
+def build_sender(word, descriptor):
+    """A function that writes one object to the launcher."""
+    number, lock, write, dumps = [0], threading.Lock(), os.write, json.dumps
+
+    def send(**row):
+        with lock:
+            content = f"{word} {number[0]} {dumps(row)}\n".encode("ascii")
+            number[0] += 1
+            while content:
+                content = content[write(descriptor, content) :]
+
+    return send
+
+
+def fingerprint():
+    """What every function of the guarded packages is: qualified name to the object and its code."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] not in GUARDED or module is None:
+            continue
+        for key, value in list(vars(module).items()):
+            if isinstance(value, type) and value.__module__.split(".")[0] in GUARDED and name != "builtins":
+                for attribute, member in list(vars(value).items()):
+                    if callable(member) or isinstance(member, (property, classmethod, staticmethod)):
+                        found[f"{name}.{key}.{attribute}"] = (member, code_of(member))
+            if callable(value):
+                found[f"{name}.{key}"] = (value, code_of(value))
+    return found
+
+
+def code_of(value):
+    """The code of a function; None for anything else."""
+    return value.__code__ if type(value) is types.FunctionType else None
+
+
+def first_difference(before, after):
+    """The name of a function that is not what it was; None if all are."""
+    for name, (value, code) in before.items():
+        if name.startswith(("_pytest.", "pytest.")) and name.rsplit(".", 1)[1] in LEGACY:
+            continue
+        now = after.get(name)
+        if now is None or now[0] is not value or now[1] is not code:
+            return name
+    return None
+
+
+class Observer:
+    """Which functions of the tree a test enters, and which files of the tree it writes."""
+
+    def __init__(self, root):
+        self.start = root + os.sep
+        self.entered, self.wrote = set(), set()
+        self.codes = {}
+        self.is_on = False
+        sys.addaudithook(self.audit)
+
+    def profile(self, frame, event, argument):
+        """Note the function of a call."""
+        if event == "call" and id(frame.f_code) not in self.codes:
+            code = frame.f_code
+            self.codes[id(code)] = code
+            if code.co_filename.startswith(self.start):
+                path = code.co_filename[len(self.start) :].replace(os.sep, "/")
+                self.entered.add(f"{path}::{code.co_qualname}")
+
+    def audit(self, event, arguments):
+        """Note a change of a file."""
+        if not self.is_on:
+            return
+        if event == "open":
+            if isinstance(arguments[2], int) and arguments[2] & WRITING:
+                self.note(arguments[0])
+        elif event in CHANGES:
+            for position in CHANGES[event]:
+                self.note(arguments[position])
+
+    def note(self, path):
+        """Note a path of the tree."""
+        if isinstance(path, (str, bytes)):
+            full = os.path.realpath(os.fsdecode(path))
+            if full.startswith(self.start) and "__pycache__" not in full:
+                self.wrote.add(full[len(self.start) :])
+
+    def begin(self):
+        """Start a test."""
+        self.entered, self.wrote, self.codes, self.is_on = set(), set(), {}, True
+        threading.setprofile(self.profile)
+        sys.setprofile(self.profile)
+
+    def end(self):
+        """End it; returns what it entered and wrote."""
+        sys.setprofile(None)
+        threading.setprofile(None)
+        self.is_on = False
+        return sorted(self.entered), sorted(self.wrote)
+
+
+def build_reporter(pytest, request, send, before):
+    """The plugin. It is made here, so that what it holds is not an attribute of a module."""
+    observer = Observer(os.path.realpath(".")) if request["observes"] else None
+    state = {}
+    left_out = [test for test in request["left_out"] if "::" in test]
+
+    class Canary(pytest.Item):
+        """A test that fails."""
+
+        def runtest(self):
+            raise AssertionError(CANARY)
+
+        def repr_failure(self, excinfo):
+            return CANARY
+
+        def reportinfo(self):
+            return self.path, 0, CANARY
+
+    def is_left_out(item):
+        return any(item.nodeid == test or item.nodeid.startswith((f"{test}[", f"{test}::")) for test in left_out)
+
+    def classify(report):
+        if hasattr(report, "wasxfail"):
+            if report.skipped:
+                return "xfailed"
+            return "xpassed" if report.when == "call" and report.passed else report.outcome
+        if report.failed:
+            return "failed" if report.when == "call" else "error"
+        return report.outcome
+
+    def crash(report):
+        longrepr = getattr(report, "longrepr", None)
+        place = getattr(longrepr, "reprcrash", None)
+        if place is not None:
+            return str(place.message).splitlines()[0] if str(place.message) else ""
+        if isinstance(longrepr, tuple):
+            return str(longrepr[-1])
+        lines = str(getattr(report, "longreprtext", "") or "").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def interrupt(number, frame):
+        signal.setitimer(signal.ITIMER_REAL, 0.5)  # again, for code that catches everything
+        raise TestTimeout(f"ran longer than {request['test_limit_s']:g} s")
+
+    class Reporter:
+        """Sends an object for each test, and one each for what was collected and how it ended."""
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_modifyitems(self, session, config, items):
+            wanted = None if request["ids"] is None else set(request["ids"])
+            chosen = [item for item in items if (wanted is None or item.nodeid in wanted) and not is_left_out(item)]
+            if request["is_reversed"]:
+                chosen.reverse()
+            seeded = [item.nodeid for item in chosen if needs_seed(item)]
+            send(kind="collected", ids=[item.nodeid for item in chosen], unseeded=seeded)
+            items[:] = [*chosen, Canary.from_parent(session, name=CANARY)]
+
+        def pytest_collectreport(self, report):
+            if report.outcome != "passed":
+                send(kind="not collected", path=report.nodeid, status=report.outcome, message=crash(report)[:500],
+                     details=cut(str(report.longreprtext)))  # fmt: skip
+
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_runtest_protocol(self, item, nextitem):
+            send(kind="start", id=item.nodeid)
+            state.update(status=None, message="", details="", begun=time.perf_counter(), cpu=time.process_time())
+            if observer:
+                observer.begin()
+            try:
+                yield
+            finally:
+                entered, wrote = observer.end() if observer else ([], [])
+                is_canary = type(item) is Canary
+                if is_canary and (state["status"] not in ("failed", "error") or CANARY not in state["message"]):
+                    send(kind="tampered", what="a test that fails was reported as passed")
+                if not is_canary:
+                    send(kind="test", id=item.nodeid, status=state["status"] or "error",
+                         duration_s=round(time.perf_counter() - state["begun"], 6),
+                         cpu_s=round(time.process_time() - state["cpu"], 6), message=state["message"],
+                         details=state["details"], entered=entered, wrote=wrote)  # fmt: skip
+
+        @pytest.hookimpl(hookwrapper=True, trylast=True)
+        def limit_phase(self, item):
+            """Interrupt one phase of a test; pytest's own work between the phases is left alone."""
+            left = state["begun"] + request["test_limit_s"] - time.perf_counter()
+            signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, max(left, 0.1))
+            try:
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+        pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = limit_phase
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_logreport(self, report):
+            status = classify(report)
+            if report.when != "call" and status == "passed":
+                return
+            if state["status"] is None or RANK.index(status) > RANK.index(state["status"]):
+                state["status"] = status
+                if status not in ("passed", "xpassed"):
+                    state["message"] = crash(report)[:300]
+                    state["details"] = cut(str(report.longreprtext or ""))
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_sessionfinish(self, session, exitstatus):
+            changed = first_difference(before, fingerprint())
+            if changed is not None:
+                send(kind="tampered", what=f"{changed} was replaced")
+
+    return Reporter()
+
+
+def needs_seed(item):
+    """Whether it is a property test of Hypothesis that draws other examples in each run."""
+    function = getattr(item, "obj", None)
+    if not getattr(function, "is_hypothesis_test", False):
+        return False
+    settings = getattr(getattr(function, "__func__", function), "_hypothesis_internal_use_settings", None)
+    return not getattr(settings, "derandomize", False)
+
+
+def main():
+    """Run the request of standard input."""
+    request = json.load(sys.stdin)
+    send = build_sender(request.pop("word"), request["descriptor"])
+    os.set_inheritable(request.pop("descriptor"), False)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.argv = ["pytest"]
+    leave = os._exit
+    pytest = importlib.import_module("pytest")
+    for name in ("unittest", "unittest.mock", *request["plugins"]):
+        importlib.import_module(name)
+    before = fingerprint()
+    files = [path for path in request["files"] if os.path.exists(path)]
+    arguments = ["--rootdir=.", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--tb=short", "--color=no"]
+    arguments += ["--continue-on-collection-errors", *request["options"]]
+    arguments += [part for name in request["plugins"] for part in ("-p", name)]
+    arguments += [f"--ignore={path}" for path in request["left_out"] if "::" not in path]
+    if request["files"] and not files:
+        send(kind="end", code=4)
+        return
+    reporter = build_reporter(pytest, request, send, before)
+    code = pytest.main([*arguments, *files], plugins=[reporter])
+    send(kind="end", code=int(code))
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    leave(0)  # threads that tests left running are not waited for
+
+
+main()

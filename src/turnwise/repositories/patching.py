@@ -1,0 +1,74 @@
+"""Apply a patch to a tree in the sandbox, as SWE-bench does: by git's and patch's own programs, the strictest first.
+
+The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`, `git apply
+--reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turnwise.core.errors import ConfigError, SandboxError
+from turnwise.repositories.diffs import why_refused
+from turnwise.repositories.testing import Layer, guest_source
+from turnwise_sandbox import errors as sandbox_errors
+from turnwise_sandbox.types import Limits, Program, Sandbox, Tree
+
+WAYS = ("git apply", "git apply --3way", "git apply --reject", "patch --fuzz=5")
+LIMITS = Limits(wall_s=120.0, memory_bytes=1 << 30, disk_bytes=256 << 20, num_files=65_536)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patched:
+    """What a patch makes of a tree."""
+
+    changes: Mapping[str, bytes | None] = field(default_factory=dict)
+    """Path to new content of each file that it changes; None for a file that it deletes."""
+    way: str | None = None
+    """The one of `WAYS` that applied it; None if it was refused or none did."""
+    is_refused: bool = False
+    """Whether it was not tried, because it is binary, makes links or names paths outside of the tree."""
+    reason: str = ""
+    """Why it was refused, or what the last way said."""
+
+
+async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> Patched:
+    """Apply a unified diff to the tree that the layers make.
+
+    Raises ConfigError if neither git nor patch is installed, SandboxError if the sandbox fails.
+    """
+    if refusal := why_refused(patch):
+        return Patched(is_refused=True, reason=refusal)
+    content = patch.encode("utf-8", "surrogateescape")
+    content += b"" if content.endswith(b"\n") else b"\n"
+    reason, num_missing = "", 0
+    for way in WAYS:
+        program = Program(
+            code=f"WAY = {way!r}\n{guest_source('patcher.py')}",
+            stdin=content,
+            profile="std",
+            tree=Tree(layers=tuple(layers)),
+        )
+        try:
+            execution = await sandbox.run(program, LIMITS)
+        except sandbox_errors.SandboxError as cause:
+            raise SandboxError(str(cause)) from cause
+        try:
+            answer = json.loads(execution.stdout)
+        except ValueError:
+            reason = f"{way} ended with status {execution.exit_code}, limit {execution.limit}"
+            continue
+        if answer["applied"]:
+            return Patched(changes=dict(execution.changes), way=way)
+        num_missing += bool(answer["is_missing"])
+        reason = _last_line(str(answer["reason"])) if not answer["is_missing"] else reason
+    if num_missing == len(WAYS):
+        raise ConfigError("neither git nor patch is installed; install one to grade patches")
+    return Patched(reason=reason)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it gave no reason"

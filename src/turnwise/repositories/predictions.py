@@ -1,0 +1,82 @@
+"""Predictions in SWE-bench's formats, and the report over their grades in its field names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import DataError
+from turnwise.repositories.grading import Grade
+from turnwise.repositories.instance import Instance, read_rows
+
+
+def load_predictions(path: Path, instances: Sequence[Instance]) -> dict[str, str]:
+    """Instance id to patch: of JSONL, of a JSON list, or of a JSON object by instance id.
+
+    Each prediction has `instance_id` and `model_patch`; null is an empty patch. Raises DataError naming the prediction
+    that lacks one, is there twice, or is of no instance.
+    """
+    known = {instance.instance_id for instance in instances}
+    patches: dict[str, str] = {}
+    for place, row in _read_predictions(path):
+        name, patch = row.get("instance_id"), row.get("model_patch", "")
+        if not isinstance(name, str):
+            raise DataError(f"{place} has no instance_id; it must be a text")
+        if "model_patch" not in row or not isinstance(patch, str | None):
+            raise DataError(f"{place} has no model_patch; it must be a unified diff, or null")
+        if name in patches:
+            raise DataError(f"{place} is a second prediction for {name}; give one each")
+        if name not in known:
+            raise DataError(f"{place} is for {name}, which is not among the {len(known)} instances")
+        patches[name] = patch or ""
+    return patches
+
+
+def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    if path.suffix == ".jsonl":
+        return list(read_rows(path))
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise DataError(
+            f"cannot read {path} as JSON: {cause}; predictions are JSON, or JSONL in a .jsonl file"
+        ) from None
+    if isinstance(value, dict):
+        value = [{"instance_id": name, **row} if isinstance(row, dict) else row for name, row in value.items()]
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise DataError(f"{path} is neither a list of predictions nor an object of them")
+    return [(f"{path} prediction {number}", row) for number, row in enumerate(value, 1)]
+
+
+def build_report(instances: Sequence[Instance], patches: Mapping[str, str], grades: Sequence[Grade]) -> dict[str, Any]:
+    """The report: SWE-bench's counts and lists of ids, how many of each ending, and the grades.
+
+    Instances without a prediction count as not resolved.
+    """
+    by_ending: dict[str, list[str]] = {}
+    for grade in grades:
+        by_ending.setdefault(grade.ending, []).append(grade.instance_id)
+    errors = [
+        name for ending in ("patch_refused", "patch_failed", "infrastructure") for name in by_ending.get(ending, [])
+    ]
+    no_patch = [name for name in by_ending.get("no_patch", []) if name in patches]
+    ran = [grade for grade in grades if grade.instance_id not in {*errors, *by_ending.get("no_patch", [])}]
+    lists = {
+        "submitted": sorted(patches),
+        "completed": sorted(grade.instance_id for grade in ran),
+        "resolved": sorted(by_ending.get("resolved", [])),
+        "unresolved": sorted(grade.instance_id for grade in ran if grade.ending != "resolved"),
+        "empty_patch": sorted(no_patch),
+        "error": sorted(errors),
+        "incomplete": sorted(instance.instance_id for instance in instances if instance.instance_id not in patches),
+    }
+    return {
+        "total_instances": len(instances),
+        **{f"{name}_instances": len(ids) for name, ids in lists.items()},
+        **{f"{name}_ids": ids for name, ids in lists.items()},
+        "forgeable_instances": sum(grade.forgeable for grade in ran),
+        "endings": {ending: len(ids) for ending, ids in sorted(by_ending.items())},
+        "grades": [grade.to_row() for grade in grades],
+    }
