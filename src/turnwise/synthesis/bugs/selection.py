@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from turnwise.core.seeds import rng
 from turnwise.repositories.repository import Repository
-from turnwise.synthesis.bugs.candidates import Candidate
 
 MAX_SCREENING = 60
 """Tests that a fork runs."""
 MAX_CONFIRMING = 200
 """Tests that a confirmation runs, without the neighbours."""
+MAX_TEST_S = 1.0
+"""Seconds from which on a test takes no part: long ones are often those about time."""
 NUM_NEIGHBOURS = 20
 """Tests of the same file's other functions that a confirmation runs as well."""
 
@@ -40,7 +42,8 @@ class TestIndex:
     __test__ = False
 
     def __init__(self, repository: Repository) -> None:
-        self.tests = repository.baseline.passing
+        durations = repository.baseline.durations
+        self.tests = tuple(test for test in repository.baseline.passing if durations.get(test, 0.0) <= MAX_TEST_S)
         self._order = {test: number for number, test in enumerate(self.tests)}
         self.by_function: dict[str, list[str]] = {}
         for test in self.tests:
@@ -50,9 +53,8 @@ class TestIndex:
         for function, tests in self.by_function.items():
             self._by_path.setdefault(function.split("::")[0], set()).update(tests)
 
-    def select(self, candidate: Candidate, *, seed: int) -> Selection:
-        """The tests of one candidate; the random choice depends on the seed and the function only."""
-        target = f"{candidate.path}::{candidate.qualified_name}"
+    def select(self, target: str, *, seed: int) -> Selection:
+        """The tests of an edit in the function or class `target`, as "path::qualified name"."""
         chance = rng(seed, "tests", target)
         entering = set(self.by_function.get(target, ()))
         if not entering:  # a class: its methods
@@ -62,19 +64,23 @@ class TestIndex:
                 if function.startswith(f"{target}.")
                 for test in tests
             }
-        chosen = self._sample(entering, MAX_CONFIRMING, chance.random)
-        others = self._by_path.get(candidate.path, set()) - entering or set(self.tests) - entering
+        chosen = self._sample(entering, MAX_CONFIRMING, chance)
+        others = self._by_path.get(target.split("::")[0], set()) - entering or set(self.tests) - entering
         return Selection(
             entering=chosen,
-            screening=self._sample(chosen, MAX_SCREENING, chance.random),
-            neighbours=self._sample(others, NUM_NEIGHBOURS, chance.random),
+            screening=self._sample(chosen, MAX_SCREENING, chance),
+            neighbours=self._sample(others, NUM_NEIGHBOURS, chance),
         )
 
-    def _sample(self, tests: Iterable[str], count: int, random: object) -> tuple[str, ...]:
-        ordered = sorted(tests, key=self._order.__getitem__)
-        keys = {test: random() for test in ordered}  # type: ignore[operator]
-        kept = set(sorted(ordered, key=keys.__getitem__)[:count])
-        return tuple(test for test in ordered if test in kept)
+    def _sample(self, tests: Iterable[str], count: int, chance: random.Random) -> tuple[str, ...]:
+        ordered = self.in_order(tests)
+        if len(ordered) <= count:
+            return ordered
+        return self.in_order(chance.sample(ordered, count))
+
+    def in_order(self, tests: Iterable[str]) -> tuple[str, ...]:
+        """The tests without repetition, in the order of the suite."""
+        return tuple(sorted(set(tests), key=self._order.__getitem__))
 
 
 def cpu_limit_s(tests: Sequence[str], durations: Mapping[str, float]) -> int:

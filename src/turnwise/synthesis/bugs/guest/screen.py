@@ -1,5 +1,5 @@
-"""Screen candidates: collect the tests once, then for each candidate fork, swap the code of the edited functions, and run
-the tests that enter them.
+"""Screen candidates: collect the tests once, then for each candidate fork, swap the code of the edited functions, and
+run the tests that enter them.
 
 The order comes as JSON on stdin, one line of JSON per candidate goes to stdout. What the tests print goes nowhere. A
 candidate is the text of one statement of a module, before and after the edit, with its first line:
@@ -10,14 +10,14 @@ and its row is
 
     {"id": ..., "status": ..., "letters": "pf", "digest": "...", "cpu_s": 0.03}
 
-with one letter per test (`p` passed, `f` failed, `e` error, `s` skipped, `x` expected failure, `X` unexpected pass, `?` not
-reported), a digest of the edited statement's bytecode, and one of these statuses:
+with one letter per test (`p` passed, `f` failed, `e` error, `s` skipped, `x` expected failure, `X` unexpected pass,
+`?` not reported), a digest of the edited statement's bytecode, and one of these statuses:
 
     ran          every test reported
     stuck        stopped at the limit of processor time or of real time
     crashed      the process ended before its last test
     equivalent   the bytecode is the same
-    unswappable  a swap of code does not show the edit: class bodies, defaults, decorators, functions that no longer live
+    unswappable  a swap of code does not show the edit: class bodies, defaults, decorators, functions that are gone
     lost         a test of the candidate was not collected
 """
 
@@ -117,10 +117,11 @@ class Swapper:
             if functions:
                 swaps += [(function, new[place]) for function in functions]
                 reached.add(place)
-            elif place not in new or fingerprint(code, nested=False) != fingerprint(new[place], nested=False):
-                # Made by a call of an enclosing function, whose new code makes it anew; else it is a class body or gone.
-                if not any(place[:depth] in reached for depth in range(1, len(place))):
-                    return "unswappable", [], digest[:16]
+                continue
+            own = place not in new or fingerprint(code, nested=False) != fingerprint(new[place], nested=False)
+            # The new code of an enclosing function makes it anew; without one it is a class body, or gone.
+            if own and not any(place[:depth] in reached for depth in range(1, len(place))):
+                return "unswappable", [], digest[:16]
         return "ran", swaps, digest[:16]
 
 
