@@ -183,12 +183,13 @@ class Screener:
                 os._exit(0)
         os.close(write)
         letters, in_time = self.listen(read, child, len(chosen))
-        usage = os.wait4(child, 0)[2]
+        _, ending, usage = os.wait4(child, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         row |= {"letters": letters.ljust(len(chosen), "?"), "cpu_s": round(cpu_s, 4)}
         if len(letters) == len(chosen):
             return {**row, "status": "ran"}
-        return {**row, "status": "crashed" if in_time and cpu_s < candidate["cpu_s"] else "stuck"}
+        at_limit = os.WIFSIGNALED(ending) and os.WTERMSIG(ending) == signal.SIGXCPU
+        return {**row, "status": "stuck" if at_limit or not in_time else "crashed"}
 
     def listen(self, read, child, count):
         """Read letters until the child closes the pipe or the deadline passes; then end its whole group."""
