@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from turnwise_sandbox.serve import SandboxServer as SandboxServer
     from turnwise_sandbox.serve import new_token as new_token
     from turnwise_sandbox.supervisor import LocalSandbox as LocalSandbox
+    from turnwise_sandbox.trees import Layer as Layer
+    from turnwise_sandbox.trees import Tree as Tree
     from turnwise_sandbox.types import Execution as Execution
     from turnwise_sandbox.types import Limit as Limit
     from turnwise_sandbox.types import Limits as Limits
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from turnwise_sandbox.types import Program as Program
     from turnwise_sandbox.types import Sandbox as Sandbox
     from turnwise_sandbox.types import Session as Session
+    from turnwise_sandbox.types import TreeMethod as TreeMethod
 
 _MODULES = {
     "bubblewrap": ("BubblewrapSandbox",),
@@ -50,7 +53,19 @@ _MODULES = {
     "remote.modal": ("build_modal_sandbox",),
     "serve": ("SandboxServer", "new_token"),
     "supervisor": ("LocalSandbox",),
-    "types": ("Execution", "Limit", "Limits", "Mode", "Network", "Profile", "Program", "Sandbox", "Session"),
+    "trees": ("Layer", "Tree"),
+    "types": (
+        "Execution",
+        "Limit",
+        "Limits",
+        "Mode",
+        "Network",
+        "Profile",
+        "Program",
+        "Sandbox",
+        "Session",
+        "TreeMethod",
+    ),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -33,6 +33,7 @@ from turnwise_sandbox.foreign import (
     seeding_module,
     split_status,
 )
+from turnwise_sandbox.trees import Tree, refuse_tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 LEVEL = "bubblewrap"
@@ -86,6 +87,7 @@ class BubblewrapSandbox:
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if bubblewrap
         fails."""
+        refuse_tree(program.tree, "the bubblewrap sandbox")
         async with self._places:
             if self._closed:
                 raise SandboxError("the bubblewrap sandbox is closed; build a new one")
@@ -108,6 +110,7 @@ class BubblewrapSandbox:
         seed: int = 0,
         profile: Profile = "std",
         network: Network = "none",
+        tree: Tree | None = None,
     ) -> Session:
         """Always raises SandboxError, because this backend has no live sessions."""
         raise SandboxError(

@@ -62,6 +62,8 @@ class CellPlan:
     """Landlock ruleset that keeps a program from signalling the cell; None if namespaces do that."""
     bash: str
     """Path of the shell."""
+    tree: int | None = None
+    """Descriptor of the folder in which the supervisor finds what programs change in a tree; None without a tree."""
     children: int | None
     """Descriptor of the list of this process's children, opened before Landlock closed /proc; None if signalling -1
     reaches them all."""
@@ -125,6 +127,14 @@ class _Place:
         self.connection = connection
         self.plan = plan
 
+    def _send_ready(self) -> None:
+        """Tell the supervisor that programs can come, and hand it the folder of the tree's changes."""
+        if self.plan.tree is None:
+            wire.send_packet(self.connection, wire.READY)
+        else:
+            wire.send_packet(self.connection, wire.READY, [self.plan.tree])
+            os.close(self.plan.tree)
+
     def _open_scratch(self) -> None:
         self.scratch_fd = os.open(self.plan.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -145,7 +155,7 @@ class _Place:
 
     def serve_slot(self) -> None:
         self._open_folders()
-        wire.send_packet(self.connection, wire.READY)
+        self._send_ready()
         connection, wipe = self.connection, self._wipe
         poll = select.poll()
         poll.register(connection, select.POLLIN)
@@ -250,6 +260,8 @@ class _Place:
     def host(self) -> None:
         """Start one live process, then answer the supervisor's requests about it."""
         self._open_scratch()
+        if self.plan.tree is not None:
+            self._send_ready()
         packet, fds = wire.receive_packet(self.connection)
         if not packet:
             return
@@ -280,6 +292,8 @@ class _Place:
         self.kill_tree()
 
     def _serve_file(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        if header["op"] == "folder":
+            return {}, [files.open_folder(self.scratch_fd, header["folder"])]
         path = f"{header['folder']}/{header['path']}"
         if header["op"] == "write":
             return {}, [files.create_file(self.scratch_fd, path)]
@@ -342,7 +356,10 @@ class _Place:
                 os.waitpid(-1, 0)
 
     def _wipe(self) -> bool:
-        """Empty `work` and `tmp`. False if that failed, or if the folders were replaced or changed."""
+        """Empty `work` and `tmp`. False if that failed, if the folders were replaced or changed, and for a tree, whose
+        changes the supervisor reads next."""
+        if self.plan.tree is not None:
+            return False
         try:
             # Most programs leave no file, and the count of free files shows it.
             if os.fstatvfs(self.scratch_fd).f_ffree != self.num_free_files:

@@ -22,6 +22,8 @@ from turnwise_sandbox.capture import Capture
 from turnwise_sandbox.cell import CellKind
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.cgroups import Cgroup
+from turnwise_sandbox.tree_store import StoredTree
+from turnwise_sandbox.types import TreeMethod
 
 START_DEADLINE_S = 60.0
 """How long a zygote may take to import its libraries, on a loaded machine."""
@@ -104,8 +106,9 @@ class Zygote:
             self.close()
             raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_line()}")
 
-    async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int]) -> int:
-        """Fork a cell that takes `fds`, and return its pidfd. `uid` None means the zygote's. Raises SandboxError."""
+    async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int], *, lowers: str = "") -> int:
+        """Fork a cell that takes `fds`, and return its pidfd. `uid` None means the zygote's. `lowers` are the layers
+        that overlayfs merges for it; empty for none. Raises SandboxError."""
         assert self._loop is not None
         try:
             async with asyncio.timeout(LINE_DEADLINE_S):
@@ -114,9 +117,8 @@ class Zygote:
         except TimeoutError as error:
             raise self._lose(error) from error
         try:
-            wire.send_packet(
-                self.control, wire.UID.pack(wire.SAME_UID if uid is None else uid) + json.dumps(header).encode(), fds
-            )
+            packet = wire.UID.pack(wire.SAME_UID if uid is None else uid) + json.dumps(header).encode()
+            wire.send_packet(self.control, packet + (wire.LOWERS + lowers.encode() if lowers else b""), fds)
         except OSError as error:
             self._room.release()
             raise self._lose(error) from error
@@ -201,6 +203,10 @@ class Cell:
         self.scratch = scratch
         self.index = index
         self.kind = kind
+        self.tree: StoredTree | None = None
+        self.tree_method: TreeMethod | None = None
+        self.edits = -1
+        """Open at the folder in which the changes of the tree are read."""
         self.num_runs = 0
         self.programs_cpu_s = 0.0
         self.pidfd = -1
@@ -345,6 +351,9 @@ class Cell:
                 self._kill_process()
             os.close(self.pidfd)
             self.pidfd = -1
+        if self.edits != -1:
+            os.close(self.edits)
+            self.edits = -1
 
 
 def describe(error: BaseException) -> str:

@@ -14,7 +14,7 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from turnwise_sandbox.kernel.cgroups import CgroupPool
 from turnwise_sandbox.kernel.owner import is_dead, own_tag
 from turnwise_sandbox.kernel.probe import Capabilities, probe
 from turnwise_sandbox.requests import CELL_PIDS, CellKey
-from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program, TreeMethod
 
 LEVELS = ("full", "uid", "process", "seccomp", "none")
 """From strongest to weakest."""
@@ -55,6 +55,10 @@ class Level:
     properties: Mapping[str, Property]
     reasons: Mapping[str, str]
     """Why each stronger level is unavailable: level to what failed."""
+    trees: TreeMethod
+    """How programs get their trees."""
+    no_overlay: str | None
+    """Why trees are copied; None if they are not."""
 
 
 def check_required(level: Level, required: Iterable[str]) -> None:
@@ -118,26 +122,38 @@ class Host:
         self.user_namespace = level == "full" and not capabilities.direct_namespaces
         self.landlock_abi = capabilities.landlock_abi if level in ("full", "uid", "process") else 0
         self._cgroups = CgroupPool.probe() if level != "none" else None
-        self._folder: Path | None = None
-        sweep_stale_folders()
+        self.no_overlay = None
         if level != "full":
-            self._folder = Path(tempfile.mkdtemp(prefix=f"turnwise-sandbox-{own_tag()}-"))
-            self._folder.chmod(0o711)
+            self.no_overlay = f"level {level!r} has no mounts of its own"
+        elif not capabilities.overlay:
+            self.no_overlay = capabilities.failures.get("overlay", "not tried")
+        sweep_stale_folders()
+        self._folder: Path | None = Path(tempfile.mkdtemp(prefix=f"turnwise-sandbox-{own_tag()}-"))
+        self._folder.chmod(0o711)
+        self.store = self._folder / "layers"
+        """The folder for the layers of trees."""
+        self.store.mkdir(mode=0o700)
+
+    @property
+    def trees(self) -> TreeMethod:
+        """How programs get their trees."""
+        return "overlay" if self.no_overlay is None else "copy"
 
     @property
     def has_cgroups(self) -> bool:
         """Whether memory and processes are counted for a whole cell."""
         return self._cgroups is not None
 
-    def zygote_config(self, profile: str) -> dict[str, Any]:
-        """The configuration that a zygote is started with."""
+    def zygote_config(self, profile: str, visible: Sequence[str] = ()) -> dict[str, Any]:
+        """The configuration that a zygote is started with. `visible` are folders that its cells show."""
         return {
             "profile": profile,
             "level": self.level,
             "user_namespace": self.user_namespace,
             "landlock_abi": self.landlock_abi,
             "seccomp": self.level != "none",
-            "extra_paths": [],
+            "extra_paths": list(visible),
+            "store": str(self.store) if self.trees == "overlay" else None,
         }
 
     def build_cell(self, key: CellKey, kind: CellKind) -> Cell:
@@ -150,7 +166,8 @@ class Host:
         except OSError as error:
             raise SandboxError(f"no control group with the program's limits could be made: {error}") from error
         scratch = None
-        if self._folder is not None:
+        if self.level != "full":
+            assert self._folder is not None
             place = self._folder / f"cell{index}"
             place.mkdir(mode=0o700)
             for name in ("work", "tmp"):
@@ -220,7 +237,13 @@ async def verify_level(host: Host, run: RunCanary) -> Level:
             f"level {host.level!r} failed its start-up check: {', '.join(failed)}; nothing was run. Please report the "
             "kernel version"
         )
-    return Level(name=host.level, properties=properties, reasons=dict(host.reasons))
+    return Level(
+        name=host.level,
+        properties=properties,
+        reasons=dict(host.reasons),
+        trees=host.trees,
+        no_overlay=host.no_overlay,
+    )
 
 
 def enforced_properties(host: Host) -> dict[str, str]:

@@ -23,6 +23,7 @@ class CellKey(NamedTuple):
     num_files: int
     memory_bytes: int
     num_pids: int
+    visible: tuple[str, ...] = ()
 
 
 CELL_PIDS = 2

@@ -8,7 +8,7 @@ import shlex
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -18,6 +18,8 @@ from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready, describe
 from turnwise_sandbox.limits_hit import find_limit, read_plain
 from turnwise_sandbox.requests import check_path, to_bytes
+from turnwise_sandbox.tree_changes import read_changes
+from turnwise_sandbox.tree_store import StoredTree
 from turnwise_sandbox.types import Execution, Limit, Limits
 
 INTERRUPT_GRACE_S = 0.04
@@ -46,10 +48,14 @@ class LocalSession:
         seed: int,
         level: str,
         on_close: Callable[[LocalSession], None],
+        reopen: Callable[[LocalSession], Awaitable[Cell]],
         root: _Root | None = None,
     ) -> None:
         self._root = root or _Root(cell)
         self._root.num_branches += 1
+        self._reopen = reopen
+        self._copied_folder = -1
+        """Open at a branch's copy of the tree; -1 for a session that is no branch."""
         self._language = language
         self._limits = limits
         self._seed = seed
@@ -270,6 +276,7 @@ class LocalSession:
             seed=self._seed,
             level=self._level,
             on_close=self._on_close,
+            reopen=self._reopen,
             root=self._root,
         )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -295,6 +302,12 @@ class LocalSession:
         finally:
             self._busy = False
         branch._folder = PurePosixPath(str(reply["folder"])).name
+        if self.cell.tree is not None:
+            try:
+                branch._copied_folder = await branch._open("folder", branch._folder)
+            except BaseException:
+                await branch.close()
+                raise
         return branch
 
     # -------------------------------------------------------------------------------------------- files
@@ -320,7 +333,10 @@ class LocalSession:
             os.close(fd)
 
     async def _open_file(self, op: str, path: str) -> int:
-        header = {"op": op, "folder": self._folder, "path": check_path(path)}
+        return await self._open(op, check_path(path))
+
+    async def _open(self, op: str, path: str) -> int:
+        header = {"op": op, "folder": self._folder, "path": path}
         self._enter()
         try:
             answer = self.cell.expect()
@@ -335,19 +351,73 @@ class LocalSession:
             self._busy = False
         return fds[0]
 
+    # -------------------------------------------------------------------------------------------- the tree
+
+    async def changes(self) -> dict[str, bytes | None]:
+        """What the session wrote into its tree. See `Session.changes`."""
+        tree = self._check_tree()
+        is_branch = self._copied_folder != -1
+        return read_changes(
+            self._copied_folder if is_branch else self.cell.edits,
+            tree,
+            is_overlay=self.cell.tree_method == "overlay" and not is_branch,
+            max_bytes=self._limits.disk_bytes,
+            max_files=self._limits.num_files,
+        )
+
+    async def reset(self) -> None:
+        """Begin again in another cell. See `Session.reset`."""
+        self._check_tree()
+        self._busy = True
+        try:
+            cell = await self._reopen(self)
+            self._leave()
+            self._on_close(self)
+            self._root, self._folder, self._over, self._limit = _Root(cell), "work", None, None
+            self._root.num_branches = 1
+            try:
+                await self.start()
+            except BaseException:
+                self._end("it could not be reset")
+                raise
+        finally:
+            self._busy = False
+
+    def _check_tree(self) -> StoredTree:
+        """The session's tree. Raises SandboxError without one, after `close`, and while code runs."""
+        if self.is_closed:
+            raise SandboxError("the session is over: closed")
+        if self.cell.tree is None:
+            raise SandboxError("the session has no tree; give one to open()")
+        if self._busy:
+            raise SandboxError("the session is running something else; wait for its end")
+        return self.cell.tree
+
     def memory_bytes(self) -> int | None:
         """Memory charged to the session, including kernel memory; None without a cgroup."""
         return None if self.cell.cgroup is None else self.cell.cgroup.memory_bytes()
 
     async def close(self) -> None:
         """End the session. See `Session.close`."""
+        if not self.is_closed:
+            self._leave()
+            self._over = "closed"
+            self._on_close(self)
+
+    def _leave(self) -> None:
+        """End the session's process and let go of its cell."""
         if self._channel is not None and not self._channel.closed:
             self._channel.signal(signal.SIGKILL)
             self._channel.close()
-        if self._over != "closed":
-            self._over = "closed"
-            self._root.num_branches -= 1
-            self._on_close(self)
+        if self._copied_folder != -1:
+            os.close(self._copied_folder)
+            self._copied_folder = -1
+        self._root.num_branches -= 1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._over == "closed"
 
     @property
     def owns_cell(self) -> bool:

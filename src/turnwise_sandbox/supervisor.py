@@ -15,6 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from turnwise_sandbox import wire
@@ -23,8 +24,19 @@ from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready, describe
 from turnwise_sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise_sandbox.limits_hit import find_limit, read_plain
-from turnwise_sandbox.requests import CellKey, build_payload, build_rlimits, build_run, check_limits, choose_profile
+from turnwise_sandbox.requests import (
+    CellKey,
+    build_payload,
+    build_rlimits,
+    build_run,
+    check_limits,
+    check_path,
+    choose_profile,
+)
 from turnwise_sandbox.session import LocalSession
+from turnwise_sandbox.tree_changes import ChangesTooLarge, lay_copy, read_changes
+from turnwise_sandbox.tree_store import StoredTree, TreeStore
+from turnwise_sandbox.trees import Manifest, Tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
 
 MAX_RUNS_PER_CELL = 5000
@@ -35,6 +47,9 @@ MAX_REPEATS = 2
 
 REPORT_GRACE_S = 10.0
 """Seconds after its program's deadline in which a cell must report; after them it is broken."""
+
+PAGE_BYTES = 4096
+"""A file in memory takes up whole pages."""
 
 MAX_OUTPUT_FILE_BYTES = 16 << 20
 """The largest file that a program can return."""
@@ -69,7 +84,9 @@ class LocalSandbox:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._host: Host | None = None
         self._level: Level | None = None
-        self._zygotes: dict[str, Zygote] = {}
+        self._zygotes: dict[tuple[str, tuple[str, ...]], Zygote] = {}
+        """By profile and by the folders that they show."""
+        self._store: TreeStore | None = None
         self._idle: dict[CellKey, list[Cell]] = {}
         self._cells: set[Cell] = set()
         self._sessions: set[LocalSession] = set()
@@ -127,6 +144,7 @@ class LocalSandbox:
         seed: int = 0,
         profile: Profile = "std",
         network: Network = "none",
+        tree: Tree | None = None,
     ) -> LocalSession:
         """Start a live session in a cell of its own. See `Sandbox.open`."""
         check_limits(limits)
@@ -136,9 +154,17 @@ class LocalSandbox:
                 f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some, or raise "
                 "max_sessions"
             )
-        cell = await self._spawn(self._key("std" if profile == "auto" else profile, network, limits), "host")
+        profile = "std" if profile == "auto" else profile
+        async with self._stored(tree) as stored:
+            cell = await self._spawn(self._key(profile, network, limits, stored), "host", stored)
         session = LocalSession(
-            cell, language=language, limits=limits, seed=seed, level=self._name, on_close=self._forget_session
+            cell,
+            language=language,
+            limits=limits,
+            seed=seed,
+            level=self._name,
+            on_close=self._forget_session,
+            reopen=self._reopen,
         )
         self._sessions.add(session)
         try:
@@ -161,7 +187,7 @@ class LocalSandbox:
             self._drop(cell)
         for zygote in self._zygotes.values():
             zygote.close()
-        self._zygotes, self._idle = {}, {}
+        self._zygotes, self._idle, self._store = {}, {}, None
         if self._host is not None:
             self._host.close()
             self._host = None
@@ -203,6 +229,7 @@ class LocalSandbox:
         async with self._starting:
             if self._host is None:
                 self._host = find_host(self._wanted, allow_unsafe=self._allow_unsafe)
+                self._store = TreeStore(self._host.store, has_overlay=self._host.trees == "overlay")
             if self._level is None:
                 try:
                     # Canaries take the same path as programs.
@@ -213,58 +240,98 @@ class LocalSandbox:
                     raise
                 self._level = level
 
-    async def _zygote(self, profile: str) -> Zygote:
+    async def _zygote(self, key: CellKey) -> Zygote:
         assert self._host is not None
         assert self._loop is not None
-        zygote = self._zygotes.get(profile)
+        which = key.profile, key.visible
+        zygote = self._zygotes.get(which)
         if zygote is None or not zygote.alive:
-            zygote = self._zygotes[profile] = Zygote(self._host.zygote_config(profile))
+            zygote = self._zygotes[which] = Zygote(self._host.zygote_config(*which))
             zygote.attach(self._loop)
         await zygote.wait_ready()
         return zygote
 
     # -------------------------------------------------------------------------------------------- cells
 
-    def _key(self, profile: str, network: Network, limits: Limits) -> CellKey:
-        return CellKey(profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids)
+    def _key(self, profile: str, network: Network, limits: Limits, tree: StoredTree | None) -> CellKey:
+        visible = tree.visible if tree is not None else ()
+        return CellKey(
+            profile, network, limits.disk_bytes, limits.num_files, limits.memory_bytes, limits.num_pids, visible
+        )
 
-    async def _spawn(self, key: CellKey, kind: CellKind) -> Cell:
+    @contextlib.asynccontextmanager
+    async def _stored(self, tree: Tree | None) -> AsyncIterator[StoredTree | None]:
+        """Hold the layers of a tree in the store; None for no tree."""
+        if tree is None:
+            yield None
+            return
+        assert self._store is not None
+        store = self._store
+        stored = await store.take(tree)
+        try:
+            yield stored
+        finally:
+            store.release(stored)
+
+    async def _reopen(self, session: LocalSession) -> Cell:
+        """Another cell for an open session, with the tree as it was at first."""
+        old = session.cell
+        await self._start()
+        cell = await self._spawn(old.key, "host", old.tree)
+        if session.is_closed:
+            self._drop(cell)
+            raise SandboxError("the session was closed while it was reset")
+        return cell
+
+    async def _spawn(self, key: CellKey, kind: CellKind, tree: StoredTree | None = None) -> Cell:
         assert self._host is not None
         if key.network != "none" and self._host.level != "full":
             raise SandboxError(
                 f"network={key.network!r} needs a network namespace of its own; level {self._host.level!r} has none"
             )
-        zygote = await self._zygote(key.profile)
+        zygote = await self._zygote(key)
         try:
-            return await self._spawn_from(zygote, key, kind)
+            return await self._spawn_from(zygote, key, kind, tree)
         except SandboxError:
             if zygote.alive:
                 raise
         # The zygote had died. A process that it started may have written to the first cell's sockets, so this cell is
         # a new one.
-        return await self._spawn_from(await self._zygote(key.profile), key, kind)
+        return await self._spawn_from(await self._zygote(key), key, kind, tree)
 
-    async def _spawn_from(self, zygote: Zygote, key: CellKey, kind: CellKind) -> Cell:
+    async def _spawn_from(self, zygote: Zygote, key: CellKey, kind: CellKind, tree: StoredTree | None) -> Cell:
         assert self._host is not None
         assert self._loop is not None
         cell = self._host.build_cell(key, kind)
         self._cells.add(cell)
+        if tree is not None and self._store is not None:
+            cell.tree = self._store.hold(tree)
+            cell.tree_method = self._host.trees
+        method = cell.tree_method
+        copied = tree.manifest if tree is not None and method == "copy" else Manifest({})
         try:
             header = {
                 "kind": kind,
                 "scratch": cell.scratch,
                 "network": key.network,
-                "disk_bytes": key.disk_bytes,
-                "num_files": key.num_files,
+                "tree": method,
+                "disk_bytes": key.disk_bytes + copied.num_bytes + PAGE_BYTES * len(copied.files),
+                "num_files": key.num_files + len(copied.files) + len(copied.folders),
                 "rlimits": build_rlimits(key, has_cgroup=self._host.has_cgroups),
             }
-            cell.pidfd = await zygote.spawn(self._host.uid_of(cell), header, cell.fds_to_pass())
+            lowers = tree.lowers if tree is not None and method == "overlay" else ""
+            uid = self._host.uid_of(cell)
+            cell.pidfd = await zygote.spawn(uid, header, cell.fds_to_pass(), lowers=lowers)
             cell.passed()
             cell.attach(self._loop)
-            if kind == "slot":
+            if kind == "slot" or tree is not None:
                 async with asyncio.timeout(SPAWN_DEADLINE_S):
-                    answer, _ = await cell.expect()
+                    answer, fds = await cell.expect()
                 check_ready(answer, "a cell could not be set up")
+                if tree is not None:
+                    (cell.edits,) = fds
+                    if method == "copy":
+                        lay_copy(cell.edits, tree, None if uid is None else (uid, uid))
         except BaseException as error:
             self._drop(cell)
             if isinstance(error, TimeoutError | ConnectionError):
@@ -297,11 +364,15 @@ class LocalSandbox:
         self._cells.discard(cell)
         self._spent_s += cell.processor_seconds()
         cell.close()
+        if cell.tree is not None and self._store is not None:
+            self._store.release(cell.tree)
+            cell.tree = None
         if self._host is not None:
             self._host.free_cell(cell)
 
     def _forget_session(self, session: LocalSession) -> None:
-        self._sessions.discard(session)
+        if session.is_closed:
+            self._sessions.discard(session)
         if session.owns_cell:
             self._drop(session.cell)
 
@@ -336,14 +407,28 @@ class LocalSandbox:
         """Run one program; the caller holds its slot. `peer` is passed to the program and closed; the program's cell is
         appended to `running`."""
         profile = choose_profile(program) if program.language == "python" else "std"
+        async with self._stored(_with_files(program)) as tree:
+            if tree is not None:
+                program = replace(program, files={})
+            return await self._run_stored(program, limits, profile, tree, peer, running)
+
+    async def _run_stored(
+        self,
+        program: Program,
+        limits: Limits,
+        profile: str,
+        tree: StoredTree | None,
+        peer: socket.socket | None,
+        running: list[Cell] | None,
+    ) -> Execution:
         payload, payload_bytes = build_payload(program)
         fds = [payload]
         try:
             packet = build_run(program, limits, payload_bytes=payload_bytes, has_peer=peer is not None)
             if program.stdin:
                 fds.append(wire.to_memfd([program.stdin]))
-            key = self._key(profile, program.network, limits)
-            execution = await self._attempt(key, program, limits, packet, fds, peer, running)
+            key = self._key(profile, program.network, limits, tree)
+            execution = await self._attempt(key, program, limits, packet, fds, peer, running, tree=tree)
             for _ in range(MAX_REPEATS):
                 if execution is not None or peer is not None or self._closed:
                     break
@@ -351,7 +436,7 @@ class LocalSandbox:
                 # new cell, because the zygote's death may be about to end the idle ones as well.
                 for fd in fds:
                     os.lseek(fd, 0, os.SEEK_SET)
-                execution = await self._attempt(key, program, limits, packet, fds, None, running, fresh=True)
+                execution = await self._attempt(key, program, limits, packet, fds, None, running, tree=tree, fresh=True)
         finally:
             wire.close_all(fds)
         if execution is None:
@@ -368,12 +453,16 @@ class LocalSandbox:
         peer: socket.socket | None,
         running: list[Cell] | None,
         *,
+        tree: StoredTree | None,
         fresh: bool = False,
     ) -> Execution | None:
-        """Run in one cell; with `fresh` in a new one. None if the cell was killed from outside."""
-        # Only a cell that outlives its program can read output files.
-        once = self._mode == "strict" and self._name == "full" and not program.outputs
-        cell = await (self._spawn(key, "once" if once else "slot") if once or fresh else self._take(key))
+        """Run in one cell; with `fresh` or a tree in a new one. None if the cell was killed from outside."""
+        # Only a cell that outlives its program can read output files, and end all processes before a tree is read.
+        once = self._mode == "strict" and self._name == "full" and not program.outputs and tree is None
+        if once or fresh or tree is not None:
+            cell = await self._spawn(key, "once" if once else "slot", tree)
+        else:
+            cell = await self._take(key)
         if running is not None:
             running.append(cell)
         try:
@@ -387,6 +476,8 @@ class LocalSandbox:
                 )
                 cell.programs_cpu_s += execution.cpu_s
                 cell.dead = cell.dead or bool(report[4] & wire.LAST)
+            if tree is not None and execution is not None:
+                execution = self._with_changes(execution, cell, tree, limits)
         except BaseException:
             # The program ends with its cell.
             self._drop(cell)
@@ -396,6 +487,19 @@ class LocalSandbox:
         else:
             self._give_back(cell)
         return execution
+
+    def _with_changes(self, execution: Execution, cell: Cell, tree: StoredTree, limits: Limits) -> Execution:
+        try:
+            changes = read_changes(
+                cell.edits,
+                tree,
+                is_overlay=cell.tree_method == "overlay",
+                max_bytes=limits.disk_bytes,
+                max_files=limits.num_files,
+            )
+        except ChangesTooLarge:
+            return replace(execution, limit=execution.limit or "disk")
+        return replace(execution, changes=changes)
 
     async def _exchange(
         self, cell: Cell, packet: bytes, fds: Sequence[int], peer: socket.socket | None, limits: Limits
@@ -479,6 +583,14 @@ class LocalSandbox:
             max_rss_bytes=max_rss_bytes,
             level=self._name,
         )
+
+
+def _with_files(program: Program) -> Tree | None:
+    """The program's tree with its files as the last layer; None without a tree."""
+    if program.tree is None or not program.files:
+        return program.tree
+    files = {check_path(path): content for path, content in program.files.items()}
+    return replace(program.tree, layers=(*program.tree.layers, files))
 
 
 def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from turnwise_sandbox.trees import Tree
 
 Limit = Literal["wall", "cpu", "memory", "output", "pids", "disk"]
 """Which of the `Limits` an execution hit."""
@@ -27,6 +30,10 @@ Mode = Literal["slot", "strict"]
 and wipes it in between, which is fastest; "strict" makes new namespaces for each program. Each session has its own."""
 
 
+TreeMethod = Literal["overlay", "copy"]
+"""How a program gets its tree: "overlay" puts an empty folder in memory on top of the layers, "copy" copies them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one execution may use. The kernel or the supervisor enforces each limit, never the code itself."""
@@ -42,9 +49,10 @@ class Limits:
     num_pids: int = 64
     """Processes and threads at the same time."""
     disk_bytes: int = 64 << 20
-    """Bytes of all files together if the level has a scratch file system, else of each file."""
+    """Bytes of all files together if the level has a scratch file system, else of each file. Files of a tree that the
+    program did not change are not counted."""
     num_files: int = 4096
-    """Number of files and folders."""
+    """Number of files and folders, counted in the same way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,9 @@ class Program:
     backend can: the same program with the same seed gives the same output, and another seed gives another."""
     profile: Profile = "auto"
     network: Network = "none"
+    tree: Tree | None = None
+    """The layers of the program's working folder, with `files` as a last layer on top; None for a folder with nothing
+    but `files`. HOME and TMPDIR lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +107,10 @@ class Execution:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
+    changes: Mapping[str, bytes | None] | None = None
+    """What the program wrote into its tree: path to content of each file that is not as it was, and None for each that
+    is gone. Links and special files are left out, and neither modes nor empty folders are reported. None without a
+    tree, and if the changed files hold more than `Limits.disk_bytes`, where `limit` is "disk"."""
     level: str = "none"
     """The isolation level at which the code ran."""
 
@@ -135,6 +150,16 @@ class Session(Protocol):
         outside the folder."""
         ...
 
+    async def changes(self) -> dict[str, bytes | None]:
+        """What the session wrote into its tree so far, as in `Execution.changes`; also after its process has ended.
+        Raises SandboxError without a tree, and if the changed files hold more than the limits allow."""
+        ...
+
+    async def reset(self) -> None:
+        """Begin again as right after `open`: every edit, process and variable of the session is gone, and a session
+        that is over works again. Its branches go on. Raises SandboxError without a tree."""
+        ...
+
     async def close(self) -> None:
         """End the session and everything it started. A second call does nothing."""
         ...
@@ -158,8 +183,10 @@ class Sandbox(Protocol):
         seed: int = 0,
         profile: Profile = "std",
         network: Network = "none",
+        tree: Tree | None = None,
     ) -> Session:
-        """Start a live session. Raises SandboxError when the sandbox fails or has no sessions."""
+        """Start a live session, which works in a merged `tree` if one is given. Raises SandboxError when the sandbox
+        fails, has no sessions or cannot lay the tree."""
         ...
 
     async def close(self) -> None:

@@ -98,6 +98,8 @@ UID = struct.Struct("<I")
 """The user id of a requested cell, or `SAME_UID`. The rest of the request follows as JSON, which many cells share."""
 SAME_UID = 2**32 - 1
 """Stands for the zygote's own user id."""
+LOWERS = b"\n"
+"""Separates the JSON of a requested cell from the layers of its tree, which few cells share."""
 LIVE = struct.Struct("<BQI")
 """Of a live process: language (0 Python, 1 bash), seed, processor seconds (0 means no bound)."""
 

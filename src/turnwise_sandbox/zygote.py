@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 from turnwise_sandbox import wire
 from turnwise_sandbox.cell import CellKind, CellPlan, rehearse, run_cell
 from turnwise_sandbox.guest.program import install_entropy, open_streams, warm_up
-from turnwise_sandbox.kernel import landlock, limits, root, seccomp, syscalls
-from turnwise_sandbox.types import Network
+from turnwise_sandbox.kernel import landlock, limits, overlay, root, seccomp, syscalls
+from turnwise_sandbox.types import Network, TreeMethod
 
 REAP_INTERVAL_MS = 1000
 """How often ended cells are reaped when nothing else happens."""
@@ -204,6 +204,10 @@ class _Entry:
     restrict: list[syscalls.Call]
     """Calls that apply Landlock (at level full), limits and seccomp."""
     plan: CellPlan
+    tree: TreeMethod | None
+    """How its cells get their tree; None if they have none."""
+    scratch_bytes: int
+    scratch_files: int
 
 
 class _Zygote:
@@ -218,7 +222,10 @@ class _Zygote:
         self.uid, self.gid = uid, gid
         if self.user_namespace:
             syscalls.enter_user_namespace(uid, gid)
-        self.has_proc = self.level == "full" and root.build_root(extra_paths=config["extra_paths"])
+        self.extra_paths: list[str] = config["extra_paths"]
+        self.has_proc = self.level == "full" and root.build_root(extra_paths=self.extra_paths, store=config["store"])
+        self.mappings: dict[int, int] = {}
+        """User id of a cell to the descriptor of the mapping that makes it the owner of trees."""
         os.chdir("/")
         preload(config["profile"])
         self.filters = {network: seccomp.build_filter(network=network) for network in NETWORKS}
@@ -259,15 +266,19 @@ class _Zygote:
             packet, fds = wire.receive_packet(self.control)
             if not packet:
                 return
-            uid, entry = wire.UID.unpack_from(packet)[0], prepare(packet[wire.UID.size :])
+            uid = wire.UID.unpack_from(packet)[0]
+            header, _, lowers = packet[wire.UID.size :].partition(wire.LOWERS)
+            entry = prepare(header)
             try:
+                if lowers and uid != wire.SAME_UID and uid not in self.mappings:
+                    self.mappings[uid] = overlay.map_owner(uid)
                 pid, pidfd = syscalls.clone_process(entry.namespaces, pidfd=True)
             except OSError as error:
                 wire.send(self.control, {"error": f"a process could not be started: {error.strerror}"})
                 wire.close_all(fds)
                 continue
             if pid == 0:
-                self._become_cell(entry, uid, fds)
+                self._become_cell(entry, uid, fds, lowers)
             wire.send_packet(self.control, CELL_MADE, [pidfd])
             if entry.kind == "once":
                 self.once[pid] = pidfd, fds.pop(0)
@@ -311,16 +322,23 @@ class _Zygote:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
-    def _become_cell(self, entry: _Entry, uid: int, fds: list[int]) -> NoReturn:
+    def _become_cell(self, entry: _Entry, uid: int, fds: list[int], lowers: bytes) -> NoReturn:
         connection = _socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fds[0])
         try:
             for fd in fds[3:]:
                 os.write(fd, b"0")
-            plan = self._enter(entry, uid) if self.level == "full" else self._enter_beside_others(entry, uid)
+            if self.level == "full":
+                plan = self._enter(entry, uid, lowers)
+            else:
+                plan = self._enter_beside_others(entry, uid)
+            if entry.tree == "copy":
+                plan = replace(plan, tree=os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            if entry.tree is not None:
+                os.environ["HOME"] = os.environ["TMPDIR"]  # what programs leave at home is no change of the tree
         except OSError as error:
             wire.send(connection, {"error": f"{type(error).__name__}: {error}"})
             os._exit(1)
-        wire.close_all([*fds[3:], self.control_fd])
+        wire.close_all([*fds[3:], self.control_fd, *self.mappings.values()])
         run_cell(connection, fds[1], fds[2], plan, entry.kind)
 
     def _prepare(self, packet: bytes) -> _Entry:
@@ -328,6 +346,7 @@ class _Zygote:
         fresh fork touches is copied."""
         header = json.loads(packet)
         full, network = self.level == "full", header["network"]
+        has_overlay = header["tree"] == "overlay"
         scratch = root.SCRATCH if full else header["scratch"]
         namespaces = 0
         if full:
@@ -338,13 +357,14 @@ class _Zygote:
                 namespaces |= syscalls.CLONE_NEWUSER
 
         def mount() -> None:
-            root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"])
+            if not has_overlay:
+                root.mount_scratch(scratch, bytes=header["disk_bytes"], inodes=header["num_files"])
             if self.has_proc:
                 root.mount_proc()
 
         def give_up_privileges() -> None:
             if full:
-                root.make_folders(scratch)
+                root.make_folders(scratch, ("tmp",) if has_overlay else ("work", "tmp"))
                 syscalls.syscall("chdir", os.fsencode(f"{scratch}/work"))
             syscalls.drop_privileges(bounding_set=False)
             if full:
@@ -366,13 +386,26 @@ class _Zygote:
             give_up_privileges=syscalls.record(give_up_privileges),
             restrict=syscalls.record(restrict),
             plan=CellPlan(scratch=scratch, own_pids=full, scope_program=None, bash=self.bash, children=None),
+            tree=header["tree"],
+            scratch_bytes=header["disk_bytes"],
+            scratch_files=header["num_files"],
         )
 
-    def _enter(self, entry: _Entry, uid: int) -> CellPlan:
+    def _enter(self, entry: _Entry, uid: int, lowers: bytes) -> CellPlan:
         """Enter level full: namespaces, mounts, identity, Landlock, limits, seccomp, in this order, since each step
-        forbids the earlier ones."""
+        forbids the earlier ones. `lowers` are the layers of an overlay; empty without one."""
+        plan = entry.plan
         if self.user_namespace:
             syscalls.enter_user_namespace(self.uid, self.gid)
+        if lowers:
+            edits = overlay.mount_tree(
+                plan.scratch,
+                os.fsdecode(lowers),
+                bytes=entry.scratch_bytes,
+                inodes=entry.scratch_files,
+                owner=(uid, self.mappings[uid]) if uid != wire.SAME_UID else None,
+            )
+            plan = replace(plan, tree=edits)
         syscalls.perform(entry.mount)
         if entry.namespaces & syscalls.CLONE_NEWNET:
             syscalls.bring_loopback_up()
@@ -380,7 +413,7 @@ class _Zygote:
             syscalls.set_identity(uid, uid)
         syscalls.perform(entry.give_up_privileges)
         syscalls.perform(entry.restrict)
-        return entry.plan
+        return plan
 
     def _enter_beside_others(self, entry: _Entry, uid: int) -> CellPlan:
         """Enter a lower level, where cells share the host's namespaces: folders instead of mounts, and Landlock rules
@@ -410,7 +443,7 @@ class _Zygote:
     def _build_ruleset(self, writable: str, network: Network) -> int:
         """A Landlock ruleset under which the interpreter is readable, and `writable` with all mounts below it
         writable."""
-        read = ["/"] if self.level == "full" else root.interpreter_paths()
+        read = ["/"] if self.level == "full" else [*root.interpreter_paths(), *self.extra_paths]
         return landlock.build_ruleset(
             read=read, read_write=[writable, "/dev/null"], abi=self.landlock_abi, network=network
         )

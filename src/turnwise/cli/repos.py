@@ -32,7 +32,10 @@ def add(
 
     if bool(what) == all_:
         raise ConfigError("name what to add, or give --all; `turnwise repos list` has the names")
-    failed = asyncio.run(_add([package.key for package in load_packages()] if all_ else what or []))
+    from turnwise.tools.sandboxed import ask_sandbox
+
+    names = [package.key for package in load_packages()] if all_ else what or []
+    failed = asyncio.run(ask_sandbox(_add(names)))
     if failed:
         raise typer.Exit(2)
 

@@ -47,7 +47,13 @@ def doctor(
     properties = {
         name: {"enforced_by": item.enforced_by, "verified": item.verified} for name, item in measured.properties.items()
     }
-    summary = {"level": measured.name, "properties": properties, "stronger_levels": dict(measured.reasons)}
+    summary = {
+        "level": measured.name,
+        "properties": properties,
+        "stronger_levels": dict(measured.reasons),
+        "trees": measured.trees,
+        "no_overlay": measured.no_overlay,
+    }
     print(json.dumps(summary, indent=1))
 
 
@@ -73,10 +79,17 @@ def _show_level(level: Level) -> None:
         )
     console = Console()
     console.print(table)
+    console.print(f"trees of layers: {_describe_trees(level)}", markup=False)
     for stronger, reason in level.reasons.items():
         console.print(f"{stronger}: unavailable, because {reason}", markup=False)
     if level.name == "none":
         console.print("This machine isolates nothing: code may do whatever your user may.")
+
+
+def _describe_trees(level: Level) -> str:
+    if level.no_overlay is None:
+        return "overlay, edits in memory"
+    return f"copy, because {level.no_overlay}"
 
 
 @app.command()

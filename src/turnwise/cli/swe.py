@@ -42,13 +42,14 @@ def grade(
     """Apply each patch to its repository in the sandbox, run its tests, and print a JSON report."""
     from turnwise.repositories.instance import load_instances
     from turnwise.repositories.predictions import build_report, load_predictions
+    from turnwise.tools.sandboxed import ask_sandbox
 
     tasks = load_instances(instances)
     if predictions == GOLD:
         patches = {task.instance_id: task.gold for task in tasks}
     else:
         patches = load_predictions(Path(predictions), tasks)
-    report = build_report(tasks, patches, asyncio.run(_grade(tasks, patches, slots)))
+    report = build_report(tasks, patches, asyncio.run(ask_sandbox(_grade(tasks, patches, slots))))
     text = json.dumps(report, indent=1)
     if output is None:
         print(text)

@@ -175,7 +175,11 @@ def _reverse_hunk(hunk: Hunk) -> list[str]:
         else:
             (added if line[0] == "-" else removed).append(("+" if line[0] == "-" else "-") + line[1:])
     body = [line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines[:-1]]
-    return [f"@@ -{hunk.new_start},{len(old)} +{hunk.old_start},{len(new)} @@\n", *body]
+    return [f"@@ -{_range(hunk.new_start, len(old))} +{_range(hunk.old_start, len(new))} @@\n", *body]
+
+
+def _range(start: int, count: int) -> str:
+    return str(start) if count == 1 else f"{start},{count}"
 
 
 def read_path(text: str) -> str:

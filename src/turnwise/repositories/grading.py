@@ -17,7 +17,8 @@ from turnwise.repositories.instance import Instance
 from turnwise.repositories.patching import Patched, apply_patch
 from turnwise.repositories.repository import Repository
 from turnwise.repositories.resolution import Resolution, resolve
-from turnwise.repositories.testing import LIMITS, Layer, TestRun, run_repository
+from turnwise.repositories.testing import LIMITS, TestRun, run_repository
+from turnwise_sandbox.trees import Layer
 from turnwise_sandbox.types import Limits, Sandbox
 
 Ending = Literal[

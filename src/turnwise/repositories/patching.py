@@ -1,7 +1,8 @@
 """Apply a patch to a tree in the sandbox, as SWE-bench does: by git's and patch's own programs, the strictest first.
 
-The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`, `git apply
---reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes nothing.
+The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`,
+`git apply --reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes
+nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 
 from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.repositories.diffs import why_refused
-from turnwise.repositories.testing import Layer, guest_source
+from turnwise.repositories.testing import guest_source
 from turnwise_sandbox import errors as sandbox_errors
-from turnwise_sandbox.types import Limits, Program, Sandbox, Tree
+from turnwise_sandbox.trees import Layer, Tree
+from turnwise_sandbox.types import Limits, Program, Sandbox
 
 WAYS = ("git apply", "git apply --3way", "git apply --reject", "patch --fuzz=5")
 LIMITS = Limits(wall_s=120.0, memory_bytes=1 << 30, disk_bytes=256 << 20, num_files=65_536)

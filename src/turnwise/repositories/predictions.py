@@ -50,6 +50,10 @@ def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(f"{path} prediction {number}", row) for number, row in enumerate(value, 1)]
 
 
+_ERRORS = ("patch_refused", "patch_failed", "infrastructure")
+"""Endings that SWE-bench counts as errors."""
+
+
 def build_report(instances: Sequence[Instance], patches: Mapping[str, str], grades: Sequence[Grade]) -> dict[str, Any]:
     """The report: SWE-bench's counts and lists of ids, how many of each ending, and the grades.
 
@@ -58,9 +62,7 @@ def build_report(instances: Sequence[Instance], patches: Mapping[str, str], grad
     by_ending: dict[str, list[str]] = {}
     for grade in grades:
         by_ending.setdefault(grade.ending, []).append(grade.instance_id)
-    errors = [
-        name for ending in ("patch_refused", "patch_failed", "infrastructure") for name in by_ending.get(ending, [])
-    ]
+    errors = [grade.instance_id for grade in grades if grade.ending in _ERRORS]
     no_patch = [name for name in by_ending.get("no_patch", []) if name in patches]
     ran = [grade for grade in grades if grade.instance_id not in {*errors, *by_ending.get("no_patch", [])}]
     lists = {

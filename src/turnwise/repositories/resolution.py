@@ -5,11 +5,11 @@ The words and the rule are those of SWE-bench 5.0 (`harness/grading.py`, `get_ev
 FAIL_TO_PASS and all PASS_TO_PASS are, else no. A test without a status counts as failed. It is stricter in these cases,
 and in no case more lenient:
 
-- PASS_TO_PASS, skipped: failed here, good there. Here it is good only if the test was skipped before any bug as well.
-- either list, failed as announced (XFAIL): failed here, good there. Code can call `pytest.xfail` like `pytest.skip`.
-  Here it is good only if the test failed as announced before any bug as well.
+- PASS_TO_PASS, skipped or failed as announced (XFAIL): good there. Here it is good only if the test had the same status
+  before any bug, because code can call `pytest.skip` and `pytest.xfail` as well as tests can.
+- FAIL_TO_PASS, failed as announced: good there, failed here.
 - a status that is none of SWE-bench's words (pytest's XPASS): SWE-bench puts such a test in neither list, so it does
-  not count. Here it is good only if it had the same status before any bug.
+  not count. Here it is failed; in PASS_TO_PASS it is good if it had the same status before any bug.
 - FAIL_TO_PASS empty: SWE-bench counts an empty list as all good. Here it raises.
 - an expected id with more "[" than "]": SWE-bench matches ids by prefix, because some of its own are cut. Ours are
   whole, and match exactly.
@@ -24,6 +24,9 @@ from typing import Literal
 from turnwise.repositories.outcome import Status
 
 Verdict = Literal["full", "partial", "no"]
+
+EXCUSED = ("skipped", "xfailed", "xpassed")
+"""Statuses that are good in PASS_TO_PASS if the test had them before any bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +61,12 @@ def resolve(
     Raises ValueError for an empty FAIL_TO_PASS.
     """
 
-    def is_good(test: str) -> bool:
+    def is_kept(test: str) -> bool:
         status = statuses.get(test)
-        if status in ("skipped", "xfailed", "xpassed"):
-            return before.get(test) == status
-        return status == "passed"
+        return status == "passed" or (status in EXCUSED and status == before.get(test))
 
-    fixed, not_fixed = _divide(fail_to_pass, is_good)
-    kept, broken = _divide(pass_to_pass, is_good)
+    fixed, not_fixed = _divide(fail_to_pass, lambda test: statuses.get(test) == "passed")
+    kept, broken = _divide(pass_to_pass, is_kept)
     if not fixed and not not_fixed:
         raise ValueError("FAIL_TO_PASS is empty, so every patch would resolve; name a test that the bug breaks")
     verdict: Verdict = "no"

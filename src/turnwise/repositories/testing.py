@@ -14,10 +14,8 @@ from turnwise.core.errors import SandboxError
 from turnwise.repositories.outcome import Outcome, Status, read_outcome
 from turnwise.repositories.repository import Repository
 from turnwise_sandbox import errors as sandbox_errors
-from turnwise_sandbox.types import Execution, Limits, Network, Program, Sandbox, Tree
-
-Layer = Path | Mapping[str, bytes | None]
-"""A folder, or paths to contents (None: the file does not exist), laid over the layers before it."""
+from turnwise_sandbox.trees import Layer, Tree
+from turnwise_sandbox.types import Execution, Limits, Network, Program, Sandbox
 
 DEADLINE_SHARE = 0.9
 """Part of the wall limit after which the tests' process is ended, so that what it reported still comes back."""

@@ -139,7 +139,9 @@ class LiveInterpreter:
         os.dup2(stderr, 2)
         wire.close_all([stdout, stderr])
         os.chdir(copy)
-        os.environ["HOME"] = os.environ["PWD"] = copy
+        for name in ("HOME", "PWD"):
+            if os.environ.get(name) == here:  # in a tree, HOME lies elsewhere
+                os.environ[name] = copy
         self._forks = 0
         wire.send(self._connection, {"folder": copy})
 

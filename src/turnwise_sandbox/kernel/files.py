@@ -11,6 +11,7 @@ import itertools
 import os
 import stat
 import struct
+from collections.abc import Iterator
 
 from turnwise_sandbox.kernel.syscalls import AT_SYMLINK_NOFOLLOW, syscall
 
@@ -120,10 +121,44 @@ def read_file(dir_fd: int, path: str, *, max_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-def list_files(dir_fd: int, *, max_files: int) -> list[tuple[str, int]]:
-    """Path and size of every plain file below `dir_fd`, sorted. Leaves out links, devices, unreadable folders and files
-    below more than 64 folders. Raises OSError(E2BIG) for more than `max_files` entries of any kind."""
-    listed: list[tuple[str, int]] = []
+def make_folder(dir_fd: int, path: str, *, owner: tuple[int, int] | None = None) -> int:
+    """Make a folder and those above it below `dir_fd`, and open it. `owner` and errors as for `create_file`."""
+    folder = os.dup(dir_fd)
+    try:
+        for name in split_path(path):
+            folder = _step_into(folder, name, owner)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def create_link(dir_fd: int, path: str, target: bytes, *, owner: tuple[int, int] | None = None) -> None:
+    """Make a symbolic link below `dir_fd`, and its folders. `owner` and errors as for `create_file`, and OSError
+    (EEXIST)."""
+    folder, _, name = path.rpartition("/")
+    parent = make_folder(dir_fd, folder, owner=owner) if folder else os.dup(dir_fd)
+    try:
+        os.symlink(target, split_path(name)[0], dir_fd=parent)
+        if owner is not None:
+            os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.close(parent)
+
+
+def read_link(dir_fd: int, path: str) -> bytes:
+    """The target of a symbolic link below `dir_fd`. Raises OSError for anything else, ValueError like `split_path`."""
+    *folders, name = split_path(path)
+    parent = _open_beneath(dir_fd, folders, _FOLDER_FLAGS, 0) if folders else os.dup(dir_fd)
+    try:
+        return os.fsencode(os.readlink(name, dir_fd=parent))
+    finally:
+        os.close(parent)
+
+
+def walk(dir_fd: int, *, max_files: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Path and status of everything below `dir_fd`, each folder before what it holds. Follows no link, and leaves out
+    unreadable folders and what lies below more than 64 folders. Raises OSError(E2BIG) for more than `max_files`."""
     folders = [""]
     num_entries = 0
     while folders:
@@ -139,14 +174,22 @@ def list_files(dir_fd: int, *, max_files: int) -> list[tuple[str, int]]:
                     if num_entries > max_files:
                         raise OSError(errno.E2BIG, f"more than {max_files} files and folders")
                     path = f"{prefix}/{entry.name}" if prefix else entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        if path.count("/") < _MAX_LISTED_DEPTH:
-                            folders.append(path)
-                    elif entry.is_file(follow_symlinks=False):
-                        listed.append((path, _size(fd, entry.name)))
+                    try:
+                        about = entry.stat(follow_symlinks=False)
+                    except OSError:  # removed since it was listed
+                        continue
+                    if stat.S_ISDIR(about.st_mode) and path.count("/") < _MAX_LISTED_DEPTH:
+                        folders.append(path)
+                    yield path, about
         finally:
             os.close(fd)
-    return sorted(listed)
+
+
+def list_files(dir_fd: int, *, max_files: int) -> list[tuple[str, int]]:
+    """Path and size of every plain file below `dir_fd`, sorted. Leaves out links and devices, and what `walk` does.
+    Raises OSError(E2BIG) for more than `max_files` entries of any kind."""
+    entries = walk(dir_fd, max_files=max_files)
+    return sorted((path, about.st_size) for path, about in entries if stat.S_ISREG(about.st_mode))
 
 
 def remove_tree(dir_fd: int) -> None:
@@ -257,13 +300,6 @@ def _open_existing(parent: int, name: str, path: str) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, "it is not a plain file", path)
-
-
-def _size(dir_fd: int, name: str) -> int:
-    try:
-        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
-    except OSError:  # removed since it was listed
-        return 0
 
 
 def _open_beneath(dir_fd: int, parts: list[str], flags: int, mode: int) -> int:

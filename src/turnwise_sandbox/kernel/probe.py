@@ -12,13 +12,14 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from turnwise_sandbox.errors import SandboxError
-from turnwise_sandbox.kernel import landlock, root, seccomp, syscalls
+from turnwise_sandbox.kernel import landlock, overlay, root, seccomp, syscalls
 
 LevelName = Literal["full", "uid", "process", "seccomp", "none"]
 
@@ -46,6 +47,8 @@ class Capabilities:
     has_children_file: bool
     """Whether /proc lists the children of a process, so that a subreaper can find orphans. Needed if a cell has neither
     a pid namespace nor a user id of its own."""
+    overlay: bool = False
+    """Whether the cells of level full can work in a tree of layers without copying it."""
     failures: dict[str, str] = field(default_factory=dict)
     """Name to error of each failed attempt."""
 
@@ -164,6 +167,16 @@ def _capabilities() -> dict[str, Any]:
     direct = uid_range is not None and works("direct_namespaces", lambda: _isolate(None, uid_range[0] + 1), flags)
     if uid_range is None:
         failures["direct_namespaces"] = failures["other_uid"]
+    user = works("user_namespaces", lambda: _isolate(ids, None), flags | syscalls.CLONE_NEWUSER)
+    with tempfile.TemporaryDirectory() as store:
+        os.makedirs(f"{store}/layer/folder")
+        with open(f"{store}/layer/folder/file", "wb") as file:
+            file.write(b"content")
+        has_overlay = (direct or user) and works(
+            "overlay",
+            lambda: _isolate(None if direct else ids, uid_range[0] + 1 if direct and uid_range else None, store),
+            flags | (0 if direct else syscalls.CLONE_NEWUSER),
+        )
     has_children_file = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
     if not has_children_file:
         failures["children_file"] = "/proc does not list a process's children, so orphans could not be found and ended"
@@ -172,7 +185,8 @@ def _capabilities() -> dict[str, Any]:
         failures["landlock"] = "the kernel has no Landlock, or it is disabled"
     return {
         "direct_namespaces": direct,
-        "user_namespaces": works("user_namespaces", lambda: _isolate(ids, None), flags | syscalls.CLONE_NEWUSER),
+        "user_namespaces": user,
+        "overlay": has_overlay,
         "first_uid": uid_range[0] if uid_range else None,
         "num_uids": uid_range[1] if uid_range else 0,
         "landlock_abi": abi if abi and works("landlock", lambda: _refuse_a_file(abi)) else 0,
@@ -186,15 +200,17 @@ def _change_user(uid: int) -> None:
     syscalls.set_identity(uid, uid)
 
 
-def _isolate(mapped: tuple[int, int] | None, uid: int | None) -> None:
-    """Build a zygote's root in fresh namespaces, then a cell's namespaces, scratch folder and user inside it."""
+def _isolate(mapped: tuple[int, int] | None, uid: int | None, store: str | None = None) -> None:
+    """Build a zygote's root in fresh namespaces, then a cell's namespaces, scratch folder and user inside it. With a
+    `store`, which has one layer, the cell works in a tree."""
     if mapped is not None:
         syscalls.enter_user_namespace(*mapped)
-    root.build_root()
+    root.build_root(store=store)
+    owner = (uid, overlay.map_owner(uid)) if store is not None and uid is not None else None
     flags = (
         syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | (syscalls.CLONE_NEWUSER if mapped else 0)
     )
-    failure = try_in_child(lambda: _settle(mapped, uid), flags)
+    failure = try_in_child(lambda: _settle(mapped, uid) if store is None else _settle_in_tree(mapped, owner), flags)
     if failure is not None:
         raise SandboxError(failure)
 
@@ -209,6 +225,12 @@ def _settle(mapped: tuple[int, int] | None, uid: int | None) -> None:
     root.make_folders(root.SCRATCH)
     with open(os.path.join(root.SCRATCH, "work", "file"), "wb") as file:
         file.write(b"x")
+
+
+def _settle_in_tree(mapped: tuple[int, int] | None, owner: tuple[int, int] | None) -> None:
+    if mapped is not None:
+        syscalls.enter_user_namespace(*mapped)
+    overlay.try_tree(root.SCRATCH, "layer", owner)
 
 
 def _refuse_a_file(abi: int) -> None:

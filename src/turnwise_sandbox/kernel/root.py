@@ -20,6 +20,8 @@ SCRATCH_PARENT = "/box"
 """The folder of the mount point: one Landlock rule on it covers what every cell mounts below."""
 SCRATCH = f"{SCRATCH_PARENT}/own"
 """Where each cell mounts its own tmpfs. /tmp and /dev/shm are links into it, so cells share nothing writable."""
+EMPTY = f"{SCRATCH_PARENT}/empty"
+"""A folder that is always empty, to cover another one with."""
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _ETC_FILES = ("/etc/ld.so.cache", "/etc/localtime")
@@ -49,10 +51,11 @@ def interpreter_paths() -> list[str]:
     )
 
 
-def build_root(*, extra_paths: Sequence[str] = (), size_bytes: int = 8 << 20) -> bool:
+def build_root(*, extra_paths: Sequence[str] = (), store: str | None = None, size_bytes: int = 8 << 20) -> bool:
     """Replace the root of this mount namespace by the read-only one. Returns whether the new root has a /proc.
 
-    `extra_paths` are also shown, read-only and under their own names. `size_bytes` bounds the memory of the skeleton.
+    `extra_paths` are also shown, read-only and under their own names, and the folder `store` at `SCRATCH`, where the
+    first mount of each cell covers it; None means none. `size_bytes` bounds the memory of the skeleton.
     The working folder becomes /. Raises SandboxError naming the step and path that failed: an interpreter that this
     user cannot read, a kernel without mount_setattr, a host root that cannot be left (ramdisk, chroot), or a lack of
     privileges. After a failure the process must exit."""
@@ -61,6 +64,8 @@ def build_root(*, extra_paths: Sequence[str] = (), size_bytes: int = 8 << 20) ->
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         links = {path: os.readlink(path) for path in binds if os.path.islink(path)}
         sources = {path: _open_source(path) for path in binds if path not in links}
+        if store is not None:
+            sources[SCRATCH] = _open_source(store)
         devices = {path: _open_source(path, device=True) for path in _DEVICES if os.path.exists(path)}
         contents = _etc_contents()
         staging = next(path for path in _STAGING if os.path.isdir(path) and not os.path.islink(path))
@@ -87,9 +92,9 @@ def mount_scratch(path: str, *, bytes: int, inodes: int) -> None:
     syscalls.mount("turnwise-scratch", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
 
-def make_folders(path: str) -> None:
-    """Make `work` and `tmp` in a new scratch folder, owned by the caller. Raises OSError."""
-    for name in ("work", "tmp"):
+def make_folders(path: str, names: Sequence[str] = ("work", "tmp")) -> None:
+    """Make folders in a new scratch folder, owned by the caller. Raises OSError."""
+    for name in names:
         syscalls.syscall("mkdirat", syscalls.AT_FDCWD, os.fsencode(f"{path}/{name}"), 0o700)
 
 
@@ -209,7 +214,7 @@ def _etc_contents() -> dict[str, bytes]:
 
 
 def _write_skeleton(staging: str, links: dict[str, str], contents: dict[str, bytes]) -> None:
-    for folder in ("/dev", "/etc", "/proc", SCRATCH):
+    for folder in ("/dev", "/etc", "/proc", SCRATCH, EMPTY):
         os.makedirs(staging + folder, exist_ok=True)
     for path, target in links.items():
         os.makedirs(os.path.dirname(staging + path), exist_ok=True)

@@ -41,6 +41,7 @@ AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, AT_RECURSIVE = -100, 0x1000, 0x100
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 0x1, os.O_CLOEXEC
 MOVE_MOUNT_F_EMPTY_PATH = 0x4
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 0x1, 0x2, 0x4, 0x8
+_MOUNT_ATTR_IDMAP = 0x100000
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_TID_ADDRESS, _PR_CAP_AMBIENT = 36, 38, 40, 47
@@ -206,6 +207,13 @@ def set_mount_attributes(fd: int, attributes: int, *, recursive: bool) -> None:
     5.12."""
     request = struct.pack("QQQQ", attributes, 0, 0, 0)
     syscall("mount_setattr", fd, b"\0", AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0), request, len(request))
+
+
+def map_owners(fd: int, user_namespace: int) -> None:
+    """Show the files of the detached mount `fd` under the owners that the namespace's mapping gives them. Needs Linux
+    5.12, a file system that supports it, and CAP_SYS_ADMIN where the file system was mounted. Raises OSError."""
+    request = struct.pack("QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, user_namespace)
+    syscall("mount_setattr", fd, b"\0", AT_EMPTY_PATH, request, len(request))
 
 
 def set_no_new_privileges() -> None:

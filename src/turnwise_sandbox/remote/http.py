@@ -26,6 +26,7 @@ from turnwise_sandbox.remote.messages import (
     SessionAnswer,
     SessionBody,
 )
+from turnwise_sandbox.trees import Tree, refuse_tree
 from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program, Session
 
 TOKEN_VARIABLE = "TURNWISE_SANDBOX_TOKEN"
@@ -81,6 +82,7 @@ class HttpSandbox:
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Raises SandboxError if the server is unreachable, refuses, fails or takes too long."""
+        refuse_tree(program.tree, "the HTTP sandbox")
         for path in (*program.files, *program.outputs):
             check_path(path)
         if self._dialect == "turnwise":
@@ -102,8 +104,11 @@ class HttpSandbox:
         seed: int = 0,
         profile: Profile = "std",
         network: Network = "none",
+        tree: Tree | None = None,
     ) -> Session:
-        """See `Sandbox.open`. Raises SandboxError if the dialect has no sessions or the server has too many."""
+        """See `Sandbox.open`. Raises SandboxError for a tree, and if the dialect has no sessions or the server has too
+        many."""
+        refuse_tree(tree, "the HTTP sandbox")
         if self._dialect != "turnwise":
             raise SandboxError(
                 f"{self._url} uses SandboxFusion's dialect, which has no sessions; use a Turnwise sandbox server"
@@ -191,6 +196,14 @@ class HttpSession:
     async def read_file(self, path: str, *, max_bytes: int = 16 << 20) -> bytes:
         """See `Session.read_file`."""
         return await self._sandbox.send("GET", f"{self._file(path)}&max_bytes={max_bytes}", None)
+
+    async def changes(self) -> dict[str, bytes | None]:
+        """Always raises SandboxError, because this backend takes no trees."""
+        raise SandboxError("the session has no tree; the HTTP sandbox takes none")
+
+    async def reset(self) -> None:
+        """Always raises SandboxError, because this backend takes no trees."""
+        raise SandboxError("the session has no tree; the HTTP sandbox takes none")
 
     async def close(self) -> None:
         """See `Session.close`."""

@@ -29,6 +29,7 @@ from turnwise_sandbox.foreign import (
     seeding_module,
     split_status,
 )
+from turnwise_sandbox.trees import Tree, refuse_tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 _LACKS_TOOLS = 96
@@ -85,6 +86,7 @@ class MachineSandbox:
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if the provider
         fails."""
+        refuse_tree(program.tree, f"the {self._level} sandbox")
         async with self._places:
             if self._closed:
                 raise SandboxError(f"the {self._level} sandbox is closed; build a new one")
@@ -107,6 +109,7 @@ class MachineSandbox:
         seed: int = 0,
         profile: Profile = "std",
         network: Network = "none",
+        tree: Tree | None = None,
     ) -> Session:
         """Always raises SandboxError, because this backend has no live sessions."""
         raise SandboxError(

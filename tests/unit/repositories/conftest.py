@@ -1,0 +1,49 @@
+"""The tiny repository, measured once."""
+
+from pathlib import Path
+
+import pytest
+from tiny import FILES, copy_pytest, in_sandbox, write_tree
+
+from turnwise.repositories.baseline import measure_baseline
+from turnwise.repositories.repository import Baseline, Repository
+from turnwise.repositories.sources import find_sources, find_test_files, hash_tree
+from turnwise.repositories.testing import suite_of
+
+
+@pytest.fixture(scope="session")
+def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with pytest."""
+    return copy_pytest(tmp_path_factory.mktemp("site-packages"))
+
+
+def build_repository(root: Path, site_packages: Path, baseline: Baseline) -> Repository:
+    """A repository of a tree, with a given baseline."""
+    return Repository(
+        name="sums",
+        version="1.0",
+        digest=hash_tree(root),
+        root=root,
+        site_packages=site_packages,
+        source_folders=find_sources(root, origin="sums"),
+        test_files=find_test_files(root),
+        baseline=baseline,
+    )
+
+
+@pytest.fixture(scope="session")
+def sums(tmp_path_factory: pytest.TempPathFactory, site_packages: Path) -> Repository:
+    """The tiny repository."""
+    root = write_tree(tmp_path_factory.mktemp("sums"), FILES)
+    plain = build_repository(root, site_packages, Baseline(outcomes={}))
+    baseline = in_sandbox(
+        lambda sandbox: measure_baseline(
+            sandbox,
+            root,
+            suite_of(plain),
+            name="sums==1.0",
+            source_folders=plain.source_folders,
+            left_out={},
+        )
+    )
+    return build_repository(root, site_packages, baseline)
