@@ -37,9 +37,8 @@ def read_changes(
         entries = files.walk(folder, max_files=max_files + (0 if is_overlay else len(manifest.files)))
         for path, about in entries:
             if stat.S_ISDIR(about.st_mode):
-                if path in manifest.files:
-                    hiding.add(path)
-                elif is_overlay and path in manifest.folders and _is_opaque(folder, path):
+                covers = is_overlay and path in manifest.folders and _is_opaque(folder, path)
+                if covers or path in manifest.files:
                     hiding.add(path)
                 continue
             entry = manifest.files.get(path)

@@ -71,10 +71,11 @@ class Manifest:
         hidden = {*removed, *files}
         folders = {path for path in self.folders if path not in hidden and hidden.isdisjoint(parents(path))}
         merged = dict(self.files)
-        for path in [*hidden, *(folder for path in files for folder in parents(path))]:
+        filled = {folder for path in files for folder in parents(path)}
+        for path in hidden | filled:
             merged.pop(path, None)
-            for inner in self.below(path) if path in hidden else ():
-                merged.pop(inner, None)
+        for path in (inner for folder in hidden for inner in self.below(folder)):
+            merged.pop(path, None)
         merged.update(files)
         return Manifest(merged, folders, num_bytes=self.num_bytes + num_bytes)
 

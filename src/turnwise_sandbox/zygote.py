@@ -327,10 +327,8 @@ class _Zygote:
         try:
             for fd in fds[3:]:
                 os.write(fd, b"0")
-            if self.level == "full":
-                plan = self._enter(entry, uid, lowers)
-            else:
-                plan = self._enter_beside_others(entry, uid)
+            full = self.level == "full"
+            plan = self._enter(entry, uid, lowers) if full else self._enter_beside_others(entry, uid)
             if entry.tree == "copy":
                 plan = replace(plan, tree=os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             if entry.tree is not None:

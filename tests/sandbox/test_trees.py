@@ -78,11 +78,11 @@ open(os.environ["TMPDIR"] + "/temporary", "w").close()
 
 
 def test_a_program_may_start_a_fresh_interpreter_that_runs_pytest(trees, run, repository):
-    code = (
-        "import os, sys\n"
-        "environment = {**os.environ, 'PYTHONHASHSEED': '7', 'PYTHONPATH': %r + ':.'}\n"
-        "os.execve(sys.executable, [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider'], environment)\n"
-    ) % str(SITE_PACKAGES)
+    code = f"""
+import os, sys
+environment = {{**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": {str(SITE_PACKAGES)!r} + ":."}}
+os.execve(sys.executable, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], environment)
+"""
     for bug, verdict in ({}, b"1 passed"), ({"package/__init__.py": b"f = lambda x: x"}, b"1 failed"):
         tree = Tree(layers=(repository, bug), visible=(SITE_PACKAGES,))
         ended = run(trees.run(Program(code=code, tree=tree), LIMITS))
@@ -234,7 +234,7 @@ def test_what_cannot_be_laid_is_refused(sandbox, run, repository, layer, message
     with pytest.raises(SandboxError, match="visible folder"):
         run(sandbox.open(tree=Tree(layers=(repository,), visible=(Path("missing"),))))
     os.mkfifo(repository / "package/fifo")
-    with pytest.raises(SandboxError, match="'fifo' of the layer .* is a device, socket or FIFO"):
+    with pytest.raises(SandboxError, match=r"'fifo' of the layer .* is a device, socket or FIFO"):
         run(sandbox.open(tree=Tree(layers=(repository / "package",))))
     (repository / "package/fifo").unlink()
     run(run(sandbox.open(tree=Tree(layers=(repository / "package",)))).close())
