@@ -15,7 +15,8 @@ from turnwise.synthesis.bugs.candidates import Candidate, statement_texts
 from turnwise.synthesis.bugs.edits.source import Source
 from turnwise.synthesis.bugs.selection import Selection, cpu_limit_s
 from turnwise_sandbox import errors as sandbox_errors
-from turnwise_sandbox.types import Execution, Limits, Program, Sandbox, Tree
+from turnwise_sandbox.trees import Tree
+from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
 
 Status = Literal["ran", "stuck", "crashed", "equivalent", "unswappable", "lost"]
 """What became of a candidate in its fork; `guest/screen.py` explains each."""
@@ -108,7 +109,7 @@ def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, An
         "tests": tests,
         "files": list(dict.fromkeys(test.split("::")[0] for test in tests)),
         "arguments": [
-            *("-p", "no:cacheprovider", "-p", "no:terminal", "--capture=sys"),
+            *("-p", "no:cacheprovider", "-p", "no:terminal", "--capture=sys", "--assert=plain"),
             *plugins,
             *repository.options,
         ],

@@ -222,6 +222,14 @@ class Screener:
             os.write(write, self.letters.get(item.nodeid, "?").encode())
 
 
+def skip_tracebacks():
+    """Do not write out tracebacks, which would take most of the time of a fork in which many tests fail."""
+    from _pytest.nodes import Node
+
+    if hasattr(Node, "_repr_failure_py"):
+        Node._repr_failure_py = lambda *arguments, **options: ""
+
+
 def main():
     order = json.load(sys.stdin)
     output = os.dup(1)
@@ -230,6 +238,7 @@ def main():
         os.dup2(nowhere, descriptor)
     import pytest
 
+    skip_tracebacks()
     screener = Screener(order, output)
     status = pytest.main([*order["arguments"], *order["files"]], plugins=[screener])
     screener.write({"failed": f"pytest ended with status {int(status)} before any candidate"})
