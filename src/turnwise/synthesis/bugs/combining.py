@@ -6,16 +6,15 @@ needed: some test of FAIL_TO_PASS fails for each part alone, so that no repair o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from turnwise.core.seeds import rng
-from turnwise.synthesis.bugs.confirming import confirm, list_tests
-from turnwise.synthesis.bugs.edits.source import Replacement, apply, compiles, overlap
-from turnwise.synthesis.bugs.instances import build_instance, count_lines
-from turnwise.synthesis.bugs.ledger import Entry, Fate
-from turnwise.synthesis.bugs.making import Maker, judge_confirmation
+from turnwise.synthesis.bugs.edits.source import Replacement, apply, overlap
+from turnwise.synthesis.bugs.ledger import Entry
+from turnwise.synthesis.bugs.making import Maker
+from turnwise.synthesis.bugs.whole_files import try_files
 
 PARTS = {"combine_file": 2, "combine_module": 2}
 """Bugs per instance, by kind of combination."""
@@ -55,7 +54,6 @@ async def combine_bugs(maker: Maker, num: int) -> int:
             break
         if name_combination(kind, chosen) not in decided:
             entry = await _try(maker, kind, chosen)
-            maker.ledger.write([entry])
             num_kept += entry.fate == "kept"
     return num_kept
 
@@ -100,55 +98,22 @@ def name_combination(kind: str, parts: Sequence[Part]) -> str:
 
 async def _try(maker: Maker, kind: str, parts: Sequence[Part]) -> Entry:
     """Confirm one combination in a fresh process."""
-    paths = dict.fromkeys(part.path for part in parts)
-    before = {path: maker.sources[path].content for path in paths}
     after = {
-        path: apply(before[path], [item for part in parts if part.path == path for item in part.replacements])
-        for path in paths
-    }
-    selections = [maker.index.select(part.entry.place, seed=maker.seed) for part in parts]
-    entering = maker.index.in_order(test for selection in selections for test in selection.entering)
-    others = maker.index.in_order(test for selection in selections for test in selection.neighbours)
-    neighbours = tuple(test for test in others if test not in set(entering))
-    confirmed = await confirm(maker.sandbox, maker.repository, after, (*entering, *neighbours))
-    lists = list_tests(confirmed, entering, neighbours)
-    fate: Fate = judge_confirmation(confirmed, bool(lists.pass_to_pass))
-    if fate == "kept" and not (every_part_needed(parts, confirmed.failing) and _compile(after)):
-        fate = "not_needed"
-    name = name_combination(kind, parts)
-    instance_id = ""
-    if fate == "kept":
-        instance_id = f"{maker.repository.name}-{maker.repository.version}.{name[: len(kind) + 11]}"
-        nodes = [maker.sources[part.path].scopes[part.entry.place.split("::")[1]] for part in parts]
-        maker.keep(
-            build_instance(
-                maker.repository,
-                instance_id=instance_id,
-                before=before,
-                after=after,
-                kinds=(kind, *(part.entry.kind for part in parts)),
-                places=[part.entry.place for part in parts],
-                num_lines=sum(map(count_lines, nodes)),
-                failing=confirmed.failing,
-                pass_to_pass=lists.pass_to_pass,
-                seed=maker.seed,
-            )
+        path: apply(
+            maker.sources[path].content, [item for part in parts if part.path == path for item in part.replacements]
         )
-    return Entry(
-        repository=maker.repository.key,
-        candidate_id=name,
-        kind=kind,
-        place=" + ".join(part.entry.place for part in parts),
-        fate=fate,
-        confirming_cpu_s=round(confirmed.cpu_s, 4),
-        instance_id=instance_id,
+        for path in dict.fromkeys(part.path for part in parts)
+    }
+    return await try_files(
+        maker,
+        after,
+        candidate_id=name_combination(kind, parts),
+        kinds=(kind, *(part.entry.kind for part in parts)),
+        places=[part.entry.place for part in parts],
+        is_needed=lambda failing: every_part_needed(parts, failing),
     )
 
 
-def every_part_needed(parts: Sequence[Part], failing: object) -> bool:
+def every_part_needed(parts: Sequence[Part], failing: Collection[str]) -> bool:
     """Say whether each part alone breaks one of the tests that the combination breaks."""
-    return all(any(test in failing for test in part.fail_to_pass) for part in parts)  # type: ignore[operator]
-
-
-def _compile(files: dict[str, bytes]) -> bool:
-    return all(compiles(content, path) for path, content in files.items())
+    return all(part.fail_to_pass & set(failing) for part in parts)

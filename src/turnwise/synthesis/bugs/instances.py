@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from turnwise.repositories.diffs import make_diff
 from turnwise.repositories.instance import Instance
@@ -41,6 +41,7 @@ def build_instance(
         package=repository.name,
         version=repository.version,
         failing=failing,
+        test_texts=read_tests(repository, failing),
         places=places,
         explanations=[KINDS[kind].explanation for kind in kinds if kind in KINDS],
         patch=patch,
@@ -56,6 +57,12 @@ def build_instance(
         issue=issue,
         difficulty=measure_difficulty(list(failing), repository.baseline.entered, num_lines),
     )
+
+
+def read_tests(repository: Repository, tests: Iterable[str]) -> dict[str, str]:
+    """Path to source text of each file that holds one of the tests."""
+    files = {path: repository.root / path for path in {test.split("::")[0] for test in tests}}
+    return {path: file.read_text("utf-8", errors="replace") for path, file in files.items() if file.is_file()}
 
 
 def count_lines(node: Scope) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from turnwise.core.seeds import rng
@@ -26,6 +28,7 @@ def write_issue(
     package: str,
     version: str,
     failing: Mapping[str, Outcome],
+    test_texts: Mapping[str, str],
     places: Sequence[str],
     explanations: Sequence[str],
     patch: str,
@@ -35,6 +38,7 @@ def write_issue(
 
     Args:
         failing: Tests that fail with the bug, at least one.
+        test_texts: Source texts of the tests' files, by path.
         places: The edited functions, as "path::qualified name". Some templates name the file, none the function alone.
         explanations: What is wrong, per bug, as a clause that names no place.
         patch: The diff of the bug, which nothing of the text may repeat.
@@ -42,7 +46,7 @@ def write_issue(
     chance = rng(seed, "issue", package, *places)
     introduction = chance.choice(_INTRODUCTIONS).format(package=package, version=version)
     secrets = changed_lines(patch)
-    for text in _fill(chance, failing, places, explanations):
+    for text in _fill(chance, failing, test_texts, places, explanations):
         issue = f"{introduction}\n\n{text}\n"
         if not reveals(issue, secrets):
             return issue
@@ -62,12 +66,20 @@ def reveals(text: str, secrets: set[str]) -> bool:
 
 
 def _fill(
-    chance: random.Random, failing: Mapping[str, Outcome], places: Sequence[str], explanations: Sequence[str]
+    chance: random.Random,
+    failing: Mapping[str, Outcome],
+    test_texts: Mapping[str, str],
+    places: Sequence[str],
+    explanations: Sequence[str],
 ) -> Iterator[str]:
     """The templates in a random order; those with a reproduction come first in two of three issues."""
     tests = sorted(failing)
     chance.shuffle(tests)
-    shown = [text for test in tests[:3] if (text := _reproduction(failing[test]))]
+    shown = [
+        text
+        for test in tests[:3]
+        if (text := _reproduction(test, failing[test], test_texts.get(test.split("::")[0], "")))
+    ]
     named = "\n".join(f"- `{test}`" for test in tests[:5])
     count = f"{len(tests)} tests fail" if len(tests) > 1 else "1 test fails"
     files = " and ".join(f"`{path}`" for path in dict.fromkeys(place.split("::")[0] for place in places))
@@ -82,14 +94,36 @@ def _fill(
     yield from (*with_code, *plain) if chance.random() < 2 / 3 else (*plain, *with_code)
 
 
-def _reproduction(outcome: Outcome) -> str:
-    """The test's own lines up to the failing one and the error, from pytest's traceback; "" if it shows none.
+def _reproduction(test: str, outcome: Outcome, text: str) -> str:
+    """The test's own lines up to the one that failed, and the error; "" if the traceback does not name the line.
 
-    Only the first frame, the test, is used: later ones show the code that has the bug."""
-    first = re.split(r"^(?:_ )+_*$", outcome.details, flags=re.MULTILINE)[0]
-    code = [line[1:] for line in first.splitlines() if re.match(r"[> ](?!\s*$)", line) and not line.startswith("  @")]
+    Frames below the test are not shown: they are of the code that has the bug."""
+    path = test.split("::")[0]
+    frame = re.search(rf"^{re.escape(path)}:(\d+): in ", outcome.details, re.MULTILINE)
     errors = [line[1:].strip() for line in outcome.details.splitlines() if re.match(r"E\s", line)]
+    code = _lines_until(text, int(frame[1])) if frame else ""
     if not code or not errors:
         return ""
-    body = "\n".join(line for line in code[-MAX_CODE_LINES:] if not line.lstrip().startswith("def "))
-    return f"```python\n{body}\n```\n\nThis gives:\n\n```\n" + "\n".join(errors[:MAX_ERROR_LINES]) + "\n```"
+    error = "\n".join(errors[:MAX_ERROR_LINES])
+    parameters = f" (with `{test[test.index('[') :]}`)" if "[" in test else ""
+    return f"```python\n{code}\n```\n\nThis gives{parameters}:\n\n```\n{error}\n```"
+
+
+def _lines_until(text: str, number: int) -> str:
+    """The body of the function that holds a line, up to the end of that line's statement; "" if none does."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ""
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.lineno <= number <= (node.end_lineno or node.lineno)
+    ]
+    if not functions:
+        return ""
+    body = max(functions, key=lambda node: node.lineno).body
+    ends = [node.end_lineno or number for node in body if node.lineno <= number <= (node.end_lineno or node.lineno)]
+    lines = text.splitlines()[body[0].lineno - 1 : max(ends, default=number)]
+    return textwrap.dedent("\n".join(lines[-MAX_CODE_LINES:]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from turnwise.core.errors import DataError
@@ -15,7 +15,6 @@ from turnwise.synthesis.bugs.candidates import Candidate, draw_candidates
 from turnwise.synthesis.bugs.confirming import Confirmed, confirm, list_tests
 from turnwise.synthesis.bugs.edits.kind import Kind
 from turnwise.synthesis.bugs.edits.source import Source, apply
-from turnwise.synthesis.bugs.edits.table import KINDS
 from turnwise.synthesis.bugs.instances import build_instance, count_lines
 from turnwise.synthesis.bugs.ledger import Cost, Entry, Fate, Ledger
 from turnwise.synthesis.bugs.screening import Screened, Trial, screen
@@ -44,13 +43,20 @@ class Maker:
     seed: int
 
     async def make(self, kinds: Sequence[Kind], num: int, *, num_programs: int) -> int:
-        """Keep instances until the ledger has `num` of this repository, or nothing is left to try. Returns how many it
-        has then. Raises SandboxError if the sandbox fails; what was decided before is in the ledger."""
+        """Keep instances of these kinds until the ledger has `num` of this repository; see `make_from`."""
+        drawn = draw_candidates(self.sources, self.index.by_function.keys(), kinds, seed=self.seed)
+        return await self.make_from(drawn, {kind.name for kind in kinds}, num, num_programs=num_programs)
+
+    async def make_from(
+        self, drawn: Iterable[Candidate], kinds: Collection[str], num: int, *, num_programs: int
+    ) -> int:
+        """Keep instances until the ledger has `num` of these kinds and this repository, or nothing is left to try.
+        Returns how many it has then. Raises SandboxError if the sandbox fails; what was decided before is in the
+        ledger."""
         mine = [entry for entry in self.ledger.entries if entry.repository == self.repository.key]
         decided = {entry.candidate_id for entry in mine}
         digests = {entry.digest for entry in mine if entry.digest}
-        num_kept = sum(entry.fate == "kept" and entry.kind in KINDS for entry in mine)
-        drawn = draw_candidates(self.sources, self.index.by_function.keys(), kinds, seed=self.seed)
+        num_kept = sum(entry.fate == "kept" and entry.kind in kinds for entry in mine)
         waiting = (candidate for candidate in drawn if candidate.candidate_id not in decided)
         while num_kept < num:
             batch = self._draw(waiting, min(BATCH * num_programs, int((num - num_kept) * SPARE) + 4))

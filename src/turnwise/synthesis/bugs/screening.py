@@ -78,7 +78,8 @@ async def screen(
             end = execution.stderr[-500:].decode("utf-8", "replace")
             raise SandboxError(
                 f"{repository.key} cannot be screened: {failure or 'no test was collected'} (exit status "
-                f"{execution.exit_code}, limit {execution.limit}); run `turnwise repos check {repository.key}`. {end}"
+                f"{execution.exit_code}, limit {execution.limit}); `turnwise repos show {repository.key}` has its suite. "
+                f"{end}"
             )
         results += [to_screened(row, trial) for row, trial in zip(rows[1:], rest, strict=False)]
         if len(rows) - 1 < len(rest):
@@ -109,7 +110,7 @@ def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, An
         "tests": tests,
         "files": list(dict.fromkeys(test.split("::")[0] for test in tests)),
         "arguments": [
-            *("-p", "no:cacheprovider", "-p", "no:terminal", "--capture=sys", "--assert=plain"),
+            *("--rootdir=.", "-o", "addopts=", "-q", "--capture=sys", "--assert=plain", "-p", "no:cacheprovider"),
             *plugins,
             *repository.options,
         ],

@@ -15,8 +15,8 @@ from turnwise.synthesis.bugs.edits.source import (
     Source,
     body_of,
     complexity,
-    first_line,
     own_nodes,
+    statement_start,
 )
 
 
@@ -40,12 +40,6 @@ def _is_elif(source: Source, node: ast.stmt) -> bool:
 def block_span(source: Source, block: list[ast.stmt]) -> tuple[int, int]:
     """From the first byte of the first statement, or of its first decorator, to the last of the last one."""
     return statement_start(source, block[0]), source.end(block[-1])
-
-
-def statement_start(source: Source, statement: ast.stmt) -> int:
-    """Offset of the statement's first byte or, if it has decorators, of the first `@`."""
-    line = first_line(statement)
-    return source.start(statement) if line == statement.lineno else source.line_starts[line - 1] + statement.col_offset
 
 
 def shuffle_statements(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:

@@ -99,6 +99,10 @@ class Source:
         """The replacement of the whole node."""
         return Replacement(start=self.start(node), end=self.end(node), text=text)
 
+    def replace_block(self, block: list[ast.stmt], text: bytes) -> Replacement:
+        """The replacement from the first statement's first byte to the last one's end."""
+        return Replacement(start=statement_start(self, block[0]), end=self.end(block[-1]), text=text)
+
     def line_of(self, offset: int) -> int:
         """Line number of the byte at `offset`."""
         return self.content.count(b"\n", 0, offset) + 1
@@ -128,6 +132,12 @@ def first_line(statement: ast.stmt) -> int:
     """The statement's first line, that of its first decorator if it has one. Code objects begin there."""
     decorators = statement.decorator_list if isinstance(statement, Scope) else []
     return min([statement.lineno, *(item.lineno for item in decorators)])
+
+
+def statement_start(source: Source, statement: ast.stmt) -> int:
+    """Offset of the statement's first byte or, if it has decorators, of the first `@`."""
+    line = first_line(statement)
+    return source.start(statement) if line == statement.lineno else source.line_starts[line - 1] + statement.col_offset
 
 
 def _find_scopes(tree: ast.Module) -> dict[str, Scope]:

@@ -233,7 +233,7 @@ def skip_tracebacks():
 def main():
     order = json.load(sys.stdin)
     output = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    nowhere = os.open(os.devnull, os.O_RDWR)  # the forks would mix what they print
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
     import pytest
