@@ -63,10 +63,9 @@ class Maker:
             if not batch:
                 break
             found = await self._screen(batch, digests, num_programs)
-            for start in range(0, len(found), num_programs):
-                if num_kept >= num:
-                    break  # those that are left over stay undecided; the ledger does not name them
-                some = found[start : start + num_programs]
+            while found and num_kept < num:  # what is left over stays undecided; the ledger does not name it
+                count = min(num_programs, num - num_kept)
+                some, found = found[:count], found[count:]
                 entries = await asyncio.gather(*(self._confirm(*item) for item in some))
                 self.ledger.write(entries)
                 num_kept += sum(entry.fate == "kept" for entry in entries)
