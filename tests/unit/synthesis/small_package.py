@@ -52,12 +52,12 @@ def countdown(number):
         number -= 1
     return number
 '''
-HELPERS = '''def mean(values):
+HELPERS = """def mean(values):
     if values:
         return sum(values) / len(values)
     return None
-'''
-TESTS = '''from calc import Counter, add_two, clamp, countdown, make_adder, total
+"""
+TESTS = """from calc import Counter, add_two, clamp, countdown, make_adder, total
 from calc.helpers import mean
 
 
@@ -104,7 +104,7 @@ def test_mean():
 
 def test_nothing():
     assert True
-'''
+"""
 FILES = {"calc/__init__.py": SOURCE, "calc/helpers.py": HELPERS, "tests/test_calc.py": TESTS}
 ENTERED = {
     "low": ["clamp"],
@@ -133,7 +133,9 @@ def write_repository(root: Path) -> Repository:
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    entered = {test_id(name): frozenset(f"calc/__init__.py::{item}" for item in items) for name, items in ENTERED.items()}
+    entered = {
+        test_id(name): frozenset(f"calc/__init__.py::{item}" for item in items) for name, items in ENTERED.items()
+    }
     entered[test_id("mean")] = frozenset({"calc/helpers.py::mean"})
     return Repository(
         name="calc",

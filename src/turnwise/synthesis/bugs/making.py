@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from turnwise.core.errors import DataError
@@ -59,9 +59,12 @@ class Maker:
         num_kept = sum(entry.fate == "kept" and entry.kind in kinds for entry in mine)
         waiting = (candidate for candidate in drawn if candidate.candidate_id not in decided)
         while num_kept < num:
-            batch = self._draw(waiting, min(BATCH * num_programs, int((num - num_kept) * SPARE) + 4))
-            if not batch:
+            began = time.process_time()
+            chosen = list(itertools.islice(waiting, min(BATCH * num_programs, int((num - num_kept) * SPARE) + 4)))
+            if not chosen:
                 break
+            self.ledger.write([self._cost(len(chosen), drawing_cpu_s=round(time.process_time() - began, 4))])
+            batch = self._select(chosen)
             found = await self._screen(batch, digests, num_programs)
             while found and num_kept < num:  # what is left over stays undecided; the ledger does not name it
                 count = min(num_programs, num - num_kept)
@@ -71,17 +74,15 @@ class Maker:
                 num_kept += sum(entry.fate == "kept" for entry in entries)
         return num_kept
 
-    def _draw(self, waiting: Iterator[Candidate], count: int) -> list[Trial]:
-        began = time.process_time()
+    def _select(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """Give each candidate its tests; one without goes to the ledger."""
         trials: list[Trial] = []
-        for candidate in itertools.islice(waiting, count):
+        for candidate in candidates:
             selection = self.index.select(place_of(candidate), seed=self.seed)
             if selection.entering:
                 trials.append(Trial(candidate=candidate, source=self.sources[candidate.path], selection=selection))
             else:
                 self.ledger.write([self._entry(candidate, "uncovered")])
-        seconds = round(time.process_time() - began, 4)
-        self.ledger.write([self._cost(len(trials), drawing_cpu_s=seconds)] if trials else [])
         return trials
 
     async def _screen(
