@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import pytest as installed
+import pytest
 
 from turnwise.repositories.outcome import Outcome
 from turnwise.repositories.repository import Baseline, Repository
@@ -142,7 +142,7 @@ def write_repository(root: Path) -> Repository:
         version="1.0",
         digest="",
         root=root,
-        site_packages=Path(installed.__file__).parent.parent,
+        site_packages=Path(pytest.__file__).parent.parent,
         source_folders=("calc",),
         test_files=("tests/test_calc.py",),
         baseline=Baseline(

@@ -15,7 +15,15 @@ from turnwise.synthesis.bugs.making import judge_confirmation, judge_screening
 from turnwise.synthesis.bugs.screening import Screened
 from turnwise.synthesis.bugs.tables import summarize, table_lines
 
-TEST = "import calc\n\n\ndef test_high():\n    value = 4\n    assert calc.clamp(\n        value, 2, 3) == 3\n    assert 0\n"
+TEST = """import calc
+
+
+def test_high():
+    value = 4
+    assert calc.clamp(
+        value, 2, 3) == 3
+    assert 0
+"""
 DETAILS = """tests/test_calc.py:6: in test_high
     assert calc.clamp(
 calc/__init__.py:8: in clamp
@@ -53,6 +61,23 @@ def test_an_issue_shows_the_test_up_to_its_failing_line_and_the_error() -> None:
         for start in ["I found a problem in calc."]
     }
     assert "clamp" in shown
+
+
+def test_an_error_is_shown_without_addresses_and_pytest_s_advice() -> None:
+    details = (
+        "tests/test_calc.py:6: in test_high\nE   assert <f at 0x7f00deadbeef> is 1\nE   \nE   Use -v to get more diff"
+    )
+    texts = [text for seed in range(20) if "```python" in (text := issue(details, seed=seed))]
+    assert texts
+    assert all(text.endswith("```\nassert <f at 0x...> is 1\n```\n") for text in texts)
+
+
+def test_a_failing_helper_of_the_test_s_file_is_shown_instead_of_its_call() -> None:
+    text = "def check(value):\n    limit = 3\n    assert value < limit\n\n\ndef test_high():\n    check(4)\n"
+    details = "tests/test_calc.py:7: in test_high\n    check(4)\ntests/test_calc.py:3: in check\nE   assert 4 < 3"
+    texts = [found for seed in range(20) if "```python" in (found := issue(details, text=text, seed=seed))]
+    assert texts
+    assert all("```python\nlimit = 3\nassert value < limit\n```" in found for found in texts)
 
 
 def test_the_other_templates_name_tests_files_or_the_kind_of_mistake() -> None:

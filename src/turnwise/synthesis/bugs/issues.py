@@ -95,16 +95,17 @@ def _fill(
 
 
 def _reproduction(test: str, outcome: Outcome, text: str) -> str:
-    """The test's own lines up to the one that failed, and the error; "" if the traceback does not name the line.
+    """The lines of the test, or of its helper in the same file, up to the one that failed, and the error without
+    addresses; "" if the traceback does not name the line.
 
-    Frames below the test are not shown: they are of the code that has the bug."""
+    Frames of other files are not shown: they are of the code that has the bug."""
     path = test.split("::")[0]
-    frame = re.search(rf"^{re.escape(path)}:(\d+): in ", outcome.details, re.MULTILINE)
-    errors = [line[1:].strip() for line in outcome.details.splitlines() if re.match(r"E\s", line)]
-    code = _lines_until(text, int(frame[1])) if frame else ""
+    lines = re.findall(rf"^{re.escape(path)}:(\d+): in ", outcome.details, re.MULTILINE)
+    errors = [line[1:].strip() for line in outcome.details.splitlines() if re.match(r"E\s+(?!Use -v)\S", line)]
+    code = _lines_until(text, int(lines[-1])) if lines else ""
     if not code or not errors:
         return ""
-    error = "\n".join(errors[:MAX_ERROR_LINES])
+    error = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", "\n".join(errors[:MAX_ERROR_LINES]))
     parameters = f" (with `{test[test.index('[') :]}`)" if "[" in test else ""
     return f"```python\n{code}\n```\n\nThis gives{parameters}:\n\n```\n{error}\n```"
 

@@ -76,10 +76,10 @@ async def screen(
         failure = next((row["failed"] for row in rows if "failed" in row), None)
         if failure is not None or not rows:
             end = execution.stderr[-500:].decode("utf-8", "replace")
+            remedy = f"`turnwise repos show {repository.key}` has its suite"
             raise SandboxError(
                 f"{repository.key} cannot be screened: {failure or 'no test was collected'} (exit status "
-                f"{execution.exit_code}, limit {execution.limit}); `turnwise repos show {repository.key}` has its suite. "
-                f"{end}"
+                f"{execution.exit_code}, limit {execution.limit}); {remedy}. {end}"
             )
         results += [to_screened(row, trial) for row, trial in zip(rows[1:], rest, strict=False)]
         if len(rows) - 1 < len(rest):

@@ -85,11 +85,13 @@ class Source:
 
     def start(self, node: ast.AST) -> int:
         """Offset of the node's first byte."""
-        return self.line_starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        offset: int = self.line_starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        return offset
 
     def end(self, node: ast.AST) -> int:
         """Offset after the node's last byte."""
-        return self.line_starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        offset: int = self.line_starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        return offset
 
     def text(self, node: ast.AST) -> bytes:
         """The node's bytes, without parentheses around it."""
