@@ -106,7 +106,7 @@ class Zygote:
             self.close()
             raise SandboxError(f"the sandbox's {self.profile} interpreter did not start: {self._last_line()}")
 
-    async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int], *, lowers: str = "") -> int:
+    async def spawn(self, uid: int | None, header: dict[str, Any], fds: Sequence[int], lowers: str = "") -> int:
         """Fork a cell that takes `fds`, and return its pidfd. `uid` None means the zygote's. `lowers` are the layers
         that overlayfs merges for it; empty for none. Raises SandboxError."""
         assert self._loop is not None
@@ -167,6 +167,11 @@ class Zygote:
     def processor_seconds(self) -> float:
         """Processor time of the zygote process, including its start."""
         return sum(map(read_processor_seconds, _list_children(self.process.pid)))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the zygote has started."""
+        return self._ready
 
     @property
     def alive(self) -> bool:

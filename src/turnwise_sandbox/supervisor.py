@@ -42,6 +42,9 @@ from turnwise_sandbox.types import Execution, Limit, Limits, Mode, Network, Prof
 MAX_RUNS_PER_CELL = 5000
 """Programs after which a cell is replaced, so that nothing accumulates in the kernel for long."""
 
+MAX_IDLE_INTERPRETERS = 8
+"""Interpreters without cells that are kept although they show folders of a tree; each takes some 30 MB."""
+
 MAX_REPEATS = 2
 """How often a program starts again after its cell was killed from outside."""
 
@@ -244,12 +247,21 @@ class LocalSandbox:
         assert self._host is not None
         assert self._loop is not None
         which = key.profile, key.visible
-        zygote = self._zygotes.get(which)
+        zygote = self._zygotes.pop(which, None)
         if zygote is None or not zygote.alive:
-            zygote = self._zygotes[which] = Zygote(self._host.zygote_config(*which))
+            self._make_room()
+            zygote = Zygote(self._host.zygote_config(*which))
             zygote.attach(self._loop)
+        self._zygotes[which] = zygote
         await zygote.wait_ready()
         return zygote
+
+    def _make_room(self) -> None:
+        """End the interpreters that were used least recently, of those that show folders and have no cells."""
+        used = {(cell.key.profile, cell.key.visible) for cell in self._cells}
+        idle = [which for which, one in self._zygotes.items() if which[1] and which not in used and one.is_ready]
+        for which in idle[: max(0, len(idle) - MAX_IDLE_INTERPRETERS + 1)]:
+            self._zygotes.pop(which).close()
 
     # -------------------------------------------------------------------------------------------- cells
 
@@ -321,7 +333,7 @@ class LocalSandbox:
             }
             lowers = tree.lowers if tree is not None and method == "overlay" else ""
             uid = self._host.uid_of(cell)
-            cell.pidfd = await zygote.spawn(uid, header, cell.fds_to_pass(), lowers=lowers)
+            cell.pidfd = await zygote.spawn(uid, header, cell.fds_to_pass(), lowers)
             cell.passed()
             cell.attach(self._loop)
             if kind == "slot" or tree is not None:

@@ -107,16 +107,18 @@ class TreeStore:
             name, own = await self._snapshot(layer)
             if not names:
                 return name, own
-            removed, num_bytes, entries = (), own.num_bytes, own.files
+            merged = self._merged.get((*names, name)) or below.lay(own.files, num_bytes=own.num_bytes)
         else:
             checked = check_layer(layer, below)
-            name, removed = checked.name, checked.removed
+            name = checked.name
             num_bytes = self._write(checked)
-            entries = {path: Entry(name, is_executable=path in checked.executable) for path in checked.files}
-        manifest = self._merged.get((*names, name))
-        if manifest is None:
-            manifest = self._merged[(*names, name)] = below.lay(entries, removed, num_bytes=num_bytes)
-        return name, manifest
+            merged = self._merged.get((*names, name)) or below.lay(
+                {path: Entry(name, is_executable=path in checked.executable) for path in checked.files},
+                checked.removed,
+                num_bytes=num_bytes,
+            )
+        self._merged[(*names, name)] = merged
+        return name, merged
 
     def _write(self, layer: FileLayer) -> int:
         """Write a layer of files if it is not in the store; returns its bytes."""
@@ -190,8 +192,11 @@ def copy_folder(source: Path, target: Path) -> tuple[str, Manifest]:
                         raise SandboxError(
                             f"tree: {path!r} of the layer {str(source)!r} is a device, socket or FIFO; remove it"
                         )
-    except OSError as error:
-        raise SandboxError(f"tree: the layer {str(source)!r} cannot be copied: {error}") from error
+    except BaseException as error:
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise SandboxError(f"tree: the layer {str(source)!r} cannot be copied: {error}") from error
+        raise
     return target.name, Manifest(entries, folders, num_bytes=num_bytes)
 
 

@@ -2,9 +2,13 @@
 
 import asyncio
 import sys
+from pathlib import Path
 
 from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Limits, Program
+
+TREE = Tree(layers=(Path(__file__).parent, {"planted": b"bug"}))
 
 PROGRAMS = [
     "print(1)",
@@ -24,10 +28,13 @@ async def main() -> None:
         await branch.run("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()")
         shell = await sandbox.open("bash")
         await shell.run("sleep 60 &")
+        in_tree = await sandbox.open("bash", tree=TREE)
+        await in_tree.run("echo edited > planted; sleep 60 &")
         sys.stdout.write("ready\n")
         sys.stdout.flush()
+        work = [*((code, None) for code in PROGRAMS), ("open('new', 'w').write('x')", TREE)]
         while True:
-            await asyncio.gather(*(sandbox.run(Program(code=code), Limits(wall_s=1)) for code in PROGRAMS))
+            await asyncio.gather(*(sandbox.run(Program(code=code, tree=tree), Limits(wall_s=1)) for code, tree in work))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,22 @@
 """Programs and sessions in trees of layers: what they see, what they change, and what is left."""
 
+import asyncio
+import contextlib
+import json
 import os
+import shutil
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import open_descriptors, temp_folders
 
-from turnwise_sandbox import Limits, LocalSandbox, Program, Tree
+import turnwise_sandbox
+from turnwise_sandbox import Execution, Limits, LocalSandbox, Program, Tree, tree_store
 from turnwise_sandbox.errors import SandboxError
+from turnwise_sandbox.unprivileged import find_shared_python
 
 LIMITS = Limits(wall_s=20.0, memory_bytes=512 << 20, disk_bytes=4 << 20, num_files=256)
 SITE_PACKAGES = Path(pytest.__file__).parents[1]
@@ -28,17 +37,26 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "repository"
 
 
-@pytest.fixture(params=["overlay", "copy"])
+@pytest.fixture(scope="module", params=["overlay", "copy", "uid", "process", "seccomp"])
 def trees(sandbox, run, request):
-    """The shared sandbox, with overlay, and one that copies."""
+    """The shared sandbox, with overlay; one that copies; and the levels that can only copy."""
+    shared = run(sandbox.level())
     if request.param == "overlay":
-        if run(sandbox.level()).trees != "overlay":
-            pytest.skip(f"no overlay: {run(sandbox.level()).no_overlay}")
+        if shared.trees != "overlay":
+            pytest.skip(f"no overlay: {shared.no_overlay}")
         yield sandbox
         return
-    copying = LocalSandbox(num_slots=1)
-    run(copying.level())
-    copying._host.no_overlay = "the test wants copies"
+    copying = LocalSandbox(num_slots=1, level="auto" if request.param == "copy" else request.param)
+    try:
+        level = run(copying.level())
+    except SandboxError as error:
+        pytest.skip(str(error))
+    assert copying._host is not None
+    if request.param == "copy":
+        copying._host.no_overlay = "the test wants copies"
+    else:
+        assert level.trees == "copy"
+        assert request.param in level.no_overlay
     yield copying
     run(copying.close())
 
@@ -127,6 +145,8 @@ def test_a_full_disk_is_a_limit_and_the_tree_itself_is_not_counted(trees, run, r
     ended = run(trees.run(Program(code=code % (3 << 20), tree=tree), LIMITS))
     assert (ended.stdout, ended.limit, len(ended.changes["own"])) == (b"6291456\n", None, 3 << 20)
     assert run(trees.run(Program(code=code % (5 << 20), tree=tree), LIMITS)).limit == "disk"
+    if run(trees.level()).name != "full":
+        return  # without a scratch file system only the size of each file is bounded
     many = "for number in range(%d):\n  open(f'{number}', 'w').close()"
     assert run(trees.run(Program(code=many % 200, tree=tree), LIMITS)).ok
     assert run(trees.run(Program(code=many % 300, tree=tree), LIMITS)).limit == "disk"
@@ -149,8 +169,8 @@ def test_a_session_reports_resets_and_outlives_its_process(trees, run, repositor
         assert await session.changes() == edits
         await session.reset()
         assert await session.changes() == {}
-        ended = await session.run("echo $x; cat package/other.py run.sh; jobs; ls written; pwd")
-        assert ended.stdout.splitlines() == [b"", b"y = 1", b"#!/bin/sh", b"echo ran", b"/box/own/work"]
+        ended = await session.run("echo $x; cat package/other.py run.sh; jobs; ls written")
+        assert ended.stdout.splitlines() == [b"", b"y = 1", b"#!/bin/sh", b"echo ran"]
         await session.run("echo again > again")
         assert await session.changes() == {"again": b"again\n"}
         await session.close()
@@ -238,3 +258,86 @@ def test_what_cannot_be_laid_is_refused(sandbox, run, repository, layer, message
         run(sandbox.open(tree=Tree(layers=(repository / "package",))))
     (repository / "package/fifo").unlink()
     run(run(sandbox.open(tree=Tree(layers=(repository / "package",)))).close())
+
+
+PLAIN_USER = """
+import asyncio, json, sys
+from pathlib import Path
+sys.executable, folder, repository = sys.argv[1:]
+sys.path.insert(0, folder)
+from turnwise_sandbox import LocalSandbox, Program, Tree
+from turnwise_sandbox.kernel import syscalls
+syscalls.set_identity(65534, 65534)
+syscalls.drop_privileges()
+
+async def main():
+    tree = Tree(layers=(Path(repository), {"package/other.py": b"y = 2"}))
+    code = "import os, shutil\\nshutil.rmtree('tests')\\nos.mkdir('tests')\\n"
+    code += "open('package/other.py', 'a').write('0')"
+    async with LocalSandbox(num_slots=1) as sandbox:
+        ended = await sandbox.run(Program(code=code, tree=tree))
+        changes = {path: content and content.decode() for path, content in ended.changes.items()}
+        print(json.dumps([(await sandbox.level()).trees, ended.stderr.decode(), changes]))
+
+asyncio.run(main())
+"""
+
+
+def test_a_plain_user_has_overlay_too(as_root, run, tmp_path, repository):
+    python = find_shared_python()
+    for path in (repository / "run.sh", tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    shutil.copytree(Path(turnwise_sandbox.__file__).parent, tmp_path / "turnwise_sandbox")
+    command = [python, "-I", "-B", "-c", PLAIN_USER, python, str(tmp_path), str(repository)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == ["overlay", "", {"package/other.py": "y = 20", "tests/test_f.py": None}]
+
+
+def test_a_folder_is_read_once_and_layers_are_stored_once(sandbox, run, repository):
+    async def work():
+        stored = len(os.listdir(sandbox._host.store))
+        tree = Tree(layers=(repository, {"package/other.py": b"y = 2"}))
+        first = await sandbox.open(tree=tree, limits=LIMITS)
+        (repository / "run.sh").write_text("changed later")
+        second = await sandbox.open(tree=tree, limits=LIMITS)
+        assert len(os.listdir(sandbox._host.store)) == stored + 2
+        for session in (first, second):
+            assert (await session.run("open('run.sh').read()")).value == repr("#!/bin/sh\necho ran\n")
+            assert (await session.run("open('package/other.py').read()")).value == repr("y = 2")
+            await session.close()
+        for number in range(tree_store.MAX_IDLE_LAYERS + 3):
+            await sandbox._store.take(replace(tree, layers=(repository, {"f": str(number).encode()})))
+        for held in list(sandbox._store._uses):
+            while sandbox._store._uses[held]:
+                sandbox._store._drop([held])
+        layers = [name for name in os.listdir(sandbox._host.store) if name.startswith("f")]
+        assert len(layers) == tree_store.MAX_IDLE_LAYERS
+
+    run(work())
+
+
+def test_nothing_is_left_after_close_and_cancel(run, repository):
+    async def work():
+        tree = Tree(layers=(repository, {"package/other.py": b"y = 2"}))
+        async with LocalSandbox(num_slots=2) as sandbox:
+            await (await sandbox.open(tree=tree)).close()
+            descriptors = open_descriptors()
+            for number in range(12):
+                work = sandbox.open(tree=tree) if number % 2 else sandbox.run(Program(code="input()", tree=tree))
+                task = asyncio.ensure_future(work)
+                await asyncio.sleep(number / 300)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    opened = await task
+                    if not isinstance(opened, Execution):
+                        await opened.reset()
+                        await opened.close()
+            assert open_descriptors() <= descriptors + 16  # cgroups of a second cell
+            assert not sandbox._store._uses
+            assert len(temp_folders(os.getpid())) >= 1
+            mine = sandbox._host._folder
+        assert not os.path.exists(mine)
+
+    run(work())
+    assert "turnwise-tree" not in Path("/proc/self/mountinfo").read_text()

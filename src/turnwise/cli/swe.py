@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Software engineering tasks in SWE-bench's formats.", no_args_is_help=True)
 
-GOLD = "gold"
+GOLD, NOOP = "gold", "noop"
 
 
 @app.callback()
@@ -32,7 +32,8 @@ def grade(
         str,
         typer.Argument(
             metavar="PREDICTIONS",
-            help=f"JSON or JSONL with instance_id and model_patch, or {GOLD!r}: the patches that take the bugs away.",
+            help=f"JSON or JSONL with instance_id and model_patch; {GOLD!r}: the patches that take the bugs away, which "
+            f"must all resolve; {NOOP!r}: the bugs as they are, none of which may.",
         ),
     ],
     instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
@@ -45,10 +46,13 @@ def grade(
     from turnwise.tools.sandboxed import ask_sandbox
 
     tasks = load_instances(instances)
+    patches: dict[str, str | None]
     if predictions == GOLD:
         patches = {task.instance_id: task.gold for task in tasks}
+    elif predictions == NOOP:
+        patches = dict.fromkeys((task.instance_id for task in tasks), None)
     else:
-        patches = load_predictions(Path(predictions), tasks)
+        patches = {**load_predictions(Path(predictions), tasks)}
     report = build_report(tasks, patches, asyncio.run(ask_sandbox(_grade(tasks, patches, slots))))
     text = json.dumps(report, indent=1)
     if output is None:
@@ -61,7 +65,7 @@ def grade(
     print(f"{report['resolved_instances']} of {report['total_instances']} resolved; report in {output}")
 
 
-async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str], slots: int | None) -> list[Grade]:
+async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str | None], slots: int | None) -> list[Grade]:
     from turnwise.repositories.grading import grade_all
     from turnwise.repositories.library import default_library, load_repository
     from turnwise_sandbox import LocalSandbox

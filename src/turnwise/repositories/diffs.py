@@ -94,7 +94,8 @@ def parse_diff(text: str) -> tuple[FileDiff, ...]:
 
 def _read_hunk(lines: list[str], at: int, header: re.Match[str]) -> tuple[Hunk, int]:
     old_left, new_left = (int(header[group] or 1) for group in (2, 4))
-    start, body = at + 1, []
+    start = at + 1
+    body: list[str] = []
     at += 1
     while at < len(lines) and (old_left > 0 or new_left > 0 or lines[at] == _NO_NEWLINE):
         line = lines[at] if lines[at] != "\n" else " \n"  # a mail programme cut the blank of an empty line

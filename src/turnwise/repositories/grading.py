@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -144,7 +144,7 @@ async def _grade_changes(
     limits = limit_run(repository, ids)
     run = await run_repository(sandbox, repository, (bug, kept), ids=ids, limits=limits)
     ending, reason = _find_ending(run)
-    if ending == "no_evidence":
+    if ending in ("crashed", "no_evidence") and not run.outcomes:
         pristine = await run_repository(sandbox, repository, ids=ids, limits=limits)
         if not pristine.outcomes:
             ending, reason = "infrastructure", f"no test runs without any bug either: {pristine.problem or reason}"
@@ -172,7 +172,7 @@ def _find_ending(run: TestRun) -> tuple[Ending, str]:
         return "tampered", run.problem or ""
     if run.is_late:
         return "timeout", f"{run.problem}; {run.running or 'no test'} was running"
-    if run.problem is not None and (run.outcomes or run.collected):
+    if run.problem is not None:
         return "crashed", run.problem
     if not run.outcomes:
         path, outcome = next(iter(run.not_collected.items()), ("", None))
@@ -201,18 +201,24 @@ def check_tests(repository: Repository, instance: Instance) -> None:
 
 
 async def grade_all(
-    sandbox: Sandbox, repositories: Mapping[str, Repository], instances: Sequence[Instance], patches: Mapping[str, str]
+    sandbox: Sandbox,
+    repositories: Mapping[str, Repository],
+    instances: Sequence[Instance],
+    patches: Mapping[str, str | None],
 ) -> list[Grade]:
-    """Grade the patch of each instance, in order; an instance without one has an empty patch.
+    """Grade the patch of each instance, in order. An instance without one has an empty patch, which is not run; None
+    runs the tests of the bug as it is, a control that must not resolve.
 
     `repositories` maps `name==version`. As many run at a time as the sandbox has slots. Raises as `grade_patch`.
     """
     for instance in instances:
         instance.bug_layer(repositories[instance.repository])
         check_tests(repositories[instance.repository], instance)
-    return await asyncio.gather(
-        *(
-            grade_patch(sandbox, repositories[instance.repository], instance, patches.get(instance.instance_id, ""))
-            for instance in instances
-        )
-    )
+
+    def start(instance: Instance) -> Coroutine[Any, Any, Grade]:
+        repository, patch = repositories[instance.repository], patches.get(instance.instance_id, "")
+        if patch is None:
+            return grade_changes(sandbox, repository, instance, {})
+        return grade_patch(sandbox, repository, instance, patch)
+
+    return await asyncio.gather(*map(start, instances))

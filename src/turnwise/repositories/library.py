@@ -191,19 +191,38 @@ def _origin_of(package: Package, digest: str, root: Path) -> Origin:
 
 
 def _make_environment(origin: Origin, library: Path) -> Path:
-    """The folder with what the package and its tests import. pip installs wheels only, so that nothing is built."""
-    wanted = [PYTEST, *origin.requires]
-    digest = _hash_json([origin.key, wanted, sys.version_info[:3], sys.platform])
+    """The folder with what the package and its tests import, and with its metadata. Repositories that need the same
+    share the files."""
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(
+            _install([PYTEST, *origin.requires], library), folder, copy_function=os.link, dirs_exist_ok=True
+        )
+        _remove_distribution(folder, origin.name)
+        _write_metadata(folder, origin)
+
+    return _make_folder(library, [origin.key, [PYTEST, *origin.requires]], fill)
+
+
+def _install(wanted: list[str], library: Path) -> Path:
+    """The folder with these requirements. pip installs wheels only, so that nothing is built."""
+
+    def fill(folder: Path) -> None:
+        arguments = ["install", "--only-binary", ":all:", "--target", str(folder), *wanted]
+        sources.run_pip(arguments, f"install {', '.join(wanted)}")
+
+    return _make_folder(library, [wanted], fill)
+
+
+def _make_folder(library: Path, names: list[Any], fill: Callable[[Path], object]) -> Path:
+    """The folder of these names for this interpreter, filled unless it is there."""
+    digest = _hash_json([*names, sys.version_info[:3], sys.platform])
     target = library / "environments" / digest
     with _lock(library, f"environment-{digest}"):
-        if target.is_dir():
-            return target
-        with _temporary_folder(library / "environments") as folder:
-            arguments = ["install", "--only-binary", ":all:", "--target", str(folder), *wanted]
-            sources.run_pip(arguments, f"install what {origin.key} and its tests need")
-            _remove_distribution(folder, origin.name)
-            _write_metadata(folder, origin)
-            os.replace(folder, target)
+        if not target.is_dir():
+            with _temporary_folder(library / "environments") as folder:
+                fill(folder)
+                os.replace(folder, target)
     return target
 
 
@@ -279,11 +298,19 @@ def _temporary_folder(parent: Path) -> Iterator[Path]:
     """A folder beside its later place, which is removed unless it was renamed. Raises StoreError."""
     with _writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+        _remove_abandoned(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f".new-{os.getpid()}-", dir=parent))
         try:
             folder.chmod(0o755)
             yield folder
         finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders that commands left which were killed."""
+    for folder in parent.glob(".new-*-*"):
+        if not Path("/proc", folder.name.split("-")[1]).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 

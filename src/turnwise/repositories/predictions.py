@@ -54,7 +54,9 @@ _ERRORS = ("patch_refused", "patch_failed", "infrastructure")
 """Endings that SWE-bench counts as errors."""
 
 
-def build_report(instances: Sequence[Instance], patches: Mapping[str, str], grades: Sequence[Grade]) -> dict[str, Any]:
+def build_report(
+    instances: Sequence[Instance], patches: Mapping[str, str | None], grades: Sequence[Grade]
+) -> dict[str, Any]:
     """The report: SWE-bench's counts and lists of ids, how many of each ending, and the grades.
 
     Instances without a prediction count as not resolved.

@@ -56,7 +56,8 @@ def run_pip(arguments: Iterable[str], what: str) -> None:
     """Run pip. Raises ConfigError saying `what` it could not do, with its own reason."""
     command = [sys.executable, "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check", "--quiet"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False)
+        # The sandbox's users must be able to read what is installed.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False, umask=0o022)
     except subprocess.TimeoutExpired:
         raise ConfigError(f"pip did not {what} in {DOWNLOAD_S:.0f} s; try again") from None
     if done.returncode:

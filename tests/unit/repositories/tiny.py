@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import importlib.metadata
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -83,13 +84,16 @@ def write_tree(root: Path, files: dict[str, str]) -> Path:
 
 
 def copy_pytest(folder: Path) -> Path:
-    """Fill a folder with pytest and what it imports, from this environment."""
+    """Fill a folder with pytest and what it imports, from this environment, for every user to read."""
+    folder.chmod(0o755)
     for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments"):
         for file in importlib.metadata.files(name) or ():
             if file.suffix == ".py" and ".." not in file.parts:
                 target = folder / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(file.read_binary())
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig"):
+        compileall.compile_dir(folder / name, quiet=1)
     return folder
 
 

@@ -29,6 +29,11 @@ from typing import Any
 TAIL_BYTES = 8000
 """How much of the end of the tests' own output is kept."""
 PR_SET_DUMPABLE = 4
+START = (
+    "import json, sys; exec(*(lambda request: (compile(request.pop('reporter'), '<reporter>', 'exec'), "
+    "{'__name__': '<reporter>', 'REQUEST': request}))(json.load(sys.stdin)))"
+)
+"""Runs the reporter in a namespace that no module has."""
 
 
 def hide() -> None:
@@ -96,7 +101,7 @@ def main() -> None:
     reports, reporter_end = os.pipe()
     scratch = os.environ.get("TMPDIR", "/tmp")
     child = subprocess.Popen(
-        [sys.executable, "-S", "-P", "-B", "-c", request.pop("reporter")],
+        [sys.executable, "-S", "-P", "-B", "-c", START],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -39,7 +39,7 @@ def main(way: str) -> None:
         else:
             text = (done.stdout + done.stderr).decode("utf-8", "replace")
             answer = {"applied": done.returncode == 0, "reason": text[-2000:], "is_missing": False}
-    print(json.dumps(answer))
+    sys.stdout.write(json.dumps(answer))
 
 
 main(WAY)  # type: ignore[name-defined]  # noqa: F821 - the first line of the program sets it

@@ -1,7 +1,7 @@
 """Runs pytest on selected tests and reports what became of each, in the process of the tests.
 
-The launcher gives the request and the secret word on standard input; reports go to a descriptor of their own. It is
-started by its source, with the standard library and `PYTHONPATH` only. The request:
+The launcher runs its source in a namespace of its own, with the request and the secret word as `REQUEST`; reports go to
+a descriptor of their own. The request:
 
     files          test files, relative to the working folder, which is the tree; empty: pytest's own choice
     ids            the tests to run, or null for all that are collected
@@ -26,6 +26,8 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Callable, Iterator
+from typing import Any
 
 MAX_DETAIL_CHARS = 4000
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")
@@ -54,11 +56,11 @@ def cut(text: str) -> str:
     return f"{text[:half]}\n[...]\n{text[-half:]}"
 
 
-def build_sender(word, descriptor):
+def build_sender(word: str, descriptor: int) -> Callable[..., None]:
     """A function that writes one object to the launcher."""
     number, lock, write, dumps = [0], threading.Lock(), os.write, json.dumps
 
-    def send(**row):
+    def send(**row: Any) -> None:
         with lock:
             content = f"{word} {number[0]} {dumps(row)}\n".encode("ascii")
             number[0] += 1
@@ -68,9 +70,9 @@ def build_sender(word, descriptor):
     return send
 
 
-def fingerprint():
+def fingerprint() -> dict[str, tuple[Any, Any]]:
     """What every function of the guarded packages is: qualified name to the object and its code."""
-    found = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] not in GUARDED or module is None:
             continue
@@ -84,18 +86,22 @@ def fingerprint():
     return found
 
 
-def code_of(value):
+def code_of(value: Any) -> types.CodeType | None:
     """The code of a function; None for anything else."""
     return value.__code__ if type(value) is types.FunctionType else None
 
 
-def first_difference(before, after):
-    """The name of a function that is not what it was; None if all are."""
+def first_difference(
+    before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]], plugins: list[str]
+) -> str | None:
+    """The name of a function that is not what it was; None if all are, or were replaced by a plugin's."""
+    roots = {name.split(".")[0] for name in plugins}
     for name, (value, code) in before.items():
         if name.startswith(("_pytest.", "pytest.")) and name.rsplit(".", 1)[1] in LEGACY:
             continue
-        now = after.get(name)
-        if now is None or now[0] is not value or now[1] is not code:
+        now, now_code = after.get(name, (None, None))
+        is_same = now is value and now_code is code
+        if not is_same and str(getattr(now, "__module__", "")).split(".")[0] not in roots:
             return name
     return None
 
@@ -103,14 +109,15 @@ def first_difference(before, after):
 class Observer:
     """Which functions of the tree a test enters, and which files of the tree it writes."""
 
-    def __init__(self, root):
+    def __init__(self, root: str) -> None:
         self.start = root + os.sep
-        self.entered, self.wrote = set(), set()
-        self.codes = {}
+        self.entered: set[str] = set()
+        self.wrote: set[str] = set()
+        self.codes: dict[int, types.CodeType] = {}
         self.is_on = False
         sys.addaudithook(self.audit)
 
-    def profile(self, frame, event, argument):
+    def profile(self, frame: types.FrameType, event: str, argument: Any) -> None:
         """Note the function of a call."""
         if event == "call" and id(frame.f_code) not in self.codes:
             code = frame.f_code
@@ -119,7 +126,7 @@ class Observer:
                 path = code.co_filename[len(self.start) :].replace(os.sep, "/")
                 self.entered.add(f"{path}::{code.co_qualname}")
 
-    def audit(self, event, arguments):
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note a change of a file."""
         if not self.is_on:
             return
@@ -130,20 +137,20 @@ class Observer:
             for position in CHANGES[event]:
                 self.note(arguments[position])
 
-    def note(self, path):
+    def note(self, path: Any) -> None:
         """Note a path of the tree."""
         if isinstance(path, (str, bytes)):
             full = os.path.realpath(os.fsdecode(path))
             if full.startswith(self.start) and "__pycache__" not in full:
                 self.wrote.add(full[len(self.start) :])
 
-    def begin(self):
+    def begin(self) -> None:
         """Start a test."""
         self.entered, self.wrote, self.codes, self.is_on = set(), set(), {}, True
         threading.setprofile(self.profile)
         sys.setprofile(self.profile)
 
-    def end(self):
+    def end(self) -> tuple[list[str], list[str]]:
         """End it; returns what it entered and wrote."""
         sys.setprofile(None)
         threading.setprofile(None)
@@ -151,47 +158,72 @@ class Observer:
         return sorted(self.entered), sorted(self.wrote)
 
 
-def build_reporter(pytest, request, send, before):
-    """The plugin. It is made here, so that what it holds is not an attribute of a module."""
-    observer = Observer(os.path.realpath(".")) if request["observes"] else None
-    state = {}
-    left_out = [test for test in request["left_out"] if "::" in test]
+def build_canary(pytest: Any) -> Any:
+    """The class of a test that fails."""
 
-    class Canary(pytest.Item):
-        """A test that fails."""
-
-        def runtest(self):
+    class Canary(pytest.Item):  # type: ignore[misc, name-defined]
+        def runtest(self) -> None:
             raise AssertionError(CANARY)
 
-        def repr_failure(self, excinfo):
+        def repr_failure(self, excinfo: Any) -> str:
             return CANARY
 
-        def reportinfo(self):
+        def reportinfo(self) -> Any:
             return self.path, 0, CANARY
 
-    def is_left_out(item):
-        return any(item.nodeid == test or item.nodeid.startswith((f"{test}[", f"{test}::")) for test in left_out)
+    return Canary
 
-    def classify(report):
-        if hasattr(report, "wasxfail"):
-            if report.skipped:
-                return "xfailed"
-            return "xpassed" if report.when == "call" and report.passed else report.outcome
-        if report.failed:
-            return "failed" if report.when == "call" else "error"
-        return report.outcome
 
-    def crash(report):
-        longrepr = getattr(report, "longrepr", None)
-        place = getattr(longrepr, "reprcrash", None)
-        if place is not None:
-            return str(place.message).splitlines()[0] if str(place.message) else ""
-        if isinstance(longrepr, tuple):
-            return str(longrepr[-1])
-        lines = str(getattr(report, "longreprtext", "") or "").strip().splitlines()
-        return lines[-1] if lines else ""
+def classify(report: Any) -> str:
+    """The status that one phase of a test gives it."""
+    if hasattr(report, "wasxfail"):
+        if report.skipped:
+            return "xfailed"
+        return "xpassed" if report.when == "call" and report.passed else report.outcome
+    if report.failed:
+        return "failed" if report.when == "call" else "error"
+    return report.outcome
 
-    def interrupt(number, frame):
+
+def crash(report: Any) -> str:
+    """Why a phase did not pass, in one line."""
+    longrepr = getattr(report, "longrepr", None)
+    place = getattr(longrepr, "reprcrash", None)
+    if place is not None:
+        return str(place.message).splitlines()[0] if str(place.message) else ""
+    if isinstance(longrepr, tuple):
+        return str(longrepr[-1])
+    lines = str(getattr(report, "longreprtext", "") or "").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def note_phase(state: dict[str, Any], report: Any) -> None:
+    """Keep the worst status of a test's phases, with its reason."""
+    status = classify(report)
+    if report.when != "call" and status == "passed":
+        return
+    if state["status"] is None or RANK.index(status) > RANK.index(state["status"]):
+        state["status"] = status
+        if status not in ("passed", "xpassed"):
+            state["message"] = crash(report)[:300]
+            state["details"] = cut(str(report.longreprtext or ""))
+
+
+def is_left_out(test: str, left_out: list[str]) -> bool:
+    """Whether a test is among those that are not run, itself or with its parameters."""
+    return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
+
+
+def build_reporter(
+    pytest: Any, request: dict[str, Any], send: Callable[..., None], before: dict[str, tuple[Any, Any]]
+) -> Any:
+    """The plugin. It is made here, so that what it holds is not an attribute of a module."""
+    observer = Observer(os.path.realpath(".")) if request["observes"] else None
+    state: dict[str, Any] = {}
+    left_out = [test for test in request["left_out"] if "::" in test]
+    canary = build_canary(pytest)
+
+    def interrupt(number: int, frame: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.5)  # again, for code that catches everything
         raise TestTimeout(f"ran longer than {request['test_limit_s']:g} s")
 
@@ -199,22 +231,23 @@ def build_reporter(pytest, request, send, before):
         """Sends an object for each test, and one each for what was collected and how it ended."""
 
         @pytest.hookimpl(trylast=True)
-        def pytest_collection_modifyitems(self, session, config, items):
+        def pytest_collection_modifyitems(self, session: Any, items: list[Any]) -> None:
             wanted = None if request["ids"] is None else set(request["ids"])
-            chosen = [item for item in items if (wanted is None or item.nodeid in wanted) and not is_left_out(item)]
+            chosen = [item for item in items if wanted is None or item.nodeid in wanted]
+            chosen = [item for item in chosen if not is_left_out(item.nodeid, left_out)]
             if request["is_reversed"]:
                 chosen.reverse()
             seeded = [item.nodeid for item in chosen if needs_seed(item)]
             send(kind="collected", ids=[item.nodeid for item in chosen], unseeded=seeded)
-            items[:] = [*chosen, Canary.from_parent(session, name=CANARY)]
+            items[:] = [*chosen, canary.from_parent(session, name=CANARY)]
 
-        def pytest_collectreport(self, report):
+        def pytest_collectreport(self, report: Any) -> None:
             if report.outcome != "passed":
                 send(kind="not collected", path=report.nodeid, status=report.outcome, message=crash(report)[:500],
                      details=cut(str(report.longreprtext)))  # fmt: skip
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-        def pytest_runtest_protocol(self, item, nextitem):
+        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
             send(kind="start", id=item.nodeid)
             state.update(status=None, message="", details="", begun=time.perf_counter(), cpu=time.process_time())
             if observer:
@@ -223,7 +256,7 @@ def build_reporter(pytest, request, send, before):
                 yield
             finally:
                 entered, wrote = observer.end() if observer else ([], [])
-                is_canary = type(item) is Canary
+                is_canary = type(item) is canary
                 if is_canary and (state["status"] not in ("failed", "error") or CANARY not in state["message"]):
                     send(kind="tampered", what="a test that fails was reported as passed")
                 if not is_canary:
@@ -233,7 +266,7 @@ def build_reporter(pytest, request, send, before):
                          details=state["details"], entered=entered, wrote=wrote)  # fmt: skip
 
         @pytest.hookimpl(hookwrapper=True, trylast=True)
-        def limit_phase(self, item):
+        def limit_phase(self, item: Any) -> Iterator[None]:
             """Interrupt one phase of a test; pytest's own work between the phases is left alone."""
             left = state["begun"] + request["test_limit_s"] - time.perf_counter()
             signal.signal(signal.SIGALRM, interrupt)
@@ -246,26 +279,30 @@ def build_reporter(pytest, request, send, before):
         pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = limit_phase
 
         @pytest.hookimpl(tryfirst=True)
-        def pytest_runtest_logreport(self, report):
-            status = classify(report)
-            if report.when != "call" and status == "passed":
-                return
-            if state["status"] is None or RANK.index(status) > RANK.index(state["status"]):
-                state["status"] = status
-                if status not in ("passed", "xpassed"):
-                    state["message"] = crash(report)[:300]
-                    state["details"] = cut(str(report.longreprtext or ""))
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            note_phase(state, report)
 
         @pytest.hookimpl(trylast=True)
-        def pytest_sessionfinish(self, session, exitstatus):
-            changed = first_difference(before, fingerprint())
+        def pytest_sessionfinish(self, session: Any) -> None:
+            changed = first_difference(before, fingerprint(), request["plugins"])
             if changed is not None:
                 send(kind="tampered", what=f"{changed} was replaced")
+            for plugin in session.config.pluginmanager.get_plugins():
+                if not is_known(plugin, request["plugins"]) and plugin is not self:
+                    send(kind="tampered", what=f"the plugin {plugin!r} was registered")
 
     return Reporter()
 
 
-def needs_seed(item):
+def is_known(plugin: Any, names: list[str]) -> bool:
+    """Whether a plugin is pytest's, one that was asked for, or of the tests."""
+    module = plugin.__name__ if isinstance(plugin, types.ModuleType) else type(plugin).__module__
+    parts = module.split(".")
+    of_tests = parts[-1].startswith(("conftest", "test_")) or {"test", "tests"} & set(parts)
+    return parts[0] in GUARDED or parts[0] in {name.split(".")[0] for name in names} or bool(of_tests)
+
+
+def needs_seed(item: Any) -> bool:
     """Whether it is a property test of Hypothesis that draws other examples in each run."""
     function = getattr(item, "obj", None)
     if not getattr(function, "is_hypothesis_test", False):
@@ -274,9 +311,8 @@ def needs_seed(item):
     return not getattr(settings, "derandomize", False)
 
 
-def main():
-    """Run the request of standard input."""
-    request = json.load(sys.stdin)
+def main(request: dict[str, Any]) -> None:
+    """Run the request."""
     send = build_sender(request.pop("word"), request["descriptor"])
     os.set_inheritable(request.pop("descriptor"), False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -303,4 +339,4 @@ def main():
     leave(0)  # threads that tests left running are not waited for
 
 
-main()
+main(REQUEST)  # type: ignore[name-defined]  # noqa: F821 - the launcher sets it

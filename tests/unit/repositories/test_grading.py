@@ -1,0 +1,89 @@
+"""Patches of the tiny repository: what resolves, what does not, and under which name."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tiny import ADDS, BUGGY, CORE, INSTANCE, SCALES, in_sandbox
+
+from turnwise.core.errors import DataError
+from turnwise.repositories.diffs import make_diff
+from turnwise.repositories.grading import Grade, grade_all, grade_patch
+from turnwise.repositories.repository import Repository
+
+PATH = "src/sums/core.py"
+
+
+def diff_of(**changes: str) -> str:
+    """The diff that changes files of the tree with the bug; `core` is the module with the bug."""
+    return make_diff({PATH: BUGGY.encode()}, {PATH: changes["core"].encode()})
+
+
+def grade(sums: Repository, patches: Mapping[str, str]) -> dict[str, Grade]:
+    """The grades of several patches of the one instance, by label."""
+    instances = [replace(INSTANCE, instance_id=label) for label in patches]
+    grades = in_sandbox(lambda sandbox: grade_all(sandbox, {"sums==1.0": sums}, instances, patches))
+    return {grade.instance_id: grade for grade in grades}
+
+
+def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
+    gold = INSTANCE.gold
+    shifted = gold.replace("@@ -4,7 +4,7 @@", "@@ -9,7 +9,7 @@")
+    fuzzy = gold.replace(" def add(a, b):", " def add(a, b, c):").replace(' """Small sums."""', ' """Other."""')
+    grades = grade(
+        sums,
+        {
+            "gold": gold,
+            "shifted": shifted,
+            "empty": " \n",
+            "comment": diff_of(core=BUGGY + "# a comment\n"),
+            "half": diff_of(core=BUGGY.replace("return a - b", "return 2 if b == 1 == a else a - b")),
+            "breaks": diff_of(core=CORE.replace("for value in values]", "for value in values[1:]]")),
+            "syntax": diff_of(core=CORE + "def f(:\n"),
+            "exits": diff_of(core=CORE + "import os\nos._exit(0)\n"),
+            "stale": gold.replace("-    return a - b", "-    return a % b"),
+            "link": "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n",
+            "fuzzy": fuzzy,
+        },
+    )
+    assert {label: grade.ending for label, grade in grades.items()} == {
+        "gold": "resolved",
+        "shifted": "resolved",
+        "empty": "no_patch",
+        "comment": "unresolved",
+        "half": "unresolved",
+        "breaks": "unresolved",
+        "syntax": "no_evidence",
+        "exits": "crashed",
+        "stale": "patch_failed",
+        "link": "patch_refused",
+        "fuzzy": "resolved",
+    }
+    assert grades["gold"].way == "git apply"
+    assert grades["fuzzy"].way == "patch --fuzz=5"
+    assert all(grade.forgeable for grade in grades.values())
+    half = grades["half"].resolution
+    assert half is not None
+    assert (half.verdict, half.fixed, half.not_fixed, half.kept) == ("partial", ADDS[:1], ADDS[1:], SCALES)
+    breaks = grades["breaks"].resolution
+    assert breaks is not None
+    assert (breaks.verdict, breaks.broken) == ("no", SCALES[:1])
+
+
+def test_a_repository_whose_tests_do_not_run_is_no_verdict(sums: Repository) -> None:
+    broken = replace(sums, plugins=("no_such_plugin",))
+    [grade] = in_sandbox(
+        lambda sandbox: grade_all(sandbox, {"sums==1.0": broken}, [INSTANCE], {INSTANCE.instance_id: INSTANCE.gold})
+    )
+    assert (grade.ending, grade.score) == ("infrastructure", None)
+    assert "no test runs without any bug either" in grade.reason
+
+
+def test_an_instance_of_another_tree_is_refused(sums: Repository) -> None:
+    for instance, message in (
+        (replace(INSTANCE, repository="sums==2.0"), "is of sums==2.0"),
+        (replace(INSTANCE, patch=INSTANCE.patch.replace("return a + b", "return a ^ b")), "does not fit src/sums/core"),
+        (replace(INSTANCE, fail_to_pass=("tests/test_core.py::other",)), "it has no such test"),
+    ):
+        with pytest.raises(DataError, match=message):
+            in_sandbox(lambda sandbox, instance=instance: grade_patch(sandbox, sums, instance, INSTANCE.gold))
