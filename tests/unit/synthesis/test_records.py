@@ -130,17 +130,18 @@ FAILED = {"a": Outcome(status="failed")}
 
 
 @pytest.mark.parametrize(
-    ("confirmed", "has_others", "fate"),
+    ("confirmed", "failed_before", "fate"),
     [
         (Confirmed(failing=FAILED, passing=("b",)), True, "kept"),
-        (Confirmed(failing=FAILED, passing=()), False, "no_pass_to_pass"),
+        (Confirmed(failing=FAILED, passing=()), True, "no_pass_to_pass"),
         (Confirmed(failing={}, passing=("b",)), True, "unconfirmed"),
+        (Confirmed(failing={}, passing=("b",)), False, "survived"),
         (Confirmed(failing=FAILED, passing=("b",), problem="ended"), True, "crashed"),
         (Confirmed(failing=FAILED, passing=("b",), problem="deadline", is_late=True), True, "stuck"),
     ],
 )
-def test_the_fate_after_a_fresh_process(confirmed: Confirmed, has_others: bool, fate: str) -> None:
-    assert judge_confirmation(confirmed, has_others) == fate
+def test_the_fate_after_a_fresh_process(confirmed: Confirmed, failed_before: bool, fate: str) -> None:
+    assert judge_confirmation(confirmed, bool(confirmed.passing), failed_before=failed_before) == fate
 
 
 def test_lists_of_tests_keep_every_failing_test_and_some_passing_ones() -> None:

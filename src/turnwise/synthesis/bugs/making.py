@@ -115,7 +115,7 @@ class Maker:
         content = apply(trial.source.content, candidate.replacements)
         confirmed = await confirm(self.sandbox, self.repository, {candidate.path: content}, trial.selection.confirming)
         lists = list_tests(confirmed, trial.selection.entering, trial.selection.neighbours)
-        fate = judge_confirmation(confirmed, bool(lists.pass_to_pass))
+        fate = judge_confirmation(confirmed, bool(lists.pass_to_pass), failed_before=bool(screened.failing))
         entry = self._screened_entry(trial, screened, fate)
         forked = {*screened.failing, *screened.passing}
         entry = replace(
@@ -179,14 +179,15 @@ def judge_screening(screened: Screened, digests: set[str]) -> Fate | None:
     return None if screened.failing else "survived"
 
 
-def judge_confirmation(confirmed: Confirmed, has_pass_to_pass: bool) -> Fate:
-    """The fate of a candidate after its run in a fresh process."""
+def judge_confirmation(confirmed: Confirmed, has_pass_to_pass: bool, *, failed_before: bool) -> Fate:
+    """The fate of a candidate after its run in a fresh process; `failed_before` says whether a test failed in its
+    fork."""
     if confirmed.is_late:
         return "stuck"
     if confirmed.problem:
         return "crashed"
     if not confirmed.failing:
-        return "unconfirmed"
+        return "unconfirmed" if failed_before else "survived"
     return "kept" if has_pass_to_pass else "no_pass_to_pass"
 
 

@@ -39,7 +39,7 @@ async def try_files(
     neighbours = tuple(test for test in others if test not in set(entering))
     confirmed = await confirm(maker.sandbox, repository, after, (*entering, *neighbours))
     lists = list_tests(confirmed, entering, neighbours)
-    fate = judge_confirmation(confirmed, bool(lists.pass_to_pass))
+    fate = judge_confirmation(confirmed, bool(lists.pass_to_pass), failed_before=False)
     whole = all(compiles(content, path) for path, content in after.items())
     if fate == "kept" and not (whole and is_needed(confirmed.failing)):
         fate = "not_needed"
