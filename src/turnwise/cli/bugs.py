@@ -39,7 +39,9 @@ def make(
     slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
 ) -> None:
     """Draw edits, screen them by fork, confirm each in a fresh process. The same command again goes on."""
-    failed = asyncio.run(_make(repositories, out, num, seed, kinds, combined, slots))
+    from turnwise.tools.sandboxed import ask_sandbox
+
+    failed = asyncio.run(ask_sandbox(_make(repositories, out, num, seed, kinds, combined, slots)))
     _print_table(out)
     if failed:
         raise typer.Exit(2)

@@ -322,6 +322,15 @@ def test_simple_functions_are_not_for_the_modifiers() -> None:
         assert kinds & {"func_pm_op_change"} == expected
 
 
+def test_edits_that_nobody_would_read_are_left_out() -> None:
+    for lines, expected in ((100, 1), (400, 0)):  # 15 bytes a line: 1,500 and 6,000 bytes
+        body = "".join(f"        x{number:04} = 1\n" for number in range(lines))
+        text = f"def f(a):\n    if a and a:\n{body}    return a\n"
+        source = Source.parse("m.py", text.encode())
+        drawn = draw_candidates({"m.py": source}, {"m.py::f"}, [KINDS["func_pm_remove_cond"]], seed=0)
+        assert len(list(drawn)) == expected
+
+
 def test_names_that_are_defined_twice_are_no_scopes() -> None:
     source = Source.parse("m.py", b"class C:\n    def a(self): pass\n    def a(self): pass\n    def b(self): pass\n")
     assert set(source.scopes) == {"C", "C.b"}

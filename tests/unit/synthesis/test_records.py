@@ -84,7 +84,10 @@ def test_the_other_templates_name_tests_files_or_the_kind_of_mistake() -> None:
     texts = [issue(seed=seed) for seed in range(60)]
     assert any("1 test fails:\n\n- `tests/test_calc.py::test_high`" in text for text in texts)
     assert any("The cause seems to be in `calc/__init__.py`. 1 test fails." in text for text in texts)
-    assert any(text.endswith("A boundary of a range is off by one.\n") for text in texts)
+    assert any(
+        text.endswith("A boundary of a range is off by one. For example, `tests/test_calc.py::test_high` fails.\n")
+        for text in texts
+    )
     assert issue(seed=1) == issue(seed=1)
 
 

@@ -26,6 +26,8 @@ from turnwise.synthesis.bugs.edits.source import (
 
 MAX_PER_SCOPE = 4
 """Candidates of one kind in one function, so that long functions do not fill the list."""
+MAX_EDIT_BYTES = 4000
+"""Bytes of text that an edit replaces; more (the methods of a large class, shuffled) makes a diff that nobody reads."""
 _ATTEMPTS = 3
 """Draws of a kind with several edits before its scope counts as exhausted."""
 
@@ -127,12 +129,14 @@ def build_candidate(
     source: Source, node: ast.AST, name: str, kind: str, replacements: Edit, *, screened: bool = True
 ) -> Candidate | None:
     """The candidate of these replacements, all within the statement of the module that holds `node`. None if the edited
-    statement does not compile or means the same.
+    statement does not compile or means the same, or if the edit is larger than `MAX_EDIT_BYTES`.
 
     Only that statement is compiled, not the file."""
     statement = source.statement(node)
     start, end = source.line_starts[first_line(statement) - 1], source.line_end(source.end(statement))
     if min(item.start for item in replacements) < start or max(item.end for item in replacements) > end:
+        return None
+    if sum(item.end - item.start for item in replacements) > MAX_EDIT_BYTES:
         return None
     text = source.content[start:end]
     edited = apply(text, [_shift(item, -start) for item in replacements])

@@ -87,7 +87,7 @@ def _fill(
     plain = [
         f"{count}:\n\n{named}",
         f"{what}. The cause seems to be in {files}. {count[0].upper()}{count[1:]}.",
-        f"{what}.",
+        f"{what}. For example, `{tests[0]}` fails.",
     ]
     chance.shuffle(plain)
     with_code = [f"To reproduce:\n\n{text}" for text in shown]
