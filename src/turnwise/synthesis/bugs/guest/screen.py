@@ -224,10 +224,10 @@ class Screener:
 
 def skip_tracebacks():
     """Do not write out tracebacks, which would take most of the time of a fork in which many tests fail."""
-    from _pytest.nodes import Node
+    import pytest
 
-    if hasattr(Node, "_repr_failure_py"):
-        Node._repr_failure_py = lambda *arguments, **options: ""
+    if hasattr(pytest.Item, "_repr_failure_py"):
+        pytest.Item._repr_failure_py = lambda *arguments, **options: ""
 
 
 def main():
