@@ -32,8 +32,8 @@ def grade(
         str,
         typer.Argument(
             metavar="PREDICTIONS",
-            help=f"JSON or JSONL with instance_id and model_patch; {GOLD!r}: the patches that take the bugs away, which "
-            f"must all resolve; {NOOP!r}: the bugs as they are, none of which may.",
+            help=f"JSON or JSONL with instance_id and model_patch; {GOLD!r}: the patches that take the bugs away, "
+            f"which must all resolve; {NOOP!r}: the bugs as they are, none of which may.",
         ),
     ],
     instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],

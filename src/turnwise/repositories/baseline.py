@@ -40,6 +40,7 @@ async def measure_baseline(
     SandboxError if the sandbox fails.
     """
     reasons = dict(left_out)
+    suite = dataclasses.replace(suite, left_out=tuple(left_out))
     first, suite = await _run_without_hangs(sandbox, root, suite, reasons, name=name)
     second = await run_tests(sandbox, (root,), suite, hash_seed=HASH_SEEDS[1], is_reversed=True)
     third = await run_tests(sandbox, (root,), suite, hash_seed=HASH_SEEDS[0], observes=True)

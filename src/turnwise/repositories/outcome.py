@@ -19,7 +19,7 @@ class Outcome:
 
     status: Status
     duration_s: float = 0.0
-    """Seconds of real time of the test with its fixtures."""
+    """Seconds of real time of the test with its fixtures, without those in which other work had the processor."""
     cpu_s: float = 0.0
     """Processor seconds of the tests' process in that time, without processes that the test started."""
     message: str = ""

@@ -20,7 +20,7 @@ from turnwise_sandbox.types import Execution, Limits, Network, Program, Sandbox
 DEADLINE_SHARE = 0.9
 """Part of the wall limit after which the tests' process is ended, so that what it reported still comes back."""
 MAX_TEST_S = 10.0
-"""Seconds after which one test is interrupted."""
+"""Processor seconds after which one test is interrupted; of real time, six times as many."""
 LIMITS = Limits(wall_s=300.0, memory_bytes=2 << 30, output_bytes=64 << 20, num_pids=128, disk_bytes=256 << 20)
 """Of a run of a whole suite. Output is what the reporter says."""
 
@@ -109,7 +109,8 @@ async def run_tests(
         is_reversed: Whether the tests run in reversed order.
         observes: Whether to note the functions that each test calls and the files of the tree that it changes, which
             takes up to twice the time.
-        test_limit_s: Seconds of real time after which a test is interrupted, which makes it fail.
+        test_limit_s: Processor seconds after which a test is interrupted, which makes it fail; of real time, six times
+            as many, so that other work of the machine fails no test.
         limits: Of the whole run.
 
     Raises SandboxError if the sandbox itself fails. Whatever the tests do is in the result.

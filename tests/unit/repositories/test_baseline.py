@@ -23,7 +23,7 @@ def test_fails(): assert 1 == 2
 def test_sleeps(): time.sleep(1.2)
 def test_writes(): open("tests/new.txt", "w").close()
 def test_writes_elsewhere(tmp_path): (tmp_path / "x").write_text("")
-def test_hash(): assert hash("a") % 2 == HASH % 2
+def test_hash(): assert os.environ["PYTHONHASHSEED"] == "0"
 def test_skips(): pytest.skip("no")
 @pytest.mark.xfail
 def test_announced(): assert 0
@@ -58,8 +58,7 @@ def test_a_tiny_suite(sums: Repository) -> None:
 
 
 def test_every_unfit_test_has_its_reason(tmp_path: Path, site_packages: Path) -> None:
-    text = UNFIT.replace("HASH", "__import__('os').environ['PYTHONHASHSEED'] == '0' and hash('a') or hash('a') + 1")
-    root = write_tree(tmp_path, FILES | {"tests/test_unfit.py": text, "tests/test_broken.py": "import nothing\n"})
+    root = write_tree(tmp_path, FILES | {"tests/test_unfit.py": UNFIT, "tests/test_broken.py": "import nothing\n"})
     baseline = measure(root, site_packages, {"tests/test_core.py": "known"})
     stable = {test.split("::")[1]: outcome.status for test, outcome in baseline.outcomes.items()}
     kept = {"test_first": "passed", "test_good": "passed", "test_writes_elsewhere": "passed"}

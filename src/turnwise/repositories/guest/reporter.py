@@ -10,7 +10,7 @@ a descriptor of their own. The request:
     plugins        modules of plugins to load
     is_reversed    whether the tests run in reversed order
     observes       whether to report the functions that each test calls and the files that it writes
-    test_limit_s   seconds after which a test is interrupted
+    test_limit_s   processor seconds after which a test is interrupted; of real time, six times as many
 
 What code in the same process does to its own results cannot be ruled out, only made harder: pytest's functions must be
 the same objects at the end as before the tree's code was imported, and a test of the reporter's own that fails must be
@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_DETAIL_CHARS = 4000
+IDLE_SHARE = 6
+"""How many times its processor seconds a test may take of real time, on a machine that does other work."""
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")
 GUARDED = ("_pytest", "pytest", "pluggy", "iniconfig", "unittest", "builtins")
 """Packages whose functions must stay what they are."""
@@ -197,6 +199,24 @@ def crash(report: Any) -> str:
     return lines[-1] if lines else ""
 
 
+def begin_test(state: dict[str, Any], waits: int | None) -> None:
+    """Note when a test begins."""
+    state.update(status=None, message="", details="", begun=time.perf_counter(), cpu=time.process_time())
+    state["waited"] = read_waited_s(waits)
+
+
+def end_test(state: dict[str, Any], waits: int | None) -> dict[str, Any]:
+    """What became of the test, and how long it took."""
+    waited_s = read_waited_s(waits) - state["waited"]
+    return {
+        "status": state["status"] or "error",
+        "duration_s": round(time.perf_counter() - state["begun"] - waited_s, 6),
+        "cpu_s": round(time.process_time() - state["cpu"], 6),
+        "message": state["message"],
+        "details": state["details"],
+    }
+
+
 def note_phase(state: dict[str, Any], report: Any) -> None:
     """Keep the worst status of a test's phases, with its reason."""
     status = classify(report)
@@ -207,6 +227,28 @@ def note_phase(state: dict[str, Any], report: Any) -> None:
         if status not in ("passed", "xpassed"):
             state["message"] = crash(report)[:300]
             state["details"] = cut(str(report.longreprtext or ""))
+
+
+def open_waits() -> int | None:
+    """A descriptor of the main thread's account of waiting for a processor; None if this kernel has none."""
+    try:
+        return os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def read_waited_s(descriptor: int | None) -> float:
+    """Seconds that the main thread could have run and other work had the processor."""
+    try:
+        return 0.0 if descriptor is None else int(os.pread(descriptor, 100, 0).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def set_timers(cpu_s: float, real_s: float) -> None:
+    """Send a signal after seconds of the processor and of real time; 0 for none."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, real_s)
 
 
 def is_left_out(test: str, left_out: list[str]) -> bool:
@@ -221,11 +263,13 @@ def build_reporter(
     observer = Observer(os.path.realpath(".")) if request["observes"] else None
     state: dict[str, Any] = {}
     left_out = [test for test in request["left_out"] if "::" in test]
-    canary = build_canary(pytest)
+    canary, waits = build_canary(pytest), open_waits()
+
+    limit_s = request["test_limit_s"]
 
     def interrupt(number: int, frame: Any) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.5)  # again, for code that catches everything
-        raise TestTimeout(f"ran longer than {request['test_limit_s']:g} s")
+        set_timers(0.5, 0.5)  # again, for code that catches everything
+        raise TestTimeout(f"ran longer than {limit_s:g} s")
 
     class Reporter:
         """Sends an object for each test, and one each for what was collected and how it ended."""
@@ -249,32 +293,29 @@ def build_reporter(
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
             send(kind="start", id=item.nodeid)
-            state.update(status=None, message="", details="", begun=time.perf_counter(), cpu=time.process_time())
+            begin_test(state, waits)
             if observer:
                 observer.begin()
             try:
                 yield
             finally:
                 entered, wrote = observer.end() if observer else ([], [])
-                is_canary = type(item) is canary
-                if is_canary and (state["status"] not in ("failed", "error") or CANARY not in state["message"]):
+                if type(item) is not canary:
+                    send(kind="test", id=item.nodeid, entered=entered, wrote=wrote, **end_test(state, waits))
+                elif state["status"] not in ("failed", "error") or CANARY not in state["message"]:
                     send(kind="tampered", what="a test that fails was reported as passed")
-                if not is_canary:
-                    send(kind="test", id=item.nodeid, status=state["status"] or "error",
-                         duration_s=round(time.perf_counter() - state["begun"], 6),
-                         cpu_s=round(time.process_time() - state["cpu"], 6), message=state["message"],
-                         details=state["details"], entered=entered, wrote=wrote)  # fmt: skip
 
         @pytest.hookimpl(hookwrapper=True, trylast=True)
         def limit_phase(self, item: Any) -> Iterator[None]:
             """Interrupt one phase of a test; pytest's own work between the phases is left alone."""
-            left = state["begun"] + request["test_limit_s"] - time.perf_counter()
-            signal.signal(signal.SIGALRM, interrupt)
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.1))
+            for number in (signal.SIGPROF, signal.SIGALRM):
+                signal.signal(number, interrupt)
+            real_s = state["begun"] + IDLE_SHARE * limit_s - time.perf_counter()
+            set_timers(max(state["cpu"] + limit_s - time.process_time(), 0.1), max(real_s, 0.1))
             try:
                 yield
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                set_timers(0, 0)
 
         pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = limit_phase
 
