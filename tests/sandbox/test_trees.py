@@ -1,5 +1,6 @@
 """Programs and sessions in trees of layers: what they see, what they change, and what is left."""
 
+import ast
 import asyncio
 import contextlib
 import json
@@ -14,7 +15,7 @@ import pytest
 from processes import open_descriptors, temp_folders
 
 import turnwise_sandbox
-from turnwise_sandbox import Execution, Limits, LocalSandbox, Program, Tree, tree_store
+from turnwise_sandbox import Execution, Limits, LocalSandbox, Program, Tree, supervisor, tree_store
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.unprivileged import find_shared_python
 
@@ -341,3 +342,63 @@ def test_nothing_is_left_after_close_and_cancel(run, repository):
 
     run(work())
     assert "turnwise-tree" not in Path("/proc/self/mountinfo").read_text()
+
+
+RANDOM_EDITS = """
+import os, random, shutil
+draw = random.Random(%d)
+for _ in range(40):
+    at, folders, files = draw.choice(list(os.walk(".")))
+    name = os.path.join(at, draw.choice([*folders, *files, "new", "other"]))
+    try:
+        match draw.randrange(8):
+            case 0: open(name, "ab").write(b"more")
+            case 1: open(name, "wb").close()
+            case 2: os.unlink(name)
+            case 3: shutil.rmtree(name)
+            case 4: os.mkdir(name)
+            case 5: os.symlink("package", name)
+            case 6: shutil.move(name, os.path.join(at, "moved"))
+            case 7: os.chmod(name, 0o700)
+    except OSError:
+        pass
+found = {}
+for at, folders, files in os.walk("."):
+    for file in files:
+        path = os.path.join(at, file)
+        if os.path.isfile(path) and not os.path.islink(path):
+            found[path[2:]] = open(path, "rb").read()
+print(found)
+"""
+
+
+def test_the_changes_turn_the_layers_into_what_the_program_saw(trees, run, repository):
+    layers = (repository, {"package/sub/deep.py": b"deep", "tests/test_f.py": None})
+    plain = {
+        str(path.relative_to(repository)): path.read_bytes()
+        for path in repository.rglob("*")
+        if path.is_file() and not path.is_symlink() and "link" not in path.parts
+    }
+    plain = {**plain, "package/sub/deep.py": b"deep"}
+    del plain["tests/test_f.py"]
+    for seed in range(12):
+        ended = run(trees.run(Program(code=RANDOM_EDITS % seed, tree=Tree(layers=layers)), LIMITS))
+        assert ended.stderr == b""
+        left = {path: content for path, content in {**plain, **ended.changes}.items() if content is not None}
+        assert left == ast.literal_eval(ended.stdout.decode()), seed
+
+
+def test_interpreters_of_folders_that_are_shown_no_more_end(run, repository, monkeypatch):
+    monkeypatch.setattr(supervisor, "MAX_IDLE_INTERPRETERS", 2)
+
+    async def work():
+        async with LocalSandbox(num_slots=1) as sandbox:
+            for name in ("package", "tests", "package", ".", "tests"):
+                shown = repository / name
+                code = f"import os\nprint(os.listdir({str(shown)!r}) != [])"
+                ended = await sandbox.run(Program(code=code, tree=Tree(layers=({},), visible=(shown,))), LIMITS)
+                assert ended.stdout == b"True\n"
+                assert sum(bool(visible) for _, visible in sandbox._zygotes) <= 2
+            assert b"FileNotFound" in (await sandbox.run(Program(code=code), LIMITS)).stderr
+
+    run(work())
