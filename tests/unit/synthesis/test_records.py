@@ -72,6 +72,20 @@ def test_an_error_is_shown_without_addresses_and_pytest_s_advice() -> None:
     assert all(text.endswith("```\nassert <f at 0x...> is 1\n```\n") for text in texts)
 
 
+def test_a_long_test_loses_whole_statements_from_its_start() -> None:
+    # Lines 2 to 11 are one statement, 12 to 31 single ones: 25 lines end at 31 and would begin inside the list.
+    text = (
+        "def test_high():\n    x = [\n"
+        + "        1,\n" * 8
+        + "    ]\n"
+        + "".join(f"    a{n} = {n}\n" for n in range(20))
+    )
+    details = "tests/test_calc.py:31: in test_high\nE   boom"
+    texts = [found for seed in range(20) if "```python" in (found := issue(details, text=text, seed=seed))]
+    assert texts
+    assert all("```python\na0 = 0\na1 = 1\n" in found and "a19 = 19\n```" in found for found in texts)
+
+
 def test_a_failing_helper_of_the_test_s_file_is_shown_instead_of_its_call() -> None:
     text = "def check(value):\n    limit = 3\n    assert value < limit\n\n\ndef test_high():\n    check(4)\n"
     details = "tests/test_calc.py:7: in test_high\n    check(4)\ntests/test_calc.py:3: in check\nE   assert 4 < 3"

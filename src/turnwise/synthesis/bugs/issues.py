@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from turnwise.core.seeds import rng
 from turnwise.repositories.outcome import Outcome
+from turnwise.synthesis.bugs.edits.source import first_line
 
 MIN_LEAK = 6
 """Characters of a changed line from which on its text is a hint. Shorter ones (`else:`, `pass`) are everywhere."""
@@ -111,7 +112,8 @@ def _reproduction(test: str, outcome: Outcome, text: str) -> str:
 
 
 def _lines_until(text: str, number: int) -> str:
-    """The body of the function that holds a line, up to the end of that line's statement; "" if none does."""
+    """The body of the function that holds a line, up to the end of that line's statement, without its first statements
+    if it is long; "" if no function holds the line."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -125,6 +127,7 @@ def _lines_until(text: str, number: int) -> str:
     if not functions:
         return ""
     body = max(functions, key=lambda node: node.lineno).body
-    ends = [node.end_lineno or number for node in body if node.lineno <= number <= (node.end_lineno or node.lineno)]
-    lines = text.splitlines()[body[0].lineno - 1 : max(ends, default=number)]
-    return textwrap.dedent("\n".join(lines[-MAX_CODE_LINES:]))
+    end = max((node.end_lineno or number for node in body if node.lineno <= number), default=number)
+    starts = [first_line(node) for node in body if node.lineno <= number]
+    start = next((line for line in starts if end - line < MAX_CODE_LINES), max(starts, default=number))
+    return textwrap.dedent("\n".join(text.splitlines()[start - 1 : end]))
