@@ -181,8 +181,8 @@ def read_rows(execution: Execution) -> list[dict[str, Any]]:
 def to_screened(row: Mapping[str, Any], trial: Trial) -> Screened:
     """The result of a row. What the row does not hold as expected makes the candidate crashed."""
     tests, letters = trial.selection.screening, str(row.get("letters", ""))
-    status = row.get("status")
-    if row.get("id") != trial.candidate.candidate_id or status not in get_args(Status):
+    status: Status | None = next((word for word in get_args(Status) if word == row.get("status")), None)
+    if row.get("id") != trial.candidate.candidate_id or status is None:
         return Screened(status="crashed")
     ran = status == "ran" and len(letters) == len(tests)
     return Screened(

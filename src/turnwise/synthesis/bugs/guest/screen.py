@@ -32,13 +32,18 @@ import signal
 import sys
 import time
 import types
+from collections.abc import Iterator
+from typing import Any
+
+Place = tuple[tuple[str, int], ...]
+Swap = tuple[types.FunctionType, types.CodeType]
 
 LETTERS = {"passed": "p", "failed": "f", "error": "e", "skipped": "s", "xfailed": "x", "xpassed": "X"}
 
 
-def parts_of(code):
+def parts_of(code: types.CodeType) -> Iterator[tuple[Place, types.CodeType]]:
     """Yield every code object inside `code`, with its place: names and how often each came before."""
-    seen = {}
+    seen: dict[str, int] = {}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             number = seen[constant.co_name] = seen.get(constant.co_name, -1) + 1
@@ -48,9 +53,9 @@ def parts_of(code):
                 yield (place, *inner), part
 
 
-def fingerprint(code, nested=True):
+def fingerprint(code: types.CodeType, nested: bool = True) -> tuple[Any, ...]:
     """What the code does, without line numbers: a tuple that is equal for equal bytecode."""
-    constants = []
+    constants: list[Any] = []
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             constants.append(fingerprint(constant) if nested else "code")
@@ -63,7 +68,7 @@ def fingerprint(code, nested=True):
     return (code.co_code, tuple(constants), names, counts, getattr(code, "co_exceptiontable", b""))
 
 
-def future_flags(path):
+def future_flags(path: str) -> int:
     """The compiler flags of the file's `from __future__ import`s."""
     import __future__
 
@@ -81,10 +86,10 @@ def future_flags(path):
 class Swapper:
     """Knows the live functions, and turns a statement's text into code for them."""
 
-    def __init__(self, root):
+    def __init__(self, root: str) -> None:
         self.root = root
-        self.flags = {}
-        self.live = {}
+        self.flags: dict[str, int] = {}
+        self.live: dict[tuple[str, str, int], list[types.FunctionType]] = {}
         gc.collect()
         for thing in gc.get_objects():
             if type(thing) is types.FunctionType:
@@ -92,14 +97,14 @@ class Swapper:
                 key = (os.path.realpath(code.co_filename), code.co_name, code.co_firstlineno)
                 self.live.setdefault(key, []).append(thing)
 
-    def compile(self, candidate, text):
+    def compile(self, candidate: dict[str, Any], text: str) -> types.CodeType:
         path = os.path.join(self.root, candidate["path"])
         if path not in self.flags:
             self.flags[path] = future_flags(path)
         padded = "\n" * (candidate["line"] - 1) + text
         return compile(padded, path, "exec", flags=self.flags[path], dont_inherit=True)
 
-    def plan(self, candidate):
+    def plan(self, candidate: dict[str, Any]) -> tuple[str, list[Swap], str]:
         """Return a status, or "ran" with the swaps `[(function, code), ...]`, and the digest of the bytecode."""
         before, after = (self.compile(candidate, candidate[name]) for name in ("before", "after"))
         digest = hashlib.sha256(repr((candidate["path"], candidate["line"], fingerprint(after))).encode()).hexdigest()
@@ -107,7 +112,9 @@ class Swapper:
             return "equivalent", [], digest[:16]
         if fingerprint(before, nested=False) != fingerprint(after, nested=False):
             return "unswappable", [], digest[:16]  # a default, a decorator, or the statement itself
-        swaps, reached, new = [], set(), dict(parts_of(after))
+        swaps: list[Swap] = []
+        reached: set[Place] = set()
+        new = dict(parts_of(after))
         for place, code in parts_of(before):  # enclosing functions come first
             if place in new and fingerprint(code) == fingerprint(new[place]):
                 continue
@@ -128,12 +135,12 @@ class Swapper:
 class Screener:
     """The pytest plugin: collects, then screens instead of running the suite."""
 
-    def __init__(self, order, output):
+    def __init__(self, order: dict[str, Any], output: int) -> None:
         self.order = order
         self.output = output
-        self.letters = {}
+        self.letters: dict[str, str] = {}
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: Any) -> None:
         """Keep the worst of a test's phases."""
         if report.when == "call" or report.outcome != "passed":
             expected = hasattr(report, "wasxfail")
@@ -144,7 +151,7 @@ class Screener:
                 status = "error"
             self.letters[report.nodeid] = LETTERS[status]
 
-    def pytest_runtestloop(self, session):
+    def pytest_runtestloop(self, session: Any) -> None:
         items = {item.nodeid: item for item in session.items}
         collected = [items.get(test) for test in self.order["tests"]]
         swapper = Swapper(os.path.realpath(os.getcwd()))
@@ -152,15 +159,15 @@ class Screener:
         gc.collect()
         gc.freeze()  # forks then share the pages of everything that lives
         for candidate in self.order["candidates"]:
-            self.write(self.screen(session, candidate, collected, swapper))
+            self.write(self.screen(candidate, collected, swapper))
         os._exit(0)
 
-    def write(self, row):
+    def write(self, row: dict[str, Any]) -> None:
         data = json.dumps(row, separators=(",", ":")).encode() + b"\n"
         while data:
             data = data[os.write(self.output, data) :]
 
-    def screen(self, session, candidate, collected, swapper):
+    def screen(self, candidate: dict[str, Any], collected: list[Any], swapper: Swapper) -> dict[str, Any]:
         chosen = [collected[number] for number in candidate["tests"]]
         row = {"id": candidate["id"], "letters": "", "cpu_s": 0.0, "digest": ""}
         try:
@@ -191,7 +198,7 @@ class Screener:
         at_limit = os.WIFSIGNALED(ending) and os.WTERMSIG(ending) == signal.SIGXCPU
         return {**row, "status": "stuck" if at_limit or not in_time else "crashed"}
 
-    def listen(self, read, child, count):
+    def listen(self, read: int, child: int, count: int) -> tuple[str, bool]:
         """Read letters until the child closes the pipe or the deadline passes; then end its whole group."""
         deadline = time.monotonic() + self.order["wall_s"]
         letters = b""
@@ -209,7 +216,7 @@ class Screener:
             os.kill(child, signal.SIGKILL)  # it ended before it had a group; it is not reaped yet, so the id is its own
         return letters.decode(), in_time
 
-    def run(self, candidate, chosen, swaps, write):
+    def run(self, candidate: dict[str, Any], chosen: list[Any], swaps: list[Swap], write: int) -> None:
         """In the child: swap and run. Each test's letter goes out as soon as it is known."""
         seconds = candidate["cpu_s"]
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
@@ -222,15 +229,15 @@ class Screener:
             os.write(write, self.letters.get(item.nodeid, "?").encode())
 
 
-def skip_tracebacks():
+def skip_tracebacks() -> None:
     """Do not write out tracebacks, which would take most of the time of a fork in which many tests fail."""
     import pytest
 
     if hasattr(pytest.Item, "_repr_failure_py"):
-        pytest.Item._repr_failure_py = lambda *arguments, **options: ""
+        pytest.Item._repr_failure_py = lambda *arguments, **options: ""  # type: ignore
 
 
-def main():
+def main() -> None:
     order = json.load(sys.stdin)
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)  # the forks would mix what they print
