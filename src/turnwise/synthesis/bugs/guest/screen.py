@@ -102,7 +102,8 @@ class Swapper:
         if path not in self.flags:
             self.flags[path] = future_flags(path)
         padded = "\n" * (candidate["line"] - 1) + text
-        return compile(padded, path, "exec", flags=self.flags[path], dont_inherit=True)
+        code: types.CodeType = compile(padded, path, "exec", flags=self.flags[path], dont_inherit=True)
+        return code
 
     def plan(self, candidate: dict[str, Any]) -> tuple[str, list[Swap], str]:
         """Return a status, or "ran" with the swaps `[(function, code), ...]`, and the digest of the bytecode."""
