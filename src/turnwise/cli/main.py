@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, check, data, models, new, repos, sandbox, swe
+from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
@@ -48,6 +48,7 @@ app = typer.Typer(
 )
 
 app.add_typer(algorithms.app, name="algorithms")
+app.add_typer(bugs.app, name="bugs")
 app.add_typer(check.app, name="check")
 app.add_typer(models.app, name="models")
 app.add_typer(new.app, name="new")

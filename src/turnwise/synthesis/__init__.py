@@ -1,0 +1,1 @@
+"""Tasks made from real repositories: bugs that their own tests find."""

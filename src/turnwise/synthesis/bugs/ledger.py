@@ -1,0 +1,135 @@
+"""The ledger of bug synthesis: one JSON line per candidate with its fate, and one per program with its cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from turnwise.core.errors import DataError, StoreError
+from turnwise.repositories.instance import read_rows
+
+Fate = Literal[
+    "kept",
+    "survived",
+    "uncovered",
+    "no_pass_to_pass",
+    "stuck",
+    "crashed",
+    "equivalent",
+    "duplicate",
+    "lost",
+    "unconfirmed",
+    "not_needed",
+]
+"""What became of a candidate:
+
+- kept: confirmed, an instance
+- survived: no test fails
+- uncovered: no test that passes enters it
+- no_pass_to_pass: every test fails
+- stuck: its tests do not end
+- crashed: the process of its tests ended before them
+- equivalent: its bytecode is that of the original
+- duplicate: its bytecode is that of another candidate
+- lost: a test was not collected
+- unconfirmed: a test failed in the fork, none in a fresh process
+- not_needed: of a combination, repairing one part less repairs all the same
+"""
+FATES: tuple[Fate, ...] = get_args(Fate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One candidate's fate."""
+
+    repository: str
+    """`name==version`."""
+    candidate_id: str
+    kind: str
+    place: str
+    """"path::qualified name" of what it edits."""
+    fate: Fate
+    screened_failing: int | None = None
+    """Failing tests in the fork; None if it was not screened by fork."""
+    is_same: bool | None = None
+    """Whether fork and fresh process agree about every test that both ran; None if one of them did not run."""
+    screening_cpu_s: float = 0.0
+    """Of the fork alone."""
+    confirming_cpu_s: float = 0.0
+    digest: str = ""
+    """Of the bytecode."""
+    edits: tuple[tuple[int, int, str], ...] = ()
+    """Of a kept candidate: start, end and text of each replacement in the pristine file."""
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a batch cost: draws in this process, and the programs with collection and forks."""
+
+    repository: str
+    num_candidates: int
+    drawing_cpu_s: float
+    screening_cpu_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """A file that grows by whole lines, and its contents."""
+
+    path: Path
+    entries: list[Entry] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
+
+    def write(self, rows: Iterable[Entry | Cost]) -> None:
+        """Append rows. Raises StoreError if the disk refuses."""
+        kept = list(rows)
+        append_lines(self.path, [json.dumps(_to_json(row), separators=(",", ":")) for row in kept])
+        for row in kept:
+            (self.entries if isinstance(row, Entry) else self.costs).append(row)  # type: ignore[arg-type]
+
+
+def _to_json(row: Entry | Cost) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if value not in (None, "", ())}
+
+
+def load_ledger(path: Path) -> Ledger:
+    """The ledger in a file; an empty one if there is no file. Raises DataError for a line that is none of its own."""
+    drop_cut_line(path)
+    ledger = Ledger(path=path)
+    if not path.exists():
+        return ledger
+    for place, row in read_rows(path):
+        try:
+            if "fate" in row:
+                row["edits"] = tuple((int(start), int(end), str(text)) for start, end, text in row.get("edits", ()))
+                ledger.entries.append(Entry(**row))
+                if row["fate"] not in FATES:
+                    raise ValueError(f"fate {row['fate']!r}")
+            else:
+                ledger.costs.append(Cost(**row))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{place} is not of a ledger: {error}; name the file that `bugs make` wrote") from error
+    return ledger
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Append whole lines. Raises StoreError if the disk refuses."""
+    try:
+        with path.open("ab") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+    except OSError as cause:
+        raise StoreError(f"cannot write {path}: {cause.strerror}; name a file in an existing folder") from cause
+
+
+def drop_cut_line(path: Path) -> None:
+    """Remove a last line that a crash left without its end. Raises StoreError if the disk refuses."""
+    try:
+        if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
+            with path.open("r+b") as file:
+                file.truncate(content.rfind(b"\n") + 1)
+    except OSError as cause:
+        raise StoreError(f"cannot repair {path}: {cause.strerror}") from cause

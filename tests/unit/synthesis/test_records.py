@@ -1,0 +1,262 @@
+"""Issues that leak nothing, fates, the ledger, combinations and tables: no sandbox."""
+
+from pathlib import Path
+
+import pytest
+
+from turnwise.core.errors import DataError
+from turnwise.repositories.outcome import Outcome
+from turnwise.synthesis.bugs.combining import Part, draw_combinations, every_part_needed, fit
+from turnwise.synthesis.bugs.confirming import Confirmed, list_tests
+from turnwise.synthesis.bugs.difficulty import measure_difficulty
+from turnwise.synthesis.bugs.issues import changed_lines, reveals, write_issue
+from turnwise.synthesis.bugs.ledger import Cost, Entry, Ledger, load_ledger
+from turnwise.synthesis.bugs.making import judge_confirmation, judge_screening
+from turnwise.synthesis.bugs.screening import Screened
+from turnwise.synthesis.bugs.tables import summarize, table_lines
+
+TEST = """import calc
+
+
+def test_high():
+    value = 4
+    assert calc.clamp(
+        value, 2, 3) == 3
+    assert 0
+"""
+DETAILS = """tests/test_calc.py:6: in test_high
+    assert calc.clamp(
+calc/__init__.py:8: in clamp
+    if value >= high and value:
+E   AssertionError: assert 4 == 3
+E    +  where 4 = clamp(4, 2, 3)"""
+PATCH = """diff --git a/calc/__init__.py b/calc/__init__.py
+--- a/calc/__init__.py
++++ b/calc/__init__.py
+@@ -7,3 +7,3 @@
+     context
+-    if value >  high and value:
++    if value >= high and value:
+     x
+"""
+
+
+def issue(details: str = DETAILS, *, patch: str = PATCH, text: str = TEST, seed: int = 0) -> str:
+    return write_issue(
+        package="calc",
+        version="1.0",
+        failing={"tests/test_calc.py::test_high": Outcome(status="failed", details=details)},
+        test_texts={"tests/test_calc.py": text},
+        places=["calc/__init__.py::clamp"],
+        explanations=["A boundary of a range is off by one"],
+        patch=patch,
+        seed=seed,
+    )
+
+
+def test_an_issue_shows_the_test_up_to_its_failing_line_and_the_error() -> None:
+    [shown] = {text for seed in range(20) if "```python" in (text := issue(seed=seed))} & {
+        f"{start}\n\nTo reproduce:\n\n```python\nvalue = 4\nassert calc.clamp(\n    value, 2, 3) == 3\n```\n\n"
+        "This gives:\n\n```\nAssertionError: assert 4 == 3\n+  where 4 = clamp(4, 2, 3)\n```\n"
+        for start in ["I found a problem in calc."]
+    }
+    assert "clamp" in shown
+
+
+def test_an_error_is_shown_without_addresses_and_pytest_s_advice() -> None:
+    details = (
+        "tests/test_calc.py:6: in test_high\nE   assert <f at 0x7f00deadbeef> is 1\nE   \nE   Use -v to get more diff"
+    )
+    texts = [text for seed in range(20) if "```python" in (text := issue(details, seed=seed))]
+    assert texts
+    assert all(text.endswith("```\nassert <f at 0x...> is 1\n```\n") for text in texts)
+
+
+def test_a_long_test_loses_whole_statements_from_its_start() -> None:
+    # Lines 2 to 11 are one statement, 12 to 31 single ones: 25 lines end at 31 and would begin inside the list.
+    text = (
+        "def test_high():\n    x = [\n"
+        + "        1,\n" * 8
+        + "    ]\n"
+        + "".join(f"    a{n} = {n}\n" for n in range(20))
+    )
+    details = "tests/test_calc.py:31: in test_high\nE   boom"
+    texts = [found for seed in range(20) if "```python" in (found := issue(details, text=text, seed=seed))]
+    assert texts
+    assert all("```python\na0 = 0\na1 = 1\n" in found and "a19 = 19\n```" in found for found in texts)
+
+
+def test_a_failing_helper_of_the_test_s_file_is_shown_instead_of_its_call() -> None:
+    text = "def check(value):\n    limit = 3\n    assert value < limit\n\n\ndef test_high():\n    check(4)\n"
+    details = "tests/test_calc.py:7: in test_high\n    check(4)\ntests/test_calc.py:3: in check\nE   assert 4 < 3"
+    texts = [found for seed in range(20) if "```python" in (found := issue(details, text=text, seed=seed))]
+    assert texts
+    assert all("```python\nlimit = 3\nassert value < limit\n```" in found for found in texts)
+
+
+def test_the_other_templates_name_tests_files_or_the_kind_of_mistake() -> None:
+    texts = [issue(seed=seed) for seed in range(60)]
+    assert any("1 test fails:\n\n- `tests/test_calc.py::test_high`" in text for text in texts)
+    assert any("The cause seems to be in `calc/__init__.py`. 1 test fails." in text for text in texts)
+    assert any(
+        text.endswith("A boundary of a range is off by one. For example, `tests/test_calc.py::test_high` fails.\n")
+        for text in texts
+    )
+    assert issue(seed=1) == issue(seed=1)
+
+
+@pytest.mark.parametrize("line", ["if value > high and value:", "if value >= high and value:"])
+def test_a_planted_leak_never_gets_into_an_issue(line: str) -> None:
+    leaking = TEST.replace("    value = 4\n", f"    value = 4  #   {line.replace(' ', '  ')}\n")
+    details = DETAILS + f"\nE   {line}"
+    for seed in range(40):
+        for text in (issue(text=leaking, seed=seed), issue(details, seed=seed)):
+            assert line not in " ".join(text.split())
+            assert not reveals(text, changed_lines(PATCH))
+
+
+def test_an_issue_about_which_everything_leaks_says_nothing() -> None:
+    patch = "-    tests\n+    boundary of a range\n-    `tests/test_calc.py::test_high`\n-1 test fails\n-value = 4\n"
+    assert any(issue(patch=patch, seed=seed).endswith("Find out why and repair it.\n") for seed in range(10))
+
+
+def test_changed_lines_are_those_of_both_sides_without_headers_and_short_ones() -> None:
+    assert changed_lines(PATCH + "-else:\n+ pass\n") == {"if value > high and value:", "if value >= high and value:"}
+    assert reveals("x = [if   value >=\n high and value:]", changed_lines(PATCH))
+
+
+@pytest.mark.parametrize(
+    ("screened", "fate"),
+    [
+        (Screened(status="ran", failing=("a",), digest="1"), None),
+        (Screened(status="ran", passing=("a",), digest="1"), "survived"),
+        (Screened(status="ran", failing=("a",), digest="2"), "duplicate"),
+        (Screened(status="unswappable", digest="1"), None),
+        (Screened(status="unswappable", digest="2"), "duplicate"),
+        (Screened(status="equivalent", digest="2"), "equivalent"),
+        (Screened(status="stuck", digest="1"), "stuck"),
+        (Screened(status="crashed"), "crashed"),
+        (Screened(status="lost", digest="1"), "lost"),
+    ],
+)
+def test_the_fate_after_a_fork(screened: Screened, fate: str | None) -> None:
+    assert judge_screening(screened, {"2"}) == fate
+
+
+FAILED = {"a": Outcome(status="failed")}
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "failed_before", "fate"),
+    [
+        (Confirmed(failing=FAILED, passing=("b",)), True, "kept"),
+        (Confirmed(failing=FAILED, passing=()), True, "no_pass_to_pass"),
+        (Confirmed(failing={}, passing=("b",)), True, "unconfirmed"),
+        (Confirmed(failing={}, passing=("b",)), False, "survived"),
+        (Confirmed(failing=FAILED, passing=("b",), problem="ended"), True, "crashed"),
+        (Confirmed(failing=FAILED, passing=("b",), problem="deadline", is_late=True), True, "stuck"),
+    ],
+)
+def test_the_fate_after_a_fresh_process(confirmed: Confirmed, failed_before: bool, fate: str) -> None:
+    assert judge_confirmation(confirmed, bool(confirmed.passing), failed_before=failed_before) == fate
+
+
+def test_lists_of_tests_keep_every_failing_test_and_some_passing_ones() -> None:
+    near, far = [f"n{number}" for number in range(30)], [f"f{number}" for number in range(30)]
+    confirmed = Confirmed(failing={"n0": FAILED["a"], "f0": FAILED["a"]}, passing=(*near[1:], *far[1:]))
+    lists = list_tests(confirmed, near, far)
+    assert lists.fail_to_pass == ("n0", "f0")
+    assert lists.pass_to_pass == (*near[1:21], *far[1:11])
+
+
+def test_difficulty_counts_what_every_failing_test_enters() -> None:
+    entered = {"a": frozenset("xyz"), "b": frozenset("xyuv"), "c": frozenset()}
+    assert measure_difficulty(["a", "b"], entered, 7) == "easy: 2 suspects, 2 failing, 7 lines"
+    assert measure_difficulty(["a", "c"], entered, 7) == "easy: 3 suspects, 2 failing, 7 lines"  # of any test
+    many = {"a": frozenset(map(str, range(13)))}
+    assert measure_difficulty(["a"], many, 1) == "hard: 13 suspects, 1 failing, 1 lines"
+
+
+def entry(number: int, *, path: str = "m/a.py", fate: str = "kept", **fields: object) -> Entry:
+    values = {"repository": "calc==1.0", "kind": "bool", "edits": ((number * 10, number * 10 + 2, "x"),), **fields}
+    place = f"{path}::f{number}"
+    return Entry(candidate_id=f"bool.{number}", place=place, fate=fate, **values)  # type: ignore[arg-type]
+
+
+def test_a_ledger_gives_back_what_was_written_and_drops_a_cut_line(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.jsonl"
+    rows = [entry(1, is_same=False, screened_failing=0), entry(2, fate="survived")]
+    cost = Cost(repository="calc==1.0", num_candidates=2, drawing_cpu_s=0.5, screening_cpu_s=0.0)
+    Ledger(path=file).write([*rows, cost])
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"repository":')
+    ledger = load_ledger(file)
+    assert (ledger.entries, ledger.costs) == (rows, [cost])
+    assert file.read_bytes() == whole
+    file.write_bytes(whole.replace(b'"survived"', b'"eaten"'))
+    with pytest.raises(DataError, match=r"line 2 is not of a ledger: fate 'eaten'"):
+        load_ledger(file)
+    assert load_ledger(tmp_path / "other").entries == []
+
+
+def part(number: int, *tests: str, path: str = "m/a.py", **fields: object) -> Part:
+    return Part(entry=entry(number, path=path, **fields), fail_to_pass=frozenset(tests))
+
+
+def test_what_can_be_combined() -> None:
+    first = part(1, "a")
+    assert fit("combine_file", first, part(2, "b"))
+    assert not fit("combine_file", first, part(1, "b"))  # the same function
+    assert not fit("combine_file", first, part(3, "b", edits=((11, 13, "y"),)))  # overlapping spans
+    assert not fit("combine_file", first, part(2, "b", path="m/b.py"))
+    assert fit("combine_module", first, part(2, "b", path="m/b.py"))
+    assert not fit("combine_module", first, part(2, "b", path="n/b.py"))
+    assert not fit("combine_module", first, part(2, "b"))
+
+
+def test_every_bug_takes_part_in_one_combination() -> None:
+    parts = [part(1), part(2), part(3, path="m/b.py"), part(4), part(5, path="n/c.py")]
+    drawn = list(draw_combinations(parts, seed=0))
+    used = [item.entry.candidate_id for _, pair in drawn for item in pair]
+    assert len(used) == len(set(used)) == 4
+    assert [kind for kind, _ in drawn] == ["combine_file", "combine_module"]
+    assert drawn == list(draw_combinations(parts[::-1], seed=0))
+
+
+def test_a_part_whose_tests_pass_in_the_combination_is_not_needed() -> None:
+    parts = [part(1, "a", "b"), part(2, "c")]
+    assert every_part_needed(parts, {"b": 1, "c": 1})
+    assert not every_part_needed(parts, {"a": 1, "b": 1})
+
+
+def test_the_table_adds_up(tmp_path: Path) -> None:
+    ledger = Ledger(path=tmp_path / "ledger.jsonl")
+    ledger.entries = [
+        entry(1, is_same=True, screened_failing=2, screening_cpu_s=0.1, confirming_cpu_s=0.5),
+        entry(2, fate="unconfirmed", is_same=False, screened_failing=1, screening_cpu_s=0.3, confirming_cpu_s=0.7),
+        entry(3, fate="survived", screened_failing=0, screening_cpu_s=0.2),
+        entry(4, repository="other==2", kind="boundary", confirming_cpu_s=0.6),
+    ]
+    ledger.costs = [
+        Cost(repository="calc==1.0", num_candidates=3, drawing_cpu_s=0.25, screening_cpu_s=0.0),
+        Cost(repository="calc==1.0", num_candidates=0, drawing_cpu_s=0.0, screening_cpu_s=1.5),
+    ]
+    rows = {item.name: item.to_row() for item in summarize(ledger)}
+    assert list(rows) == ["calc==1.0", "other==2", "bool", "boundary", "all"]
+    assert rows["calc==1.0"] == {
+        "name": "calc==1.0",
+        "candidates": 3,
+        "fates": {"kept": 1, "survived": 1, "unconfirmed": 1},
+        "forked": 3,
+        "compared": 2,
+        "same": 1,
+        "screening_cpu_s": 1.5,
+        "confirmed": 2,
+        "confirming_cpu_s": 1.2,
+    }
+    assert rows["bool"]["screening_cpu_s"] == 0.6  # forks only: collections belong to no kind
+    file = tmp_path / "bugs.jsonl"
+    file.write_bytes(b"x" * 99 + b"\n" + b"y" * 199 + b"\n")
+    lines = list(table_lines(ledger, file))
+    assert "| calc==1.0 | 3 | 1 (33%) | 1 survived, 1 unconfirmed | 1 of 2 | 0.500 | 0.600 |" in lines
+    assert lines[-2:] == ["3 candidates drawn in 0.2 CPU s", "2 instances, 150 bytes each"]
