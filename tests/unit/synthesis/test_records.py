@@ -1,6 +1,7 @@
 """Issues that leak nothing, fates, the ledger, combinations and tables: no sandbox."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -199,7 +200,7 @@ def test_a_ledger_gives_back_what_was_written_and_drops_a_cut_line(tmp_path: Pat
     assert load_ledger(tmp_path / "other").entries == []
 
 
-def part(number: int, *tests: str, path: str = "m/a.py", **fields: object) -> Part:
+def part(number: int, *tests: str, path: str = "m/a.py", **fields: Any) -> Part:
     return Part(entry=entry(number, path=path, **fields), fail_to_pass=frozenset(tests))
 
 

@@ -136,7 +136,11 @@ def test_an_engine_is_asked_in_a_conversation_of_its_own() -> None:
     reply = "def size(self):\n    return 0\n"
     engine = ScriptedEngine(renderer, [reply])
     ask = ask_engine(engine, renderer, max_tokens=200, seed=3)
-    replies = [asyncio.run(ask(prompt)) for prompt in ("first", "second", "first")]
+
+    async def ask_thrice() -> list[str]:
+        return [await ask(prompt) for prompt in ("first", "second", "first")]
+
+    replies = asyncio.run(ask_thrice())
     assert [parse_block(text) for text in replies] == [reply] * 3
     sessions = [session for session, *_ in engine.requests]
     assert sessions[0] == sessions[2] != sessions[1]  # released in between: the script began anew each time
