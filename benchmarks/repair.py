@@ -1,5 +1,5 @@
-"""The result tables of the repair recipe: several seeds, their controls, and a run that is rewarded for green tests that
-it may edit; writes docs/results.md's tables.
+"""The result tables of the repair recipe: several seeds, their controls, and a run that is rewarded for green tests
+that it may edit; writes docs/results.md's tables.
 
     python benchmarks/repair.py [a.b=value ...] [--seeds 0 1 2] [--workdir] [--output runs/benchmark]
     python benchmarks/repair.py --read RUN [RUN ...]

@@ -310,7 +310,10 @@ def test_a_task_is_a_pure_function_of_split_and_index(case: Case) -> None:
 def test_splits_share_no_task(case: Case) -> None:
     family = case.build()
     train, heldout = (
-        {(t.prompt[0].text, *map(str, t.payload.get("apis", ())), *t.payload.get("examples", ())) for t in take(family, split, 150)}
+        {
+            (t.prompt[0].text, *map(str, t.payload.get("apis", ())), *t.payload.get("examples", ()))
+            for t in take(family, split, 150)
+        }
         for split in ("train", "heldout")
     )  # type: ignore[arg-type]
     if case is CASES["example"]:  # three letters of eight: it has 512 secrets and keeps none apart

@@ -15,7 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from turnwise.core.errors import ToolFailure
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, ToolCall, ToolRecord, text_message
+from turnwise.core.types import (
+    Message,
+    Reward,
+    RewardPart,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolRecord,
+    text_message,
+)
 from turnwise.environments.repair.problems import SHOWN_EXAMPLES, Example
 from turnwise.environments.repair.programs import Function, Line, Modules, show_function
 from turnwise.environments.repair.trial import CodeRunner, Failure, run_examples
@@ -129,9 +139,7 @@ class RepairEnvironment(ToolEnvironment):
         if match is None or int(match[1]) > length:
             raise ToolFailure(f"no line {label[:8]}")
         if function is None:
-            self._removed = (
-                self._removed - {tested} if list(words) == ["check", tested] else self._removed | {tested}
-            )
+            self._removed = self._removed - {tested} if list(words) == ["check", tested] else self._removed | {tested}
         else:
             self._edits[name, int(match[1]) - 1] = " ".join(words)
         self._trail = (*self._trail, "edit")

@@ -109,9 +109,7 @@ class Repair:
             eye=chosen.naive_eye,
             cheat=chosen.naive_cheat,
         )
-        return choose_policy(
-            name, {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(habits)}
-        )
+        return choose_policy(name, {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(habits)})
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: listings, commands and outputs. Nothing is run."""

@@ -81,9 +81,7 @@ def build_problem(kind: str, split: Split, random: Random, *, num_functions: tup
     return Problem(modules=modules, function=names[buggy], line=line, code=code, raises=raises, examples=examples)
 
 
-def _build_buggy(
-    name: str, kind: str, random: Random
-) -> tuple[Function, tuple[int, Code, bool], tuple[Example, ...]]:
+def _build_buggy(name: str, kind: str, random: Random) -> tuple[Function, tuple[int, Code, bool], tuple[Example, ...]]:
     """A function with a bug, (line, right code, whether it raises), and examples: a failing one is shown and one is
     not."""
     while True:

@@ -1,7 +1,7 @@
 """Miniature programs: two modules of short functions in which every line says in words what it is meant to do.
 
-A line is a few words of Python, `c = a + b`, and its intent, `c is a plus b`. Either can be written from the other, word
-by word, so that a line whose code is wrong can be rewritten from its intent.
+A line is a few words of Python, `c = a + b`, and its intent, `c is a plus b`. Either can be written from the other,
+word by word, so that a line whose code is wrong can be rewritten from its intent.
 """
 
 from __future__ import annotations

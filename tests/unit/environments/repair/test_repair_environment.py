@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,9 +41,9 @@ def build_task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def families() -> Iterator[dict[str, Repair]]:
+def families() -> dict[str, Repair]:
     """Families with real sandboxes, by mode."""
-    yield {
+    return {
         "pristine": Repair(prompt="short", wall_s=1.0),
         "workdir": Repair(prompt="short", wall_s=1.0, tests_graded="workdir"),
         "off": Repair(prompt="short", tests="off"),
@@ -219,9 +218,7 @@ def test_a_failure_is_0_for_a_named_reason(families: dict[str, Repair], commands
 
 
 def test_a_test_put_back_is_no_test_touched(families: dict[str, Repair]) -> None:
-    _, reward = episode(
-        families["pristine"], "set g12 L1 c = a + b", "set t1 L1 pass", "set t1 L1 check f11", "submit"
-    )
+    _, reward = episode(families["pristine"], "set g12 L1 c = a + b", "set t1 L1 pass", "set t1 L1 check f11", "submit")
     assert reward.total == 1.0
 
 

@@ -36,7 +36,11 @@ EXAMPLE = Function(
     parameters=("a", "b"),
     lines=(
         Line(depth=0, code=("c", "=", "a", "+", "2"), intent="c is a plus 2"),
-        Line(depth=0, code=("if", "c", ">", "5", "or", "a", "<=", "b", ":"), intent="if c above 5 otherwise a within b"),
+        Line(
+            depth=0,
+            code=tuple(["if", "c", ">", "5", "or", "a", "<=", "b", ":"]),
+            intent="if c above 5 otherwise a within b",
+        ),
         Line(depth=1, code=("c", "=", "c", "*", "b"), intent="c is c times b"),
         Line(depth=0, code=("return", "c", "-", "1"), intent="return c over 1"),
     ),
@@ -113,7 +117,8 @@ def test_a_bug_is_one_line_that_its_intent_repairs_and_that_a_shown_and_a_hidden
         failing = [give(buggy, arguments) != want for arguments, want in problem.examples[problem.function]]
         assert any(failing[:SHOWN_EXAMPLES])
         assert any(failing[SHOWN_EXAMPLES:])
-        first = next(arguments for arguments, want in problem.examples[problem.function] if give(buggy, arguments) != want)
+        examples = problem.examples[problem.function]
+        first = next(arguments for arguments, want in examples if give(buggy, arguments) != want)
         assert problem.raises == (give(buggy, first) is None)
         repaired = plant_reading(buggy, problem.line)
         for name, function in {**functions, problem.function: repaired}.items():
