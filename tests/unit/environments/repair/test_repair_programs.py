@@ -38,7 +38,7 @@ EXAMPLE = Function(
         Line(depth=0, code=("c", "=", "a", "+", "2"), intent="c is a plus 2"),
         Line(
             depth=0,
-            code=tuple(["if", "c", ">", "5", "or", "a", "<=", "b", ":"]),
+            code=("if", "c", ">", "5", "or", "a", "<=", "b", ":"),
             intent="if c above 5 otherwise a within b",
         ),
         Line(depth=1, code=("c", "=", "c", "*", "b"), intent="c is c times b"),
