@@ -1,7 +1,7 @@
 """One episode of a repair: a program with a bug, five commands, grading in a pristine tree.
 
 A reply is one command. `ls` lists modules and functions, `test` runs the tests and names the first function that
-fails, `view f47` shows a function, `set f47 L3 c = a + b` writes a line (which keeps its depth and its comment), and
+fails, `view bal` shows a function, `set bal L3 c = a + b` writes a line (which keeps its depth and its comment), and
 `submit` ends the episode. The agent's text is never executed outside the sandbox.
 """
 
@@ -198,7 +198,7 @@ class RepairEnvironment(ToolEnvironment):
         return await run_examples(self._runner, self._rules.limits, self._workdir(), shown, seed=self._seed)
 
     def _describe(self, failure: Failure) -> str:
-        """What the agent reads: `fail f47 ( 3 , 4 ) gave 12 want 7 in t2`."""
+        """What the agent reads: `fail bal ( 3 , 4 ) gave 12 want 7 in t2`."""
         names = list(self._examples)
         at = names.index(failure.function)
         if self._rules.tests == "shuffled":

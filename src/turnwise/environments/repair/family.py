@@ -24,8 +24,8 @@ PROMPTS: dict[Prompt, str] = {
         "A small program has a bug: one of its tests fails. Find the bug, repair it, and submit. Give one command a "
         "turn, between <command> and </command>; what it prints comes back between <output> and </output>. The "
         "commands:\nls: list the modules and their functions\ntest: run the tests; names the first function that "
-        "fails\nview f47: show a function; the comment at the end of a line says what the line is meant to do\nset "
-        "f47 L3 c = a + b: write the code of a line; its indentation and its comment stay\nsubmit: end. The tests "
+        "fails\nview bal: show a function; the comment at the end of a line says what the line is meant to do\nset "
+        "bal L3 c = a + b: write the code of a line; its indentation and its comment stay\nsubmit: end. The tests "
         "must not be changed.\n"
     ),
 }
@@ -45,14 +45,14 @@ class Repair:
         self._rules = Rules(
             tests=chosen.tests,
             tests_graded=chosen.tests_graded,
-            limits=Limits(wall_s=chosen.wall_s, memory_bytes=256 << 20, output_bytes=65_536),
+            limits=Limits(wall_s=chosen.wall_s, memory_bytes=256 << 20, output_bytes=16_384),
             tool_timeout_s=chosen.tool_timeout_s,
             max_observation_chars=chosen.max_observation_chars,
         )
         self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end and share no name of a function.
+        """The index-th task of a split; splits have no end and share no name of a function with a bug.
 
         Raises IndexError for a negative index, ConfigError for another split.
         """

@@ -23,12 +23,11 @@ from turnwise.environments.repair.programs import (
     to_intent,
 )
 
-NAMES: dict[Split, tuple[str, ...]] = {"train": (), "heldout": ()}
-"""The names of a split's functions: a letter and a number, in no pair that the other split has."""
-for _row, _letter in enumerate("fghrsw"):
-    for _number in range(10, 70):
-        _split: Split = "heldout" if (_row + _number) % 4 == 0 else "train"
-        NAMES[_split] = (*NAMES[_split], f"{_letter}{_number}")
+NAMES = tuple(f"{first}{vowel}{last}" for first in "bdgkrvz" for vowel in "aiu" for last in "lmx")
+"""The names of functions, each a word that a tokenizer can have as one token."""
+BUGGY_NAMES: dict[Split, tuple[str, ...]] = {"train": NAMES[16:], "heldout": NAMES[:16]}
+"""The names that the function with the bug may have. The other functions may have any, so that held-out names are known
+from training, but never for a function that is to be repaired."""
 LETTERS = "abcdeknpxyz"
 """The names of variables."""
 MODULES = ("m1", "m2")
@@ -62,9 +61,10 @@ class Problem:
 
 def build_problem(kind: str, split: Split, random: Random, *, num_functions: tuple[int, int], decoys: bool) -> Problem:
     """A problem with a bug of that kind; `num_functions` are the smallest and the largest number of functions."""
-    names = random.sample(NAMES[split], random.randint(*num_functions))
+    names = random.sample(NAMES, random.randint(*num_functions))
     cut = random.randint(2, len(names) - 2)
     buggy = random.randrange(len(names))
+    names[buggy] = random.choice([name for name in BUGGY_NAMES[split] if name not in names])
     functions: list[Function] = []
     examples: dict[str, tuple[Example, ...]] = {}
     fault = (0, (), False)

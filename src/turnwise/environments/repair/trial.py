@@ -34,8 +34,8 @@ for number, (module, function, arguments) in enumerate(json.load(sys.stdin)):
 """Reports one line per call, so that what ends the process early leaves the rest without an outcome."""
 
 
-MAX_KEPT = 4096
-"""Executions that are kept; one takes a few hundred bytes."""
+MAX_KEPT = 2048
+"""Executions that are kept; one mostly takes a few hundred bytes."""
 
 
 class CodeRunner(Protocol):
@@ -47,9 +47,9 @@ class CodeRunner(Protocol):
 
 
 class RepeatedRuns:
-    """Runs each program once: the same program with the same seed gives the same output.
+    """Runs no program again: the same program with the same seed gives the same output.
 
-    The members of a group share their seed, so most of what they run has run before. What hit a limit runs again.
+    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
     """
 
     def __init__(self, runner: CodeRunner) -> None:

@@ -14,7 +14,7 @@ from turnwise.environments.repair.bugs import KINDS, TRAINED_KINDS, plant_bug, s
 from turnwise.environments.repair.environment import read_examples, read_modules
 from turnwise.environments.repair.family import Repair
 from turnwise.environments.repair.problems import (
-    NAMES,
+    BUGGY_NAMES,
     NUM_EXAMPLES,
     SHOWN_EXAMPLES,
     Problem,
@@ -191,22 +191,23 @@ def test_planting_and_decoys_leave_the_rest_alone() -> None:
 # ------------------------------------------------------------------------------------------------ the family's tasks
 
 
-def test_tasks_are_pure_functions_of_split_and_index_and_splits_share_no_name() -> None:
+def test_tasks_are_pure_functions_of_split_and_index_and_splits_share_no_buggy_name() -> None:
     first, second = Repair(), Repair()
     assert [first.task("train", index).id for index in range(50)] == [
         second.task("train", index).id for index in reversed(range(50))
     ][::-1]
     assert Repair(seed=1).task("train", 0).id != first.task("train", 0).id
     assert json.dumps(dict(first.task("train", 0).payload))
-    names = {
-        split: {name for index in range(150) for name in first.task(split, index).payload["examples"]}
+    buggy = {
+        split: {first.task(split, index).payload["bug"]["function"] for index in range(150)}
         for split in ("train", "heldout")
     }
-    assert not names["train"] & names["heldout"]
-    assert not set(NAMES["train"]) & set(NAMES["heldout"])
-    # Every letter and every number of a held-out name is known from training, the pair is not.
-    for part in (slice(0, 1), slice(1, 3)):
-        assert {name[part] for name in NAMES["heldout"]} <= {name[part] for name in NAMES["train"]}
+    assert buggy["train"] <= set(BUGGY_NAMES["train"])
+    assert buggy["heldout"] <= set(BUGGY_NAMES["heldout"])
+    assert not set(BUGGY_NAMES["train"]) & set(BUGGY_NAMES["heldout"])
+    # A held-out name is known from training, as that of a function without a bug.
+    used = {name for index in range(150) for name in first.task("train", index).payload["examples"]}
+    assert set(BUGGY_NAMES["heldout"]) <= used
 
 
 def test_two_kinds_are_held_out() -> None:
