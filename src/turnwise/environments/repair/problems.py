@@ -67,7 +67,7 @@ def build_problem(kind: str, split: Split, random: Random, *, num_functions: tup
     names[buggy] = random.choice([name for name in BUGGY_NAMES[split] if name not in names])
     functions: list[Function] = []
     examples: dict[str, tuple[Example, ...]] = {}
-    fault = (0, (), False)
+    fault: tuple[int, Code, bool] = (0, (), False)
     for index, name in enumerate(names):
         if index == buggy:
             function, fault, examples[name] = _build_buggy(name, kind, random)

@@ -10,7 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from turnwise.environments.repair.problems import Example
 from turnwise.environments.repair.programs import Function, Modules, to_source
@@ -128,9 +128,9 @@ async def run_examples(
     return list(failures.values())
 
 
-def _read_report(report: bytes) -> dict[int, list[object]]:
+def _read_report(report: bytes) -> dict[int, list[Any]]:
     """The outcome of every call that has a line in the report of its own form; the last line of a call counts."""
-    outcomes: dict[int, list[object]] = {}
+    outcomes: dict[int, list[Any]] = {}
     for line in report.decode("utf-8", "replace").splitlines():
         try:
             number, outcome = json.loads(line)
