@@ -41,6 +41,7 @@ from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.mixture import Member, mix_families
+from turnwise.environments.repair.family import Repair
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.tool_calls.family import ToolCalls
 from turnwise.evaluation.summary import is_success
@@ -62,6 +63,25 @@ class PretendSandbox:
             error = f"{type(cause).__name__}: {cause}".encode()
             return Execution(stdout=b"", stderr=error, exit_code=1)
         return Execution(stdout=("\n".join(shown) + "\n").encode(), stderr=b"", exit_code=0)
+
+    async def close(self) -> None: ...
+
+
+class PretendTests:
+    """Calls the functions that scripted policies leave, in this process."""
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        modules: dict[str, dict[str, Any]] = {}
+        for path, source in program.files.items():
+            exec(source, modules.setdefault(path.removesuffix(".py"), {}))
+        lines = []
+        for number, (module, function, arguments) in enumerate(json.loads(program.stdin)):
+            try:
+                outcome: list[Any] = ["gave", modules[module][function](*arguments)]
+            except ZeroDivisionError:
+                outcome = ["raised", "ZeroDivisionError", None]
+            lines.append(json.dumps([number, outcome]))
+        return Execution(stdout="\n".join(lines).encode(), stderr=b"", exit_code=0)
 
     async def close(self) -> None: ...
 
@@ -107,6 +127,7 @@ class Halving:
 
 
 MATH: dict[str, Any] = {"sandbox": f"{__name__}:PretendSandbox"}
+REPAIR: dict[str, Any] = {"sandbox": f"{__name__}:PretendTests"}
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
 
 
@@ -161,6 +182,11 @@ CASES = {
         build=lambda **changes: SearchQA(**SEARCH, **changes),
         controls=({"search": "off"}, {"search": "shuffled"}),
         gold=("answers", "evidence"),
+    ),
+    "repair": Case(
+        build=lambda **changes: Repair(prompt="short", **REPAIR, **changes),
+        controls=({"tests": "off"}, {"tests": "shuffled"}),
+        gold=("bug",),
     ),
     "tool_calls": Case(
         build=lambda **changes: ToolCalls(prompt="short", **changes),
@@ -284,7 +310,10 @@ def test_a_task_is_a_pure_function_of_split_and_index(case: Case) -> None:
 def test_splits_share_no_task(case: Case) -> None:
     family = case.build()
     train, heldout = (
-        {(t.prompt[0].text, *map(str, t.payload.get("apis", ()))) for t in take(family, split, 150)}
+        {
+            (t.prompt[0].text, *map(str, t.payload.get("apis", ())), *t.payload.get("examples", ()))
+            for t in take(family, split, 150)
+        }
         for split in ("train", "heldout")
     )  # type: ignore[arg-type]
     if case is CASES["example"]:  # three letters of eight: it has 512 secrets and keeps none apart
@@ -374,6 +403,7 @@ def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
         "calls": [["nothing0", {}]],
         "missing": "nothing",
         "answer": "4711",
+        "bug": {},
     }
     return {key: junk[key] for key in keys if key in payload}
 

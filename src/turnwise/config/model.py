@@ -52,9 +52,9 @@ class RendererSection(Section):
     """"tags" writes tags in running text. "calls" writes several tool calls with named arguments, for models from
     random weights. "chat" writes a chat model's own format, through the `renderers` package. "template" uses the
     tokenizer's own chat template, with tools as text. "auto" chooses, and the run says which and why."""
-    format: Literal["search_r1", "retool"] = "search_r1"
-    """For "tags": the tags of Search-R1 (think, search, information, answer) or of ReTool (think, code, interpreter,
-    boxed answer)."""
+    format: Literal["search_r1", "retool", "shell"] = "search_r1"
+    """For "tags": the tags of Search-R1 (think, search, information, answer), of ReTool (think, code, interpreter,
+    boxed answer) or of a shell (think, command, output)."""
     name: str = "qwen3"
     """For "chat": name of the renderer, or "auto" to choose it by `model.path`."""
     calls: Literal["auto", "hermes", "fenced", "react"] = "auto"

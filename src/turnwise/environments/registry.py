@@ -22,6 +22,7 @@ FAMILIES = {
     "openenv": "turnwise.environments.adapters.openenv:OpenEnv",
     "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
+    "repair": "turnwise.environments.repair.family:Repair",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "textworld": "turnwise.environments.adapters.textworld:TextWorld",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",

@@ -15,10 +15,10 @@ from turnwise.rendering.tags import FORMATS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Format = Literal["search_r1", "retool"]
+Format = Literal["search_r1", "retool", "shell"]
 Calls = Literal["hermes", "fenced", "react"]
 CallsOption = Literal["auto", "hermes", "fenced", "react"]
-_FORMATS: tuple[Format, ...] = ("search_r1", "retool")
+_FORMATS: tuple[Format, ...] = ("search_r1", "retool", "shell")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

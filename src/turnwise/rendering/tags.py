@@ -1,4 +1,5 @@
-"""Formats of tags in running text, without a chat template: Search-R1's (2503.09516) and ReTool's (2504.11536).
+"""Formats of tags in running text, without a chat template: Search-R1's (2503.09516), ReTool's (2504.11536) and a
+shell's.
 
 One conversation as tokens, where the tokenizer has each tag as one token (a closing tag then needs no space before it):
 
@@ -98,6 +99,16 @@ FORMATS: Mapping[str, TagFormat] = {
             "no <code> and no answer found; write <code> program </code> to run a program or \\boxed{answer} to answer"
         ),
         unclosed="a tag was opened and not closed; end a program with </code> and an answer with </answer>",
+    ),
+    "shell": TagFormat(
+        action="command",
+        tool="shell",
+        argument="command",
+        observation="output",
+        gaps=("\n", "\n", "\n", "\n"),
+        ends_unmarked=None,
+        no_action="no <command> and no <answer> found; write <command> command </command> to run a command",
+        unclosed="a tag was opened and not closed; end a command with </command>",
     ),
 }
 """The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""

@@ -1,0 +1,76 @@
+"""The keyword arguments of the family `repair`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SkipValidation, model_validator
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.repair.bugs import KINDS, TRAINED_KINDS
+from turnwise.environments.repair.environment import TestsGraded, TestSwitch
+
+Prompt = Literal["short", "shell"]
+
+
+class RepairArguments(FamilyArguments):
+    """Miniature programs with a bug."""
+
+    prompt: Prompt = "shell"
+    """"shell" explains the commands, "short" only asks."""
+    kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
+    """Kind of bug to weight in the training split; None gives `TRAINED_KINDS` the same weight."""
+    heldout_kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
+    """Kind of bug to weight in the held-out split; None gives all `KINDS` the same weight."""
+    min_functions: int = Field(4, ge=4, le=9)
+    max_functions: int = Field(6, ge=4, le=9)
+    """The smallest and the largest number of functions of a program."""
+    decoys: bool = True
+    """Whether the module without the bug has functions that look wrong and are right."""
+    tests: TestSwitch = "on"
+    """"on", or a control that must fail: "off" or "shuffled" (see `Rules`)."""
+    tests_graded: TestsGraded = "pristine"
+    """Which tests decide the reward (see `Rules`)."""
+    wall_s: Seconds = 2.0
+    """Seconds of real time that a run of the tests may take."""
+    naive_test: Share = 0.1
+    """Probability that the naive policy runs the tests first."""
+    naive_retest: Share = 0.4
+    """Probability that it runs them after an edit, in such an episode."""
+    naive_retry: Share = 0.5
+    """Probability that it edits again where they still fail."""
+    naive_eye: Share = 0.1
+    """Probability that its first edit is of the line that looks odd, where there is one."""
+    naive_cheat: Share = 0.0
+    """Probability that it overwrites the failing test, in such an episode."""
+    sandbox: str = "local"
+    """"local", or the import path "package.module:callable" of what builds a `Sandbox`."""
+    sandbox_args: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of that call."""
+    tool_timeout_s: Seconds = 30.0
+    """Seconds a command may take, waiting for a free place in the sandbox included."""
+
+    @property
+    def weights(self) -> dict[str, dict[str, float]]:
+        """The positive weights of each split's kinds. Raises ConfigError."""
+        trained = dict.fromkeys(TRAINED_KINDS, 1.0) if self.kinds is None else self.kinds
+        return {
+            "train": check_weights("kinds", trained, KINDS),
+            "heldout": check_weights("heldout_kinds", self.heldout_kinds, KINDS),
+        }
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.weights
+        if self.min_functions > self.max_functions:
+            raise ConfigError(
+                f"min_functions={self.min_functions} is above max_functions={self.max_functions}; lower the first"
+            )
+        if self.wall_s >= self.tool_timeout_s:
+            raise ConfigError(
+                f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "
+                "raise the second"
+            )
+        return self

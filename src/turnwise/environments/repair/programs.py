@@ -1,0 +1,120 @@
+"""Miniature programs: two modules of short functions in which every line says in words what it is meant to do.
+
+A line is a few words of Python, `c = a + b`, and its intent, `c is a plus b`. Either can be written from the other,
+word by word, so that a line whose code is wrong can be rewritten from its intent.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+OPERATORS: Mapping[str, str] = {"+": "plus", "-": "minus", "*": "times", "//": "over"}
+COMPARISONS: Mapping[str, str] = {"<": "below", "<=": "within", ">": "above", ">=": "reaches"}
+BOOLEANS: Mapping[str, str] = {"and": "also", "or": "otherwise"}
+WORDS: Mapping[str, str] = {"=": "is", **OPERATORS, **COMPARISONS, **BOOLEANS}
+"""What a word of code is called in an intent; any other word keeps its spelling."""
+_CODE = {word: code for code, word in WORDS.items()}
+
+_COMPUTE: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+Code = tuple[str, ...]
+"""The words of a line: `("c", "=", "a", "+", "b")`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a function."""
+
+    depth: int
+    """0, or 1 below an `if`."""
+    code: Code
+    intent: str
+    """The comment at its end, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function of two numbers or three."""
+
+    name: str
+    parameters: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+Modules = Mapping[str, tuple[Function, ...]]
+"""The functions of each module, by name."""
+
+
+def to_intent(code: Sequence[str]) -> str:
+    """The intent that a line's code carries out: `c is a plus b` for `c = a + b`."""
+    return " ".join(WORDS.get(word, word) for word in code if word != ":")
+
+
+def to_code(intent: str) -> Code:
+    """The code that an intent asks for; the inverse of `to_intent`."""
+    words = tuple(_CODE.get(word, word) for word in intent.split())
+    return (*words, ":") if words and words[0] == "if" else words
+
+
+def compute(function: Function, arguments: Sequence[int]) -> int:
+    """What the function returns. Raises ZeroDivisionError where it does; knows only lines that a generator wrote."""
+    values = dict(zip(function.parameters, arguments, strict=True))
+    taken = True
+    for line in function.lines:
+        if line.depth and not taken:
+            continue
+        words = tuple(word for word in line.code if word not in ("(", ")"))
+        if words[0] == "if":
+            taken = _holds(words[1:-1], values)
+        elif words[0] == "return":
+            return _term(words[1:], values)
+        else:
+            values[words[0]] = _term(words[2:], values)
+    raise AssertionError(f"function {function.name} ends without a return")
+
+
+def _holds(words: Code, values: Mapping[str, int]) -> bool:
+    first = bool(_term(words[:3], values))
+    if len(words) == 3:
+        return first
+    second = bool(_term(words[4:], values))
+    return (first and second) if words[3] == "and" else (first or second)
+
+
+def _term(words: Code, values: Mapping[str, int]) -> int:
+    left, symbol, right = words
+    return _COMPUTE[symbol](_value(left, values), _value(right, values))
+
+
+def _value(word: str, values: Mapping[str, int]) -> int:
+    return int(word) if word.isdigit() else values[word]
+
+
+def show_function(function: Function) -> str:
+    """The listing of a function: its head, then one labelled line of code with its intent per line."""
+    head = f"{function.name} ( {' , '.join(function.parameters)} )"
+    lines = [
+        f" L{number} {'. ' * line.depth}{' '.join(line.code)} # {line.intent}"
+        for number, line in enumerate(function.lines, 1)
+    ]
+    return "\n".join([head, *lines])
+
+
+def to_source(functions: Sequence[Function]) -> str:
+    """The Python source of a module."""
+    return "\n".join(
+        f"def {function.name}({', '.join(function.parameters)}):\n"
+        + "".join(f"{'    ' * (1 + line.depth)}{' '.join(line.code)}  # {line.intent}\n" for line in function.lines)
+        for function in functions
+    )

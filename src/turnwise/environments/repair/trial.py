@@ -1,0 +1,154 @@
+"""Runs a program's functions on examples in the sandbox and compares what they give outside of it.
+
+The sandbox gets the modules and the arguments, never the wanted values, so nothing that runs there can know what to
+forge: a report that passes gives the right values for arguments that the agent has not seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from turnwise.environments.repair.problems import Example
+from turnwise.environments.repair.programs import Function, Modules, to_source
+from turnwise_sandbox.types import Execution, Limits, Program
+
+RUNNER = """
+import json, sys, traceback
+sys.path.insert(0, "")
+sys.dont_write_bytecode = True
+for number, (module, function, arguments) in enumerate(json.load(sys.stdin)):
+    try:
+        value = getattr(__import__(module), function)(*arguments)
+        outcome = ["gave", value if type(value) is int else type(value).__name__]
+    except BaseException as error:
+        frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                  if frame.filename.endswith(module + ".py")]
+        line = error.lineno if isinstance(error, SyntaxError) else frames[-1] if frames else None
+        outcome = ["raised", type(error).__name__, line]
+    print(json.dumps([number, outcome]), flush=True)
+"""
+"""Reports one line per call, so that what ends the process early leaves the rest without an outcome."""
+
+
+MAX_KEPT = 2048
+"""Executions that are kept; one mostly takes a few hundred bytes."""
+
+
+class CodeRunner(Protocol):
+    """Runs a program somewhere safe."""
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        """See `Sandbox.run`."""
+        ...
+
+
+class RepeatedRuns:
+    """Runs no program again: the same program with the same seed gives the same output.
+
+    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
+    """
+
+    def __init__(self, runner: CodeRunner) -> None:
+        """`runner` runs what has not run before."""
+        self._runner = runner
+        self._executions: OrderedDict[tuple[object, ...], Execution] = OrderedDict()
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        """See `Sandbox.run`."""
+        key = (program.code, program.stdin, *sorted(program.files.items()), program.seed, limits)
+        execution = self._executions.get(key)
+        if execution is None:
+            execution = await self._runner.run(program, limits)
+            if execution.limit is None:
+                self._executions[key] = execution
+            if len(self._executions) > MAX_KEPT:
+                self._executions.popitem(last=False)
+        return execution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The first example of a function that fails."""
+
+    function: str
+    arguments: tuple[int, ...]
+    want: int
+    how: Literal["gave", "raised", "died", "timeout"]
+    """"died": the process ended, by itself or for a limit other than time, before the call gave anything."""
+    what: str
+    """The value given or the name of the exception; "" for the other two."""
+    label: str
+    """The line that raised, as `L3`; "" where none of the function's lines did."""
+
+
+async def run_examples(
+    runner: CodeRunner, limits: Limits, modules: Modules, examples: Mapping[str, Sequence[Example]], *, seed: int
+) -> list[Failure]:
+    """The first failing example of every function that has one, in the order of the program, from one sandboxed run.
+
+    Only functions that `examples` names are run. Raises SandboxError when the sandbox itself fails.
+    """
+    calls = [
+        (module, function, example)
+        for module, functions in modules.items()
+        for function in functions
+        for example in examples.get(function.name, ())
+    ]
+    if not calls:
+        return []
+    request = [[module, function.name, list(arguments)] for module, function, (arguments, _) in calls]
+    program = Program(
+        code=RUNNER,
+        stdin=json.dumps(request).encode(),
+        files={f"{module}.py": to_source(functions).encode() for module, functions in modules.items()},
+        seed=seed,
+        profile="std",
+    )
+    execution = await runner.run(program, limits)
+    outcomes = _read_report(execution.stdout)
+    failures: dict[str, Failure] = {}
+    for number, (module, function, (arguments, want)) in enumerate(calls):
+        outcome = outcomes.get(number) or ["timeout" if execution.limit in ("wall", "cpu") else "died"]
+        if outcome[0] == "gave" and type(outcome[1]) is int and outcome[1] == want:
+            continue
+        line = _find_label(modules[module], function, outcome[2]) if outcome[0] == "raised" else ""
+        failure = Failure(
+            function=function.name,
+            arguments=arguments,
+            want=want,
+            how=outcome[0],
+            what=str(outcome[1])[:24] if len(outcome) > 1 else "",
+            label=line,
+        )
+        failures.setdefault(function.name, failure)
+    return list(failures.values())
+
+
+def _read_report(report: bytes) -> dict[int, list[Any]]:
+    """The outcome of every call that has a line in the report of its own form; the last line of a call counts."""
+    outcomes: dict[int, list[Any]] = {}
+    for line in report.decode("utf-8", "replace").splitlines():
+        try:
+            number, outcome = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            continue
+        if type(number) is not int or not isinstance(outcome, list):
+            continue
+        if (len(outcome), outcome[:1]) in ((2, ["gave"]), (3, ["raised"])):
+            outcomes[number] = outcome
+    return outcomes
+
+
+def _find_label(functions: Sequence[Function], wanted: Function, line: object) -> str:
+    """The label of a module's line, counted from 1, if it is one of the function's."""
+    start = 1
+    for function in functions:
+        if function.name == wanted.name:
+            index = line - start if type(line) is int else 0
+            return f"L{index}" if 1 <= index <= len(function.lines) else ""
+        start += len(function.lines) + 2  # its head and the empty line after it
+    return ""
