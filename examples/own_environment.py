@@ -1,7 +1,5 @@
 """Your own environment: PYTHONPATH=examples turnwise train examples/own_environment.toml"""
 
-from typing import Any
-
 from turnwise.core.seeds import rng
 from turnwise.core.types import Scored, Task, ToolCall, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -41,17 +39,15 @@ class Guess:
 
 
 class VaultFamily:
-    def __init__(self, letters: int = 3, **limits: Any) -> None:  # environment.args, limits of tools
+    def __init__(self, letters=3, **limits):  # environment.args, limits of tools
         self.letters, self.limits = letters, limits
 
-    def task(self, split, index):
+    def task(self, split, index):  # every fifth secret is held out: no task is in both splits
         random = rng("vault", split, index)
-        while True:  # every fifth secret is held out, so that no task is in both splits
-            secret = " ".join(random.choices("abcdefgh", k=self.letters))
-            if (sum(secret.encode()) % 5 == 0) == (split != "train"):
-                break
-        message = text_message("user", f"Backwards: {secret[::-1]}.")
-        return Task(environment="vault", prompt=(message,), payload={"secret": secret})
+        draws = iter(lambda: " ".join(random.choices("abcdefgh", k=self.letters)), None)
+        secret = next(each for each in draws if (sum(each.encode()) % 5 == 0) == (split == "heldout"))
+        prompt = (text_message("user", f"Backwards: {secret[::-1]}."),)
+        return Task(environment="vault", prompt=prompt, payload={"secret": secret})
 
     def build_environment(self, task):
         return Vault(**self.limits)

@@ -289,7 +289,7 @@ asyncio.run(main())
 
 def test_a_plain_user_has_overlay_too(as_root, run, tmp_path, repository):
     python = find_shared_python()
-    for path in (repository / "run.sh", tmp_path, *tmp_path.parents[:2]):
+    for path in (repository / "run.sh", tmp_path, *tmp_path.parents[:-2]):
         path.chmod(0o755)
     shutil.copytree(Path(turnwise_sandbox.__file__).parent, tmp_path / "turnwise_sandbox")
     command = [python, "-I", "-B", "-c", PLAIN_USER, python, str(tmp_path), str(repository)]

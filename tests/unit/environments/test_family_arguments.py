@@ -11,11 +11,13 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.registry import FAMILIES, load_family
+from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "math_code": MathArguments,
+    "repair": RepairArguments,
     "search_qa": SearchArguments,
     "tool_calls": ToolCallsArguments,
 }

@@ -25,8 +25,9 @@ class RepairArguments(FamilyArguments):
     heldout_kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Kind of bug to weight in the held-out split; None gives all `KINDS` the same weight."""
     min_functions: int = Field(4, ge=4, le=9)
+    """The smallest number of functions of a program."""
     max_functions: int = Field(6, ge=4, le=9)
-    """The smallest and the largest number of functions of a program."""
+    """The largest."""
     decoys: bool = True
     """Whether the module without the bug has functions that look wrong and are right."""
     tests: TestSwitch = "on"
