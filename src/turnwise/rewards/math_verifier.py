@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from turnwise.core.errors import ConfigError, RewardError
 from turnwise.rewards.math_answer import parse_integer
 
@@ -35,6 +37,16 @@ _CHECKS = (
     ("3", "", False),
 )
 """(gold, answer, whether they agree): proof at start that the installed math-verify works."""
+
+
+def to_plain(value: Any) -> Any:
+    """The same mappings, lists, tuples and sets, with numpy's texts and numbers as Python's: what `repr` writes as a
+    literal."""
+    if isinstance(value, Mapping):
+        return {to_plain(key): to_plain(each) for key, each in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(to_plain(each) for each in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 class MathVerifier:
@@ -71,7 +83,7 @@ class MathVerifier:
 
         Raises RewardError as `verify` does, and where the entry is no literal.
         """
-        return self._ask({"answer": answer, "dataset": dataset, "entry": repr(dict(entry))})
+        return self._ask({"answer": answer, "dataset": dataset, "entry": repr(to_plain(entry))})
 
     def check(self) -> None:
         """Compare a few answers whose outcome is known.

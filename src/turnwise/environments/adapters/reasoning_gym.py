@@ -22,7 +22,7 @@ from turnwise.environments.adapters.game_family import GameArguments, GameFamily
 from turnwise.environments.adapters.packages import require_package
 from turnwise.environments.adapters.text_game import MAX_ACTION_CHARS, Outcome, ReplyKind, TextGame
 from turnwise.environments.arguments import check_weights, read_arguments
-from turnwise.rewards.math_verifier import MathVerifier
+from turnwise.rewards.math_verifier import MathVerifier, to_plain
 
 EVALUATING = frozenset(
     {
@@ -106,7 +106,7 @@ def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text
     if dataset in EVALUATING:
         return "text"
     try:
-        return "scorer" if ast.literal_eval(repr(dict(entry))) == entry else "text"
+        return "scorer" if ast.literal_eval(repr(to_plain(entry))) == entry else "text"
     except (SyntaxError, ValueError):
         return "text"
 

@@ -8,6 +8,7 @@ from played_games import act, check_family, need, success
 from turnwise.core.errors import ConfigError
 from turnwise.environments.adapters.reasoning_gym import EVALUATING, list_datasets, open_dataset, scorer_of
 from turnwise.environments.registry import load_family
+from turnwise.rewards.math_verifier import to_plain
 from turnwise.rewards.math_worker import score
 
 need("reasoning_gym", "a")
@@ -52,9 +53,9 @@ def test_what_the_package_does_not_know_is_named(arguments: dict, message: str) 
         load_family("reasoning_gym", arguments).task("train", 0)
 
 
-@pytest.mark.parametrize("name", ["arc_agi", "rearc"])
-def test_grids_of_tuples_reach_their_scorer_as_they_are(name: str) -> None:
-    """These scorers compare tuples, which JSON would turn into lists."""
+@pytest.mark.parametrize("name", ["arc_agi", "rearc", "knights_knaves"])
+def test_entries_reach_their_scorer_as_they_are(name: str) -> None:
+    """These scorers compare tuples, which JSON would turn into lists; the last has texts of numpy."""
     entry = open_dataset(name, "{}")[0]
     assert scorer_of(name, entry) == "scorer"
-    assert score(entry["answer"], name, repr(entry))
+    assert score(entry["answer"], name, repr(to_plain(entry)))
