@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from turnwise.core.errors import DataError, SandboxError
@@ -116,8 +116,7 @@ async def grade_patch(sandbox: Sandbox, repository: Repository, instance: Instan
             return Grade(instance_id=instance.instance_id, ending=ending, reason=patched.reason, wall_s=wall_s)
         return await _grade_changes(sandbox, repository, instance, bug, patched, began)
     except SandboxError as failure:
-        wall_s = time.monotonic() - began
-        return Grade(instance_id=instance.instance_id, ending="infrastructure", reason=str(failure), wall_s=wall_s)
+        return _blame_sandbox(instance, failure, began)
 
 
 async def grade_changes(
@@ -131,8 +130,12 @@ async def grade_changes(
         patched = Patched(changes=changes, way="files")
         return await _grade_changes(sandbox, repository, instance, bug, patched, began)
     except SandboxError as failure:
-        wall_s = time.monotonic() - began
-        return Grade(instance_id=instance.instance_id, ending="infrastructure", reason=str(failure), wall_s=wall_s)
+        return _blame_sandbox(instance, failure, began)
+
+
+def _blame_sandbox(instance: Instance, failure: SandboxError, began: float) -> Grade:
+    wall_s = time.monotonic() - began
+    return Grade(instance_id=instance.instance_id, ending="infrastructure", reason=str(failure), wall_s=wall_s)
 
 
 async def _grade_changes(
@@ -176,20 +179,14 @@ def _find_ending(run: TestRun) -> tuple[Ending, str]:
         return "crashed", run.problem
     if not run.outcomes:
         path, outcome = next(iter(run.not_collected.items()), ("", None))
-        return "no_evidence", f"{path}: {outcome.message}" if outcome else (run.problem or "no test was collected")
+        return "no_evidence", f"{path}: {outcome.message}" if outcome else "no test was collected"
     return "unresolved", ""
 
 
 def limit_run(repository: Repository, ids: Iterable[str]) -> Limits:
     """The limits of a run of these tests: generous, since a deadline counts against the patch."""
     seconds = sum(repository.baseline.durations.get(test, 0.0) for test in ids)
-    return Limits(
-        wall_s=MIN_WALL_S + SLOWDOWN * seconds,
-        memory_bytes=LIMITS.memory_bytes,
-        output_bytes=LIMITS.output_bytes,
-        num_pids=LIMITS.num_pids,
-        disk_bytes=LIMITS.disk_bytes,
-    )
+    return replace(LIMITS, wall_s=MIN_WALL_S + SLOWDOWN * seconds)
 
 
 def check_tests(repository: Repository, instance: Instance) -> None:

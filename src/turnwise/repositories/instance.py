@@ -39,7 +39,7 @@ class Instance:
     issue: str = ""
     """What the agent is told."""
     difficulty: str = ""
-    """"" if nobody judged it."""
+    """"" if unknown."""
 
     def __post_init__(self) -> None:
         name = f"instance {self.instance_id!r}"

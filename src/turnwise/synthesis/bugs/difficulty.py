@@ -1,6 +1,6 @@
 """How hard a bug is to find, measured without a model.
 
-A **suspect** is a function that every failing test enters: whoever reads the tests has to look among them. Up to 3
+A **suspect** is a function that every failing test enters: the bug is to be sought among them. Up to 3
 suspects make an instance easy, up to 12 medium, more hard; none (the bug is in a class or runs at import) counts as the
 functions that any failing test enters."""
 
