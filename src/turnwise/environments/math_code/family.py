@@ -14,11 +14,11 @@ from turnwise.environments.file_splits import FileSplits, load_splits
 from turnwise.environments.math_code.arguments import MathArguments, Prompt
 from turnwise.environments.math_code.datasets import MathRow, load_problems
 from turnwise.environments.math_code.environment import MathEnvironment, Rules
-from turnwise.environments.math_code.interpreter import SharedSandbox, load_sandbox
 from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, plan_of
 from turnwise.environments.math_code.problems import build_problem
 from turnwise.environments.math_code.reasoning import check_installed, draw_entry
 from turnwise.environments.math_code.stories import draw_story
+from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.rewards.math_answer import parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
 from turnwise_sandbox.types import Limits

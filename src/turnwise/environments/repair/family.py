@@ -9,13 +9,13 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
-from turnwise.environments.math_code.interpreter import SharedSandbox, load_sandbox
 from turnwise.environments.repair.arguments import Prompt, RepairArguments
 from turnwise.environments.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, Rules, read_modules
 from turnwise.environments.repair.policies import Habits, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.repair.problems import build_problem
 from turnwise.environments.repair.programs import show_function
 from turnwise.environments.repair.trial import RepeatedRuns
+from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise_sandbox.types import Limits
 
 PROMPTS: dict[Prompt, str] = {

@@ -9,7 +9,7 @@ import pytest
 import stand_in_sandbox
 
 from turnwise.core.errors import ConfigError
-from turnwise.environments.math_code.interpreter import SharedSandbox, _Home, load_sandbox
+from turnwise.environments.shared_sandbox import SharedSandbox, _Home, load_sandbox
 from turnwise_sandbox.types import Execution, Limits, Program
 
 STAND_IN = "stand_in_sandbox:SubprocessSandbox"
