@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.runs.trainer import build_packing
 from turnwise.store.checkpoint_folder import latest_checkpoint
-from turnwise.training.forward import score_logprobs
+from turnwise.training.forward import score_exact, score_logprobs
 
 
 def audit_run(run: Path, *, replay_tools: bool = False, device: str | None = None) -> AuditReport:
@@ -44,9 +43,8 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     def score(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
         return score_logprobs(models.load(path), samples, config.rollout.temperature, **build_packing(config))
 
-    def score_exact(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
-        exact = copy.deepcopy(models.load(path)).float()
-        return score_logprobs(exact, samples, config.rollout.temperature, **build_packing(config))
+    def score_in_float32(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
+        return score_exact(models.load(path), samples, config.rollout.temperature, **build_packing(config))
 
     def sum_weights(path: Path) -> Mapping[str, int]:
         return compute_checksums(models.load(path))
@@ -56,7 +54,7 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         family=family,
         renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),
         score=score,
-        score_exact=score_exact,
+        score_exact=score_in_float32,
         sum_weights=sum_weights,
         num_started=config.rollout.group_size + config.schedule.overdraw,
         max_staleness=config.schedule.max_staleness,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from turnwise.core.types import Draw, Sample
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.build import System, build_policy_model
 from turnwise.runs.trainer import build_packing
-from turnwise.training.forward import score_logprobs
+from turnwise.training.forward import score_exact, score_logprobs
 from turnwise.training.parity import Cause, Evidence, Floats, Parity, collect_evidence
 
 NUM_TASKS = 4
@@ -53,14 +52,13 @@ async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> 
         )
         return replace(evidence, alternatives=_score_alternatives(system, samples))
 
-    def score_exact(samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
-        exact = copy.deepcopy(system.model).float()
-        return score_logprobs(exact, samples, config.rollout.temperature, **build_packing(config))
+    def score_in_float32(samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
+        return score_exact(system.model, samples, config.rollout.temperature, **build_packing(config))
 
     def compare() -> Parity:
         scores = score_logprobs(system.model, samples, config.rollout.temperature, **build_packing(config))
         return compare_scores(
-            samples, scores, step=step, dtype=config.model.dtype, collect=collect, score_exact=score_exact
+            samples, scores, step=step, dtype=config.model.dtype, collect=collect, score_exact=score_in_float32
         )
 
     parity = await trainer.run(compare)

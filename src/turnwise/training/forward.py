@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,3 +77,10 @@ def score_logprobs(
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
         scores |= {i: part.numpy() for i, part in zip(indices, logprobs.float().cpu().split(counts), strict=True)}
     return [scores[i] for i in range(len(samples))]
+
+
+def score_exact(
+    model: PreTrainedModel, samples: Sequence[Sample], temperature: float, **packing: Any
+) -> list[NDArray[np.generic]]:
+    """`score_logprobs` with the weights in float32, which are copied for it."""
+    return score_logprobs(copy.deepcopy(model).float(), samples, temperature, **packing)
