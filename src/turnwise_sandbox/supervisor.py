@@ -117,12 +117,12 @@ class LocalSandbox:
     ) -> tuple[Execution, Execution]:
         """Run two programs at once. Each holds one end of a stream socket as descriptor 4; they share nothing else.
 
-        When the grader ends, the worker is stopped, which does not count as a limit it hit. Raises SandboxError when
-        the sandbox fails or has fewer than two slots."""
+        The pair takes two slots, or the only one. When the grader ends, the worker is stopped, which does not count as
+        a limit it hit. Raises SandboxError when the sandbox fails."""
         ours, theirs = socket.socketpair()
         running: list[Cell] = []
         try:
-            async with self._hold(2, limits):
+            async with self._hold(min(2, self._num_slots), limits):
                 tasks = [asyncio.ensure_future(self._run_one(worker, limits, peer=ours, running=running))]
                 tasks.append(asyncio.ensure_future(self._run_one(grader, limits, peer=theirs)))
                 try:

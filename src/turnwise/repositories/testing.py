@@ -160,6 +160,7 @@ def build_request(
     """What the launcher and the reporter read, without the deadline. Folders of the tree are relative to it."""
     return {
         "reporter": guest_source("reporter.py"),
+        "channel": None,
         "import_folders": list(suite.import_folders),
         "site_packages": str(suite.site_packages),
         "hash_seed": str(hash_seed),

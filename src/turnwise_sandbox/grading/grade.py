@@ -168,6 +168,12 @@ def below(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
     return {f"{folder}/{path}": content for path, content in files.items()}
 
 
+def guest_modules() -> dict[str, str]:
+    """Name to source of each guest module inside the sandbox, for callers that make the package themselves."""
+    start = f"guest/{GUEST_PACKAGE}/"
+    return {path.removeprefix(start).removesuffix(".py"): text.decode() for path, text in guest_sources()}
+
+
 @functools.cache
 def guest_sources() -> tuple[tuple[str, bytes], ...]:
     """Path and source of each guest module inside the sandbox, where they form a package of their own."""

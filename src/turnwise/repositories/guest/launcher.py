@@ -12,6 +12,7 @@ The request is one JSON object on standard input:
     site_packages  absolute folder with everything else to import
     hash_seed      text of PYTHONHASHSEED
     deadline_s     seconds until the tests' process is ended
+    channel        a descriptor that the tests' process gets, and no other; null for none
     ...            everything else is for the reporter
 """
 
@@ -97,6 +98,7 @@ def main() -> None:
     """Run the request."""
     hide()
     request = json.load(sys.stdin)
+    channel = request["channel"]
     word = os.urandom(16).hex() + format(time.perf_counter_ns(), "x")
     reports, reporter_end = os.pipe()
     scratch = os.environ.get("TMPDIR", "/tmp")
@@ -105,11 +107,13 @@ def main() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(reporter_end,),
+        pass_fds=(reporter_end,) if channel is None else (reporter_end, channel),
         env=environment(request, scratch),
         start_new_session=True,
     )
     os.close(reporter_end)
+    if channel is not None:
+        os.close(channel)
     deadline = time.monotonic() + request["deadline_s"]
     assert child.stdin is not None
     assert child.stdout is not None

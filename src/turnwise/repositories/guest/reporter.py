@@ -354,6 +354,15 @@ def needs_seed(item: Any) -> bool:
     return not getattr(settings, "derandomize", False)
 
 
+def arguments_of(request: dict[str, Any], files: list[str]) -> list[str]:
+    """The arguments of pytest."""
+    arguments = ["--rootdir=.", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--tb=short", "--color=no"]
+    arguments += ["--continue-on-collection-errors", *request["options"]]
+    arguments += [part for name in request["plugins"] for part in ("-p", name)]
+    arguments += [f"--ignore={path}" for path in request["left_out"] if "::" not in path]
+    return [*arguments, *files]
+
+
 def main(request: dict[str, Any]) -> None:
     """Run the request."""
     send = build_sender(request.pop("word"), request["descriptor"])
@@ -366,15 +375,11 @@ def main(request: dict[str, Any]) -> None:
         importlib.import_module(name)
     before = fingerprint()
     files = [path for path in request["files"] if os.path.exists(path)]
-    arguments = ["--rootdir=.", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--tb=short", "--color=no"]
-    arguments += ["--continue-on-collection-errors", *request["options"]]
-    arguments += [part for name in request["plugins"] for part in ("-p", name)]
-    arguments += [f"--ignore={path}" for path in request["left_out"] if "::" not in path]
     if request["files"] and not files:
         send(kind="end", code=4)
         return
     reporter = build_reporter(pytest, request, send, before)
-    code = pytest.main([*arguments, *files], plugins=[reporter])
+    code = pytest.main(arguments_of(request, files), plugins=[reporter])
     send(kind="end", code=int(code))
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -382,4 +387,5 @@ def main(request: dict[str, Any]) -> None:
     leave(0)  # threads that tests left running are not waited for
 
 
-main(REQUEST)  # type: ignore[name-defined]  # noqa: F821 - the launcher sets it
+if "REQUEST" in globals():  # the launcher sets it; halves.py takes the functions only
+    main(globals()["REQUEST"])

@@ -3,11 +3,7 @@
 At the end it writes its report, one JSON object, to the standard output that it started with; what tests print goes to
 standard error. `collected` names every test that was found, and `results` has one entry for each."""
 
-import ast
-import builtins
 import importlib
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import reprlib
@@ -20,8 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from turnwise_sandbox.grading.guest.importing import CandidateFinder, imported_names
 from turnwise_sandbox.grading.guest.policy import check_request
-from turnwise_sandbox.grading.guest.proxy import Proxy, RemoteErrorType, RemoteModule, build_module
+from turnwise_sandbox.grading.guest.proxy import is_stand_in
 from turnwise_sandbox.grading.guest.rpc import Peer
 from turnwise_sandbox.grading.guest.worker import CHANNEL_FD
 
@@ -65,49 +62,6 @@ class Recorder:
         return json.dumps({"results": results, "collected": self.collected})
 
 
-class CandidateFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Lets the tests import a stand-in for the candidate's module, or for a module in its package."""
-
-    def __init__(self, peer: Peer, root: str, protected: set[str]) -> None:
-        self.peer, self.root, self.protected = peer, root, protected
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """The spec of a module of the candidate; None for any other."""
-        if name.split(".")[0] != self.root:
-            return None
-        is_package = self.peer.ask("find_module", name)
-        return None if is_package is None else importlib.machinery.ModuleSpec(name, self, is_package=is_package is True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
-        """Build the stand-in."""
-        return build_module(self.peer, spec.name)
-
-    def exec_module(self, module: Any) -> None:
-        """Import the real module in the worker. Raises what that raises, and ImportError if the module exits."""
-        try:
-            names = self.peer.ask("load_module", module.__name__)
-        except SystemExit as problem:
-            raise ImportError(f"the candidate's module exits when it is imported: {problem}") from None
-        module.__dict__["__all__"] = [name for name in names if type(name) is str and name not in self.protected]
-
-
-def imported_names(files: Sequence[str], root: str) -> set[str]:
-    """Built-in names and names that the tests import from other modules; `from candidate import *` must not replace
-    them."""
-    names = set(dir(builtins))
-    for file in files:
-        try:
-            tree = ast.parse(Path(file).read_bytes())
-        except (SyntaxError, ValueError):
-            continue  # running the file reports the error
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import) or (
-                isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != root
-            ):
-                names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
-    return names - {root}
-
-
 class PytestRecorder:
     """A pytest plugin that records outcomes and keeps the candidate's objects from being collected as tests."""
 
@@ -116,7 +70,7 @@ class PytestRecorder:
 
     def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: Any) -> Any:
         """Keep the candidate's objects from being collected."""
-        return [] if type(obj) in (Proxy, RemoteErrorType, RemoteModule) else None
+        return [] if is_stand_in(obj) else None
 
     def pytest_assertrepr_compare(self, op: str, left: Any, right: Any) -> list[str]:
         """Compare in one short line, because comparing huge values in full would exceed the time limit."""
@@ -283,7 +237,7 @@ def main(
             policy=check_request,
             allow_operators=allow_operators,
         )
-        sys.meta_path.insert(0, CandidateFinder(peer, root, imported_names(files, root)))
+        sys.meta_path.insert(0, CandidateFinder(peer, {root}, lambda: imported_names(files, {root})))
     recorder = Recorder(peer)
     attempt(recorder, "test run", lambda: KINDS[kind](recorder, files, module))
     content = recorder.report().encode("ascii")

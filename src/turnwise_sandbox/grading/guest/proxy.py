@@ -335,3 +335,8 @@ def build_module(peer: Peer, name: Any) -> types.ModuleType:
     module = RemoteModule(name)
     module.__dict__.update(_turnwise_peer=peer, _turnwise_originals={})
     return module
+
+
+def is_stand_in(value: Any) -> bool:
+    """Whether the value stands for an object, class or module of the other half. Asks nothing of it."""
+    return type(value) in (Proxy, RemoteErrorType, RemoteModule)

@@ -11,6 +11,7 @@ grader's objects."""
 
 import contextlib
 import operator
+import signal
 import socket
 import struct
 import sys
@@ -152,9 +153,10 @@ class Peer:
         policy: Callable[["Peer", str, list[Any]], None] | None = None,
         drain: Callable[[], list[str]] | None = None,
         allow_operators: bool = False,
+        request_limit_s: float = 0.0,
     ) -> None:
         self.channel, self.guarded, self.deadline, self.policy, self.drain = channel, guarded, deadline, policy, drain
-        self.allow_operators = allow_operators
+        self.allow_operators, self.request_limit_s = allow_operators, request_limit_s
         self.operations = dict(OPERATIONS)
         self.lost: str | None = None
         self.escaped: list[str] = []
@@ -181,14 +183,24 @@ class Peer:
             )
             self.depth += 1
             try:
-                self.send(frame)
-                message = self.receive()
-                while "q" in message:
-                    self.answer(message)
-                    message = self.receive()
+                message = self.exchange(frame)
                 return self.unpack(message, encoder.kept)
             finally:
                 self.depth -= 1
+
+    def exchange(self, frame: bytes) -> dict[str, Any]:
+        """Send a request and answer requests until its answer is here. Raises PeerLost, also later if a signal's
+        handler raised in between, because the rest of the answer would be taken for that of the next request."""
+        try:
+            self.send(frame)
+            message = self.receive()
+            while "q" in message:
+                self.answer(message)
+                message = self.receive()
+        except BaseException as problem:
+            self.lost = self.lost or f"the worker was interrupted: {problem}"
+            raise
+        return message
 
     def unpack(self, message: dict[str, Any], kept: list[Any]) -> Any:
         """Read an answer: copy changed arguments back, then return the result or raise the exception."""
@@ -218,7 +230,9 @@ class Peer:
                 message = self.receive()
             except PeerLost:
                 return
+            signal.setitimer(signal.ITIMER_PROF, self.request_limit_s)
             self.answer(message)
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     def answer(self, message: dict[str, Any]) -> None:
         """Perform a request and send its result or its exception."""

@@ -63,19 +63,25 @@ def delete_from_module(name: str, attribute: str) -> None:
     delattr(importlib.import_module(name), attribute)
 
 
-def main(folder: str) -> None:
-    """Serve the modules in `folder` until the grader closes the channel."""
-    os.set_inheritable(CHANNEL_FD, False)
-    os.chdir(folder)
-    sys.path.insert(0, os.getcwd())
+def serve(channel: socket.socket, request_limit_s: float = 0.0) -> None:
+    """Perform the grader's requests until it closes the channel. A request that takes more than `request_limit_s`
+    processor seconds ends the process; 0 means no limit. Only code that leaves the timer alone is ended so."""
     sys.dont_write_bytecode = True
     out, err = Printed(), Printed()
     sys.stdout, sys.stderr = out, err
-    peer = Peer(socket.socket(fileno=CHANNEL_FD), guarded=False, drain=lambda: [out.drain(), err.drain()])
+    peer = Peer(channel, guarded=False, drain=lambda: [out.drain(), err.drain()], request_limit_s=request_limit_s)
     for operation in (find_module, load_module, get_from_module, set_in_module, delete_from_module):
         peer.operations[operation.__name__] = operation
+    peer.serve()
+
+
+def main(folder: str) -> None:
+    """Serve the modules in `folder`."""
+    os.set_inheritable(CHANNEL_FD, False)
+    os.chdir(folder)
+    sys.path.insert(0, os.getcwd())
     try:
-        peer.serve()
+        serve(socket.socket(fileno=CHANNEL_FD))
     finally:
         # Do not wait for threads that the candidate left running.
         os._exit(0)
