@@ -63,7 +63,7 @@ def load_guest(sources: dict[str, str]) -> None:
 def build_watcher(pytest: Any, peer: Any) -> Any:
     """A plugin that fails what lost the worker or failed inside a callback, and keeps the package's objects from being
     collected as tests."""
-    is_stand_in = importlib.import_module("grading_guest.proxy").is_stand_in
+    is_stand_in = importlib.import_module("grading_guest.stand_ins").is_stand_in
 
     class Watcher:
         @pytest.hookimpl(hookwrapper=True)  # type: ignore[untyped-decorator]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise_sandbox.grading.guest.proxy import build_module
+from turnwise_sandbox.grading.guest.modules import build_module
 from turnwise_sandbox.grading.guest.rpc import Peer
 
 

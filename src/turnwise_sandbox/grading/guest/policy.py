@@ -21,7 +21,9 @@ def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
     if not arguments or id(arguments[0]) not in peer.numbers:
         raise TypeError(f"{operation}: not an object that was passed to the candidate")
     target = arguments[0]
-    if operation in ("dir", "copy", "vars", "await"):
+    if peer.numbers[id(target)] in peer.implied:
+        raise TypeError(f"{operation}: a class that was not passed to the candidate")
+    if operation in ("dir", "copy", "vars", "await", "lookup"):
         raise TypeError(f"{operation} is not available on objects of the tests")
     if operation in ("getattr", "setattr", "delattr"):
         check_attribute(target, arguments[1] if len(arguments) > 1 else None, write=operation != "getattr")

@@ -1,58 +1,50 @@
-"""Stand-ins for objects of the other half: for any object, exceptions and their classes, coroutines, modules.
+"""Stand-ins for objects of the other half: what every stand-in can do. classes.py makes their classes.
 
-In the grader (a guarded peer) a proxy does not trust the object behind it:
+In the grader (a guarded peer) a stand-in does not trust the object behind it:
 
-- A proxy equals another value only if its *plain content* does: the content of an instance of a subclass of a copied
-  type (a named tuple, an IntEnum), sent as a value and compared here. The worker compares two proxies.
-- A proxy is not ordered against another value. It contains one only if one of its items, sent before the worker knows
-  the value, equals it.
-- Arithmetic with another value gives a *derived* proxy. It can be compared with proxies and has attributes, but gives
-no
-  number, truth value, length or item. So the worker cannot answer `abs(f(x) - expected) < 1e-6` knowing `expected`.
+- It equals another value only if its *plain content* does: the content of an instance of a subclass of a copied type (a
+  dict of the candidate's own class), sent as a value and compared here.
+- What two objects of the candidate say of each other (equality, order, membership) is the candidate's word. The peer
+  notes it in `words`, so that a caller can refuse to count the test. Objects whose class does not define equality are
+  compared here, by identity.
+- It is not ordered against another value. It contains one only if one of its items, sent before the worker knows the
+  value, equals it.
+- Arithmetic with another value gives a *derived* stand-in. It can be compared with stand-ins and has attributes, but
+  gives no number, truth value, length or item. So the worker cannot answer `abs(f(x) - expected) < 1e-6` knowing
+  `expected`.
 - `startswith` and similar methods are refused: they would tell the worker the expected value and ask for the answer.
 
-`allow_operators=True` lifts the last three rules, for tasks that ask for a container or number class. An object that
-agrees with everything can then pass a test that only asks it whether it agrees."""
+Instances of subclasses of immutable types (a named tuple, an IntEnum, a text of an own class) are real values of that
+type here, copied when they arrive; only what their class adds is asked for.
+
+`allow_operators=True` lifts the last rules, for tasks that ask for a container or number class. An object that agrees
+with everything can then pass a test that only asks it whether it agrees."""
 
 import itertools
-import types
 from collections.abc import Callable
 from typing import Any
 
 from turnwise_sandbox.grading.guest.rpc import BINARY, REFLECTED, Peer
-from turnwise_sandbox.grading.guest.wire import WireError, is_copied
+from turnwise_sandbox.grading.guest.wire import is_copied
 
 TELLING = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
 PLAIN = (
-    "str repr format bytes neg pos invert abs round int float complex index bool len iter next reversed getitem "
-    "setitem delitem"
-)
+    "bytes neg pos invert abs round int float complex index bool len iter next reversed getitem setitem delitem"
+).split()
 MAX_SEARCHED = 100_000
-"""Most items of a proxy that `in` compares."""
+"""Most items of a stand-in that `in` compares."""
 
 
 class Proxy:
-    """An object of the other half."""
-
-    __slots__ = ("__derived", "__number", "__peer", "__weakref__")
-
-    def __init__(self, peer: Peer, number: int) -> None:
-        object.__setattr__(self, "_Proxy__peer", peer)
-        object.__setattr__(self, "_Proxy__number", number)
-        object.__setattr__(self, "_Proxy__derived", False)
+    """An object of the other half. Its class adds the operators that the object's class has."""
 
     def _turnwise_reference(self) -> tuple[Peer, int]:
-        return object.__getattribute__(self, "_Proxy__peer"), object.__getattribute__(self, "_Proxy__number")
+        reference: tuple[Peer, int] = object.__getattribute__(self, "_turnwise_at")
+        return reference
 
     def __getattr__(self, name: str) -> Any:
-        if name in TELLING and is_guarded(self):
-            raise AttributeError(
-                f"{name!r} of a candidate's object is not trusted; the function should return a value of a built-in "
-                "type"
-            )
-        if name.startswith(("__array", "__cuda_array")) and is_guarded(self, always=True):
-            raise AttributeError(name)  # numpy would read memory at an address that the candidate chooses
-        return ask(self, "vars") if name == "__dict__" else ask(self, "getattr", name)
+        check_name(self, name)
+        return ask(self, "getattr", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         ask(self, "setattr", name, value)
@@ -60,76 +52,75 @@ class Proxy:
     def __delattr__(self, name: str) -> None:
         ask(self, "delattr", name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return ask(self, "call", args, kwargs)
-
-    def __enter__(self) -> Any:
-        return ask(self, "enter")
-
-    def __exit__(self, kind: Any, error: Any, _: Any) -> Any:
-        return ask(self, "leave", kind, error)
-
     def __copy__(self) -> Any:
         return ask(self, "copy", False)
 
     def __deepcopy__(self, _: Any) -> Any:
         return ask(self, "copy", True)
 
-    def __instancecheck__(self, value: Any) -> bool:
-        return ask(self, "is_instance_of", value) is True
-
-    def __subclasscheck__(self, value: Any) -> bool:
-        return ask(self, "is_subclass_of", value) is True
-
-    def __mro_entries__(self, _: Any) -> Any:
-        raise TypeError(
-            "a test cannot subclass a class of the candidate here; grade this suite with isolation='shared'"
-        )
-
-    def __hash__(self) -> int:
-        return int(ask(self, "hash"))
-
     def __dir__(self) -> Any:
         return list(ask(self, "dir"))
 
-    def __eq__(self, other: Any) -> Any:
-        return agrees(self, other)
+    def __str__(self) -> str:
+        return str(ask(self, "str"))
 
-    def __ne__(self, other: Any) -> Any:
-        return (
-            ask(self, "ne", other)
-            if type(other) is Proxy or not is_guarded(self, always=True)
-            else not agrees(self, other)
-        )
+    def __repr__(self) -> str:
+        return str(ask(self, "repr"))
 
-    def __contains__(self, value: Any) -> bool:
-        if type(value) is Proxy or not is_guarded(self):
-            return ask(self, "contains", value) is True
-        refuse_derived(self, "contains")
-        is_plain, plain = get_plain(self)
-        if is_plain:
-            return value in plain
-        return any(item is value or item == value for item in itertools.islice(self, MAX_SEARCHED))
+    def __format__(self, spec: str) -> str:
+        return str(ask(self, "format", spec))
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError("an object of the other half cannot be pickled")
+
+    __dict__ = property(lambda self: ask(self, "vars"))  # type: ignore[assignment]
 
 
-def ask(proxy: Proxy, operation: str, *arguments: Any) -> Any:
+def peer_of(proxy: Any) -> Any:
+    """The peer of a stand-in for an object or a class."""
+    return type(proxy)._turnwise_reference(proxy)[0]
+
+
+def ask(proxy: Any, operation: str, *arguments: Any) -> Any:
     """Ask the object's half for an operation on it."""
-    peer = proxy._turnwise_reference()[0]
-    return peer.ask(operation, proxy, *arguments)
+    return peer_of(proxy).ask(operation, proxy, *arguments)
 
 
-def is_guarded(proxy: Proxy, *, always: bool = False) -> bool:
+def is_proxy(value: Any) -> bool:
+    """Whether the value is an object, no class, of the other half."""
+    return issubclass(type(value), Proxy)
+
+
+def is_remote(value: Any) -> bool:
+    """Whether comparing with the value tells the other half nothing: it is an object or a class of its own."""
+    return is_proxy(value) or hasattr(type(value), "_turnwise_reference")
+
+
+def is_guarded(proxy: Any, *, always: bool = False) -> bool:
     """Whether the object is untrusted. Without `always`, an object whose operators the task trusts is not."""
-    peer = proxy._turnwise_reference()[0]
+    peer = peer_of(proxy)
     return peer.guarded and (always or not peer.allow_operators)
 
 
-def is_derived(proxy: Proxy) -> bool:
+def check_name(proxy: Any, name: str) -> None:
+    """Raise AttributeError for a name that is refused."""
+    if name in TELLING and is_guarded(proxy):
+        raise AttributeError(
+            f"{name!r} of a candidate's object is not trusted; the function should return a value of a built-in type"
+        )
+    if name.startswith(("__array", "__cuda_array")) and is_guarded(proxy, always=True):
+        raise AttributeError(name)  # numpy would read memory at an address that the candidate chooses
+
+
+def is_derived(proxy: Any) -> bool:
     """Whether the object is a result of arithmetic with a value of the tests."""
-    return bool(object.__getattribute__(proxy, "_Proxy__derived"))
+    try:
+        return bool(object.__getattribute__(proxy, "_turnwise_derived"))
+    except AttributeError:
+        return False
 
 
-def refuse_derived(proxy: Proxy, operation: str) -> None:
+def refuse_derived(proxy: Any, operation: str) -> None:
     """Raise TypeError if the proxy is derived and untrusted."""
     if is_derived(proxy) and is_guarded(proxy):
         raise TypeError(
@@ -138,7 +129,14 @@ def refuse_derived(proxy: Proxy, operation: str) -> None:
         )
 
 
-def get_plain(proxy: Proxy) -> tuple[bool, Any]:
+def take_word(proxy: Any, operation: str, other: Any) -> Any:
+    """The candidate's answer to a question about two of its own objects."""
+    peer = peer_of(proxy)
+    peer.words += 1
+    return peer.ask(operation, proxy, other)
+
+
+def get_plain(proxy: Any) -> tuple[bool, Any]:
     """Whether the object has plain content, and the content or None."""
     try:
         plain = ask(proxy, "plain")
@@ -147,44 +145,61 @@ def get_plain(proxy: Proxy) -> tuple[bool, Any]:
     return is_copied(plain), plain
 
 
-def agrees(proxy: Proxy, other: Any) -> Any:
+def agrees(proxy: Any, other: Any) -> Any:
     """The result of `proxy == other`, without trusting the object about a value."""
     if proxy is other:
         return True
-    if type(other) is Proxy or not is_guarded(proxy, always=True):
-        return ask(proxy, "eq", other)
+    if is_remote(other) or not is_guarded(proxy, always=True):
+        return take_word(proxy, "eq", other)
     is_plain, plain = get_plain(proxy)
     return bool(plain == other) if is_plain else False
 
 
-def build_binary(operation: str) -> Callable[[Proxy, Any], Any]:
+def disagrees(proxy: Any, other: Any) -> Any:
+    """The result of `proxy != other`."""
+    if proxy is not other and (is_remote(other) or not is_guarded(proxy, always=True)):
+        return take_word(proxy, "ne", other)
+    return not agrees(proxy, other)
+
+
+def contains(proxy: Any, value: Any) -> bool:
+    """The result of `value in proxy`."""
+    if is_remote(value) or not is_guarded(proxy):
+        return take_word(proxy, "contains", value) is True
+    refuse_derived(proxy, "contains")
+    is_plain, plain = get_plain(proxy)
+    if is_plain:
+        return value in plain
+    return any(item is value or item == value for item in itertools.islice(proxy, MAX_SEARCHED))
+
+
+def build_binary(operation: str) -> Callable[[Any, Any], Any]:
     """A binary operator. With a value that is no proxy, ordering is refused and the result of arithmetic is marked as
     derived."""
-    ordering = operation in ("lt", "le", "gt", "ge")
+    ordering = operation in ORDERINGS
 
-    def run(self: Proxy, other: Any) -> Any:
-        mixed = type(other) is not Proxy and is_guarded(self)
+    def run(self: Any, other: Any) -> Any:
+        guarded = is_guarded(self)
+        mixed = guarded and not is_proxy(other)
         if mixed and ordering:
             is_plain, plain = get_plain(self)
             if is_plain:
-                return OPERATORS[operation](plain, other)
+                return ORDERINGS[operation](plain, other)
             raise TypeError(f"{operation}: a candidate's object is not ordered against a value of the tests")
-        result = ask(self, operation, other)
-        if not ordering and (
-            mixed or (is_guarded(self) and (is_derived(self) or (type(other) is Proxy and is_derived(other))))
-        ):
-            if type(result) is not Proxy:
+        result = take_word(self, operation, other) if ordering else ask(self, operation, other)
+        if guarded and not ordering and (mixed or is_derived(self) or is_derived(other)):
+            if not is_proxy(result):
                 raise TypeError(
                     f"{operation}: arithmetic between a candidate's object and a test's value must not give a bare "
                     "value"
                 )
-            object.__setattr__(result, "_Proxy__derived", True)
+            object.__setattr__(result, "_turnwise_derived", True)
         return result
 
     return run
 
 
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+ORDERINGS: dict[str, Callable[[Any, Any], Any]] = {
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b,
@@ -195,148 +210,34 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 def build_plain(operation: str) -> Callable[..., Any]:
     """A method that asks the other half for the operation; a derived object refuses all that reveal its value."""
 
-    def run(self: Proxy, *arguments: Any) -> Any:
-        if operation not in ("str", "repr", "format", "setitem", "delitem"):
+    def run(self: Any, *arguments: Any) -> Any:
+        if operation not in ("setitem", "delitem"):
             refuse_derived(self, operation)
         return ask(self, operation, *arguments)
 
     return run
 
 
-for _name in BINARY:
-    setattr(Proxy, f"__{_name.rstrip('_')}__", build_binary(_name))
-for _name in REFLECTED:
-    setattr(Proxy, f"__r{_name.rstrip('_')}__", build_binary("r" + _name))
-for _name in PLAIN.split():
-    setattr(Proxy, f"__{_name}__", build_plain(_name))
-Proxy.__doc__ = property(lambda self: ask(self, "getattr", "__doc__"))  # type: ignore[assignment]
+def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the object."""
+    return ask(self, "call", args, kwargs)
 
 
-class RemoteErrorType(type):
-    """The metaclass of stand-ins for exception classes of the other half, which provides attributes and instances."""
-
-    def _turnwise_reference(cls) -> tuple[Peer, int] | None:
-        return cls.__dict__.get("_turnwise_class")
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        reference = RemoteErrorType._turnwise_reference(cls)
-        if reference is None:  # a class of the tests, derived from one of the candidate
-            return super().__call__(*args, **kwargs)
-        return reference[0].ask("call", cls, args, kwargs)
-
-    def __getattr__(cls, name: str) -> Any:
-        for base in cls.__mro__:
-            if (reference := base.__dict__.get("_turnwise_class")) is not None and not name.startswith("_"):
-                return reference[0].ask("getattr", base, name)
-        raise AttributeError(name)
+def leave(self: Any, kind: Any, error: Any, _: Any) -> Any:
+    """Leave `with` the object."""
+    return ask(self, "leave", kind, error)
 
 
-class RemoteError:
-    """The base of stand-ins for exceptions of the other half, which provides their messages and attributes."""
-
-    _turnwise_origin: tuple[Peer, int, str] | None = None
-
-    def _turnwise_reference(self) -> tuple[Peer, int] | None:
-        return self._turnwise_origin[:2] if self._turnwise_origin else None
-
-    def __str__(self) -> str:
-        return self._turnwise_origin[2] if self._turnwise_origin else BaseException.__str__(self)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        if self._turnwise_origin is None or name.startswith("__"):
-            raise AttributeError(name)
-        return self._turnwise_origin[0].ask("getattr", self, name)
-
-
-def build(peer: Peer, tag: str, number: int, parts: list[Any]) -> Any:
-    """The stand-in for object `number`. Raises WireError for an unknown tag."""
-    if tag == "h":
-        return Proxy(peer, number)
-    if tag == "k":
-        return build_coroutine(peer, Proxy(peer, number))
-    if tag == "X":
-        return build_error_class(peer, number, str(parts[0]), tuple(parts[1:]))
-    if tag == "x" and len(parts) == 3:
-        return build_error(peer, number, *parts)
-    raise WireError(f"tag {tag!r} does not exist")
-
-
-async def build_coroutine(peer: Peer, proxy: Proxy) -> Any:
-    """A coroutine that lets the other half run its coroutine to its end, in one step."""
-    return peer.ask("await", proxy)
-
-
-def build_error_class(peer: Peer, number: int, name: str, bases: tuple[Any, ...]) -> type:
-    """A stand-in that is a real exception class, so that `except` and `pytest.raises` accept it."""
-    real = tuple(base for base in bases if isinstance(base, type) and issubclass(base, BaseException)) or (Exception,)
-    body = {"_turnwise_class": (peer, number), "__module__": "candidate"}
-    for attempt in (real, real[:1]):
-        try:
-            return RemoteErrorType(
-                name, attempt if issubclass(attempt[0], RemoteError) else (RemoteError, *attempt), dict(body)
-            )
-        except TypeError:
-            continue
-    return RemoteErrorType(name, (RemoteError, Exception), dict(body))
-
-
-def build_error(peer: Peer, number: int, kind: Any, args: Any, message: Any) -> BaseException:
-    """A stand-in for an exception, with the same class, arguments and message. Raises WireError."""
-    if (
-        not (isinstance(kind, type) and issubclass(kind, BaseException))
-        or type(args) is not tuple
-        or type(message) is not str
-    ):
-        raise WireError("a malformed exception")
-    remote = type(kind) is RemoteErrorType
-    try:
-        error: Any = kind.__new__(kind, *args) if remote else kind(*args)
-    except (TypeError, ValueError):
-        error = kind.__new__(kind)
-    error.args = args
-    if remote:
-        error._turnwise_origin = (peer, number, message)
-    assert isinstance(error, BaseException)
-    return error
-
-
-class RemoteModule(types.ModuleType):
-    """A stand-in for a module of the candidate. Its attributes are those of the worker's module.
-
-    Deleting an attribute that was set here restores the original, which is how monkeypatch and mock undo a change."""
-
-    def __getattr__(self, name: str) -> Any:
-        peer = self.__dict__["_turnwise_peer"]
-        if name.startswith("__") and name not in ("__version__", "__author__"):
-            raise AttributeError(name)
-        is_module, value = peer.ask("get_from_module", self.__name__, name)
-        return build_module(peer, value) if is_module is True else value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if (name.startswith("__") and name.endswith("__")) or isinstance(value, types.ModuleType):
-            super().__setattr__(name, value)
-        else:
-            if name not in self.__dict__["_turnwise_originals"] and hasattr(self, name):
-                self.__dict__["_turnwise_originals"][name] = getattr(self, name)
-            self.__dict__["_turnwise_peer"].ask("set_in_module", self.__name__, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        originals = self.__dict__["_turnwise_originals"]
-        if name in originals:
-            self.__dict__["_turnwise_peer"].ask("set_in_module", self.__name__, name, originals.pop(name))
-        else:
-            self.__dict__["_turnwise_peer"].ask("delete_from_module", self.__name__, name)
-
-
-def build_module(peer: Peer, name: Any) -> types.ModuleType:
-    """The stand-in for a module that the candidate imported. Raises WireError if `name` is not a string."""
-    if type(name) is not str:
-        raise WireError("a module without a name")
-    module = RemoteModule(name)
-    module.__dict__.update(_turnwise_peer=peer, _turnwise_originals={})
-    return module
-
-
-def is_stand_in(value: Any) -> bool:
-    """Whether the value stands for an object, class or module of the other half. Asks nothing of it."""
-    return type(value) in (Proxy, RemoteErrorType, RemoteModule)
+OPERATORS: dict[str, Callable[..., Any]] = {
+    **{f"__{name.rstrip('_')}__": build_binary(name) for name in BINARY},
+    **{f"__r{name.rstrip('_')}__": build_binary("r" + name) for name in REFLECTED},
+    **{f"__{name}__": build_plain(name) for name in PLAIN},
+    "__eq__": agrees,
+    "__ne__": disagrees,
+    "__contains__": contains,
+    "__hash__": lambda self: int(ask(self, "hash")),
+    "__call__": call,
+    "__enter__": lambda self: ask(self, "enter"),
+    "__exit__": leave,
+}
+"""The methods of a stand-in by their name in its class."""

@@ -99,8 +99,21 @@ FORWARD: dict[str, Callable[..., Any]] = {
     "divmod": divmod,
     **{name: getattr(operator, name) for name in f"{ARITHMETIC} {IN_PLACE} {ORDERING} {ITEMS}".split()},
 }
+
+
+def lookup(target: Any, owner: type, name: str) -> Any:
+    """The attribute `name` of `target` as class `owner` has it; its own if no class before `owner` has it."""
+    first = next((base for base in type(target).__mro__ if name in vars(base)), None)
+    if first is owner or first is None:
+        return getattr(target, name)
+    member = vars(owner)[name]
+    get = getattr(type(member), "__get__", None)
+    return member if get is None else get(member, target, type(target))
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **FORWARD,
+    "lookup": lookup,
     **{"r" + name: reflect(FORWARD[name]) for name in REFLECTED},
     **{
         f.__name__: f
@@ -164,6 +177,14 @@ class Peer:
         self.kept: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.stand_ins: dict[int, Any] = {}
+        self.sent: set[int] = set()
+        """Numbers of the objects that the other half has a description of."""
+        self.implied: set[int] = set()
+        """Those of them that it knows only as the class of another; it may do nothing with these."""
+        self.functions: dict[int, int] = {}
+        """The other half's number of each function here that calls one of its own, by `id`."""
+        self.words = 0
+        """How often the candidate was asked to compare two of its own objects."""
         self.depth = 0
         self.print_chars_left = MAX_PRINTED_CHARS
         self.lock = threading.RLock()
@@ -181,6 +202,7 @@ class Peer:
             frame = to_frame(
                 self.with_output({"q": operation, "a": [encoder.encode(argument) for argument in arguments]})
             )
+            self.commit(encoder)
             self.depth += 1
             try:
                 message = self.exchange(frame)
@@ -265,7 +287,7 @@ class Peer:
         try:
             frame = self.pack(name, value, decoder.kept, before)
         except Exception as problem:
-            refusal = AttributeError if message["q"] == "getattr" else ValueError
+            refusal = AttributeError if message["q"] in ("getattr", "lookup") else ValueError
             frame = self.pack("e", refusal(str(problem)), [], [])
         self.send(frame)
 
@@ -273,7 +295,9 @@ class Peer:
         """The frame of an answer, with the arguments that the call changed."""
         encoder = self.encoder(kept)
         changed = [[i, encoder.content(kept[i])] for i in range(len(before)) if is_changed(kept[i], before[i])]
-        return to_frame(self.with_output({"w": changed, name: encoder.encode(value)}))
+        frame = to_frame(self.with_output({"w": changed, name: encoder.encode(value)}))
+        self.commit(encoder)
+        return frame
 
     # -------------------------------------------------------------------------------------------- references
 
@@ -286,15 +310,28 @@ class Peer:
         return Decoder(self.resolve, kept, functions=not self.guarded)
 
     def export(self, value: Any, encoder: Encoder) -> list[Any]:
-        """A reference to `value`, by the other half's number if the object is the other half's, else by this half's."""
+        """A reference to `value`, by the other half's number if the object is the other half's, else by this half's.
+        The first reference to an object describes it."""
+        from turnwise_sandbox.grading.guest import shared, stand_ins
+
         remote = getattr(type(value), "_turnwise_reference", None)
         if remote is not None and (reference := remote(value)) is not None and reference[0] is self:
             return ["m", reference[1]]
+        if (number := self.functions.get(id(value))) is not None:
+            return ["m", number]
         if isinstance(value, BaseException):
             return ["x", *map(encoder.encode, (self.number(value), type(value), value.args, message_of(value)))]
         if isinstance(value, type) and issubclass(value, BaseException):
             return ["X", self.number(value), value.__name__, *map(encoder.encode, value.__bases__)]
-        return ["k" if isinstance(value, types.CoroutineType) else "h", self.number(value)]
+        if self.guarded and (named := shared.name_of(value)) is not None:
+            return named
+        number = self.number(value)
+        if not encoder.is_implied:
+            self.implied.discard(number)
+        if number in self.sent or number in encoder.fresh:
+            return ["h", number]
+        encoder.fresh[number] = encoder.is_implied
+        return stand_ins.describe(self, value, number, encoder)
 
     def number(self, value: Any) -> int:
         """The number of `value` for the other half. The object is kept from then on."""
@@ -310,9 +347,11 @@ class Peer:
 
     def resolve(self, data: list[Any], decoder: Decoder) -> Any:
         """The object behind a reference. Raises WireError."""
-        from turnwise_sandbox.grading.guest import proxy
+        from turnwise_sandbox.grading.guest import shared, stand_ins
 
         tag, number = data[0], data[1]
+        if tag in ("N", "P") and not self.guarded:
+            return shared.build_named(tag, data[1:])
         if type(number) is not int:
             raise WireError("a reference without a number")
         if tag == "m":
@@ -322,8 +361,15 @@ class Peer:
         if number not in self.stand_ins:
             if len(self.stand_ins) >= MAX_OBJECTS:
                 raise WireError(f"more than {MAX_OBJECTS} references")
-            self.stand_ins[number] = proxy.build(self, tag, number, [decoder.decode(item) for item in data[2:]])
+            parts = [decoder.decode(item) for item in data[2:]]
+            if number not in self.stand_ins:  # its description may hold the object itself
+                self.stand_ins[number] = stand_ins.build(self, tag, number, parts)
         return self.stand_ins[number]
+
+    def commit(self, encoder: Encoder) -> None:
+        """Note what the other half knows after this encoder's message."""
+        self.sent.update(encoder.fresh)
+        self.implied.update(number for number, is_implied in encoder.fresh.items() if is_implied)
 
     # -------------------------------------------------------------------------------------------- bytes
 

@@ -86,6 +86,9 @@ class Encoder:
         self, export: Callable[[Any, "Encoder"], list[Any]], kept: Iterable[Any] = (), *, functions: bool = False
     ) -> None:
         self.export, self.functions = export, functions
+        self.fresh: dict[int, bool] = {}
+        """Numbers of the objects that this message describes; whether as nothing but the class of another."""
+        self.is_implied = False
         self.kept = list(kept)
         self.numbers = {id(value): number for number, value in enumerate(self.kept)}
         self.depth = 0
@@ -106,6 +109,14 @@ class Encoder:
             return self._container(value, kind) or self._atom(value, kind) or self.export(value, self)
         finally:
             self.depth -= 1
+
+    def encode_implied(self, value: Any) -> Any:
+        """The JSON for a value that the receiver may know but not use."""
+        before, self.is_implied = self.is_implied, True
+        try:
+            return self.encode(value)
+        finally:
+            self.is_implied = before
 
     def content(self, value: Any) -> list[Any]:
         """The JSON for a mutable container in full, even if it occurred before."""

@@ -1,6 +1,7 @@
 """The worker: imports the candidate's module and performs the grader's requests. The candidate controls this
 process."""
 
+import functools
 import importlib
 import importlib.util
 import io
@@ -10,6 +11,7 @@ import sys
 import types
 from typing import Any
 
+from turnwise_sandbox.grading.guest.classes import define_class
 from turnwise_sandbox.grading.guest.rpc import Peer
 
 CHANNEL_FD = 4
@@ -58,6 +60,23 @@ def set_in_module(name: str, attribute: str, value: Any) -> None:
     setattr(importlib.import_module(name), attribute, value)
 
 
+originals: dict[tuple[type, str], Any] = {}
+"""What attributes of classes were before the tests set them."""
+
+
+def set_in_class(kind: type, name: str, value: Any) -> None:
+    """Set an attribute of a class, noting what it was."""
+    if name in vars(kind):
+        originals.setdefault((kind, name), vars(kind)[name])
+    setattr(kind, name, value)
+
+
+def restore_in_class(kind: type, name: str) -> None:
+    """Set an attribute of a class to what it was at first."""
+    if (kind, name) in originals:
+        setattr(kind, name, originals.pop((kind, name)))
+
+
 def delete_from_module(name: str, attribute: str) -> None:
     """Delete an attribute of the module."""
     delattr(importlib.import_module(name), attribute)
@@ -70,8 +89,11 @@ def serve(channel: socket.socket, request_limit_s: float = 0.0) -> None:
     out, err = Printed(), Printed()
     sys.stdout, sys.stderr = out, err
     peer = Peer(channel, guarded=False, drain=lambda: [out.drain(), err.drain()], request_limit_s=request_limit_s)
-    for operation in (find_module, load_module, get_from_module, set_in_module, delete_from_module):
+    for operation in (
+        *(find_module, load_module, get_from_module, set_in_module, delete_from_module, set_in_class, restore_in_class),
+    ):
         peer.operations[operation.__name__] = operation
+    peer.operations["define_class"] = functools.partial(define_class, peer)
     peer.serve()
 
 
