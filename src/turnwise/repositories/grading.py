@@ -2,13 +2,17 @@
 
 What a patch changes besides source files of the package (tests, conftest.py, settings of pytest, files that Python
 loads by itself) is restored before anything runs, so that it decides neither which tests run nor how.
+
+Tests that can be run apart from the package (separability.py) are, if all FAIL_TO_PASS tests and one PASS_TO_PASS test
+can: then no patch can write the grade. The other PASS_TO_PASS tests run in the process of the patch, where it could
+hide what it breaks but not claim what it does not fix.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,7 +21,9 @@ from turnwise.repositories.instance import Instance
 from turnwise.repositories.patching import Patched, apply_patch
 from turnwise.repositories.repository import Repository
 from turnwise.repositories.resolution import Resolution, resolve
+from turnwise.repositories.separate import run_separately
 from turnwise.repositories.testing import LIMITS, TestRun, run_repository
+from turnwise_sandbox.grading.channel import PairRunner
 from turnwise_sandbox.trees import Layer
 from turnwise_sandbox.types import Limits, Sandbox
 
@@ -46,8 +52,13 @@ Ending = Literal[
 """
 MIN_WALL_S = 60.0
 """Least limit of a run, in seconds of real time."""
+FILE_S = 10.0
+"""Seconds of real time that a test file's own processes may take to start."""
 SLOWDOWN = 20.0
 """How many times as long as without a bug an instance's tests may take, beyond the least limit."""
+
+
+Runner = Callable[[Sandbox, Repository, Iterable[Layer], tuple[str, ...]], Awaitable[TestRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +76,9 @@ class Grade:
     restored: tuple[str, ...] = ()
     """Files that the patch changed and may not change; their pristine version was used."""
     forgeable: bool = True
-    """Whether the patch ran in the process of its tests, so that it could write this grade."""
+    """Whether the patch ran in the process of the FAIL_TO_PASS tests, so that it could write this grade."""
     cpu_s: float = 0.0
-    """Processor seconds of the tests' run."""
+    """Processor seconds of the tests' runs."""
     wall_s: float = 0.0
     """Seconds of real time of the whole grading."""
 
@@ -144,17 +155,16 @@ async def _grade_changes(
     restored = tuple(sorted(path for path in patched.changes if repository.is_protected(path)))
     kept = {path: content for path, content in patched.changes.items() if path not in restored}
     ids = (*instance.fail_to_pass, *instance.pass_to_pass)
-    limits = limit_run(repository, ids)
-    run = await run_repository(sandbox, repository, (bug, kept), ids=ids, limits=limits)
-    ending, reason = _find_ending(run)
-    if ending in ("crashed", "no_evidence") and not run.outcomes:
-        pristine = await run_repository(sandbox, repository, ids=ids, limits=limits)
-        if not pristine.outcomes:
-            ending, reason = "infrastructure", f"no test runs without any bug either: {pristine.problem or reason}"
+    apart = choose_apart(repository, instance) if isinstance(sandbox, PairRunner) else ()
+    together = tuple(test for test in ids if test not in set(apart))
+    parts = [(apart, run_apart), (together, run_together)]
+    runs = [await _run_part(run, sandbox, repository, (bug, kept), tests) for tests, run in parts if tests]
+    ending, reason = next(((end, why) for _, end, why in runs if end != "unresolved"), ("unresolved", ""))
+    statuses = {test: status for run, _, _ in runs for test, status in run.statuses.items()}
     resolution = None
-    if run.outcomes and not run.is_tampered:
+    if statuses and ending != "tampered":
         before = {test: outcome.status for test, outcome in repository.baseline.outcomes.items()}
-        resolution = resolve(run.statuses, instance.fail_to_pass, instance.pass_to_pass, before=before)
+        resolution = resolve(statuses, instance.fail_to_pass, instance.pass_to_pass, before=before)
         if ending == "unresolved" and resolution.is_resolved:
             ending = "resolved"
     return Grade(
@@ -164,9 +174,48 @@ async def _grade_changes(
         resolution=resolution,
         way=patched.way,
         restored=restored,
-        cpu_s=run.execution.cpu_s if run.execution else 0.0,
+        forgeable=not apart,
+        cpu_s=sum(run.execution.cpu_s for run, _, _ in runs if run.execution),
         wall_s=time.monotonic() - began,
     )
+
+
+def choose_apart(repository: Repository, instance: Instance) -> tuple[str, ...]:
+    """The instance's tests that are run apart from the package; none unless all FAIL_TO_PASS tests and one PASS_TO_PASS
+    test can be."""
+    kept = tuple(test for test in instance.pass_to_pass if test in repository.apart)
+    is_whole = all(test in repository.apart for test in instance.fail_to_pass)
+    return (*instance.fail_to_pass, *kept) if is_whole and kept else ()
+
+
+async def run_apart(
+    sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]
+) -> TestRun:
+    """Run tests apart from the package."""
+    assert isinstance(sandbox, PairRunner)
+    files = {test.split("::")[0] for test in ids}
+    seconds = MIN_WALL_S + FILE_S * len(files) + SLOWDOWN * sum(repository.apart[test] for test in ids)
+    return await run_separately(sandbox, repository, layers, ids=ids, limits=replace(LIMITS, wall_s=seconds))
+
+
+async def run_together(
+    sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]
+) -> TestRun:
+    """Run tests in the process of the package."""
+    return await run_repository(sandbox, repository, layers, ids=ids, limits=limit_run(repository, ids))
+
+
+async def _run_part(
+    run: Runner, sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]
+) -> tuple[TestRun, Ending, str]:
+    """A run with its ending and why. Blames the infrastructure if no test runs, with the patch or without any bug."""
+    tried = await run(sandbox, repository, layers, ids)
+    ending, reason = _find_ending(tried)
+    if ending in ("crashed", "no_evidence") and not tried.outcomes:
+        pristine = await run(sandbox, repository, (), ids)
+        if not pristine.outcomes:
+            ending, reason = "infrastructure", f"no test runs without any bug either: {pristine.problem or reason}"
+    return tried, ending, reason
 
 
 def _find_ending(run: TestRun) -> tuple[Ending, str]:

@@ -3,6 +3,7 @@
     trees/DIGEST/            pristine source trees; DIGEST is that of their files
     environments/DIGEST/     installed dependencies; DIGEST is that of what was asked for
     baselines/DIGEST.json    measured suites; DIGEST is that of tree, environment and settings
+    separable/DIGEST.json    which of their tests run apart from the package; DIGEST is that of the baseline
     NAME==VERSION.json       which of them make the repository
 
 Every part is written beside its place and renamed into it, under a lock, so that it is whole or absent, two commands
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,17 @@ from turnwise.repositories import sources
 from turnwise.repositories.baseline import measure_baseline
 from turnwise.repositories.packages import Package, find_package, load_packages
 from turnwise.repositories.repository import Baseline, Repository, check_key, read_baseline
+from turnwise.repositories.separability import Separability, measure_separability, read_separability
 from turnwise.repositories.testing import Suite
+from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Network, Sandbox
 
 PYTEST = "pytest==9.2.0"
 """What runs every suite."""
 BASELINE_FORMAT = 2
 """Raise it when a suite that is measured again would give another baseline."""
+SEPARABLE_FORMAT = 1
+"""Raise it when a suite would run apart in another way."""
 LOCK_S = 3600.0
 """How long to wait for another command that makes the same part."""
 
@@ -67,7 +72,7 @@ def default_library() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "turnwise" / "repositories"
 
 
-async def add_repository(sandbox: Sandbox, what: str, library: Path) -> Repository:
+async def add_repository(sandbox: LocalSandbox, what: str, library: Path) -> Repository:
     """Make the repository `NAME==VERSION` of the manifest, of a source distribution (`.tar.gz`) or of a folder, as far
     as it is not there yet.
 
@@ -80,7 +85,23 @@ async def add_repository(sandbox: Sandbox, what: str, library: Path) -> Reposito
     row = {field: getattr(origin, field) for field in Origin.__dataclass_fields__}
     row |= {"site_packages": site_packages.name, "baseline": _baseline_digest(origin, site_packages.name)}
     _write_json(library / f"{origin.key}.json", row)
-    return _assemble(origin, site_packages, baseline, library)
+    repository = _assemble(origin, site_packages, baseline, library)
+    separability = await _make_separability(sandbox, repository, row["baseline"], library)
+    return replace(repository, apart=separability.durations)
+
+
+def load_separability(key: str, library: Path) -> Separability | None:
+    """Which tests of the repository run apart, and why the others do not; None if it was not measured.
+
+    Raises as `load_repository`.
+    """
+    check_key(key)
+    row = _read_json(library / f"{key}.json") or {}
+    measured = _read_json(_separability_file(str(row.get("baseline")), library))
+    try:
+        return None if measured is None else read_separability(measured)
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise DataError(f"what of {key} runs apart is damaged ({cause}); delete separable/ and add it again") from cause
 
 
 def load_repository(key: str, library: Path) -> Repository:
@@ -102,7 +123,9 @@ def load_repository(key: str, library: Path) -> Repository:
         raise DataError(f"{library / f'{key}.json'} is damaged ({cause}); delete it and add {key} again") from cause
     if not (_tree_folder(library, origin.digest).is_dir() and site_packages.is_dir()):
         raise DataError(f"repository {key} lacks its tree or its environment; run `turnwise repos add {key}` again")
-    return _assemble(origin, site_packages, baseline, library)
+    separability = load_separability(key, library)
+    repository = _assemble(origin, site_packages, baseline, library)
+    return repository if separability is None else replace(repository, apart=separability.durations)
 
 
 def list_repositories(library: Path) -> list[str]:
@@ -268,6 +291,22 @@ async def _make_baseline(sandbox: Sandbox, origin: Origin, site_packages: Path, 
         )
         _write_json(file, baseline.to_row())
     return baseline
+
+
+async def _make_separability(
+    sandbox: LocalSandbox, repository: Repository, baseline: str, library: Path
+) -> Separability:
+    file = _separability_file(baseline, library)
+    with _lock(library, f"separable-{file.stem}"):
+        if (row := _read_json(file)) is not None:
+            return read_separability(row)
+        separability = await measure_separability(sandbox, repository)
+        _write_json(file, separability.to_row())
+    return separability
+
+
+def _separability_file(baseline: str, library: Path) -> Path:
+    return library / "separable" / f"{_hash_json([baseline, SEPARABLE_FORMAT])}.json"
 
 
 def _baseline_digest(origin: Origin, environment: str) -> str:

@@ -90,6 +90,8 @@ class Repository:
     """Arguments of pytest that the suite needs."""
     network: Network = "none"
     """"loopback" if the suite talks to itself."""
+    apart: Mapping[str, float] = field(default_factory=dict)
+    """Id of each test that passes apart from the package, to its seconds of real time there; empty if not measured."""
 
     @property
     def key(self) -> str:

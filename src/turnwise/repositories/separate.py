@@ -38,19 +38,20 @@ async def run_separately(
     layers: Iterable[Layer] = (),
     *,
     ids: Collection[str],
+    is_reversed: bool = False,
     test_limit_s: float = MAX_TEST_S,
     limits: Limits = LIMITS,
 ) -> TestRun:
     """Run tests of a repository, its package from the tree with further layers, the tests from the pristine one.
 
-    Arguments and result are those of `run_repository`; `is_tampered` is never set. `execution` is that of the tests'
+    Arguments and result are those of `run_tests`; files run in the order of `ids`, and `is_tampered` is never set. `execution` is that of the tests'
     program, with the processor seconds of both.
 
     Raises SandboxError if the sandbox itself fails.
     """
     suite = suite_of(repository)
     request = build_request(
-        suite, ids=ids, hash_seed=0, is_reversed=False, observes=False, test_limit_s=test_limit_s
+        suite, ids=ids, hash_seed=0, is_reversed=is_reversed, observes=False, test_limit_s=test_limit_s
     )
     request |= {
         "half": "tests",

@@ -67,6 +67,8 @@ class TestRun:
     """Test id to the functions of the tree that it called, if the run observed: "path::qualified name"."""
     wrote: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Test id to the files of the tree that it changed, if the run observed."""
+    took_word: frozenset[str] = frozenset()
+    """Ids of tests, run apart from the package, that asked it to compare its own objects with each other."""
     output: str = ""
     """The end of what pytest printed, for people. Nothing is read from it."""
     execution: Execution | None = None
@@ -217,6 +219,7 @@ def _to_run(rows: list[dict[str, Any]], execution: Execution) -> TestRun:
         unseeded=frozenset(collected.get("unseeded", ())),
         entered={row["id"]: frozenset(row["entered"]) for row in tests if row.get("entered")},
         wrote={row["id"]: tuple(row["wrote"]) for row in tests if row.get("wrote")},
+        took_word=frozenset(row["id"] for row in by_kind.get("word", [])),
         output=str(last.get("output", "")),
         execution=execution,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -10,6 +10,7 @@ CHANNEL_FD = 4
 """The descriptor of each program's end of the channel between the two."""
 
 
+@runtime_checkable
 class PairRunner(Protocol):
     """Runs two programs that can communicate with each other only."""
 

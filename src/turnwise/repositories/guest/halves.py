@@ -60,9 +60,9 @@ def load_guest(sources: dict[str, str]) -> None:
     sys.meta_path.insert(0, Finder())
 
 
-def build_watcher(pytest: Any, peer: Any) -> Any:
-    """A plugin that fails what lost the worker or failed inside a callback, and keeps the package's objects from being
-    collected as tests."""
+def build_watcher(pytest: Any, peer: Any, send: Any) -> Any:
+    """A plugin that fails what lost the worker or failed inside a callback, reports tests that took the package's word,
+    and keeps the package's objects from being collected as tests."""
     is_stand_in = importlib.import_module("grading_guest.stand_ins").is_stand_in
 
     class Watcher:
@@ -72,6 +72,8 @@ def build_watcher(pytest: Any, peer: Any) -> Any:
             report = outcome.get_result()
             reason = peer.lost or (peer.escaped[0] if peer.escaped and report.passed else None)
             peer.escaped.clear()
+            if peer.words:
+                send(kind="word", id=item.nodeid)
             if reason is not None:
                 report.outcome, report.longrepr = "failed", reason
                 if hasattr(report, "wasxfail"):
@@ -80,6 +82,7 @@ def build_watcher(pytest: Any, peer: Any) -> Any:
         def pytest_runtest_logstart(self, nodeid: str) -> None:
             if peer.lost is not None:
                 os._exit(LOST)  # the rest of the file gets another worker
+            peer.words = 0
 
         def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: Any) -> Any:
             return [] if is_stand_in(obj) else None
@@ -109,8 +112,8 @@ def run_file(reporter: Any, request: dict[str, Any], descriptor: int) -> None:
             content = content[os.write(descriptor, content) :]
 
     pytest = importlib.import_module("pytest")
-    plugin = reporter["build_reporter"](pytest, request, send, reporter["fingerprint"]())
-    pytest.main(reporter["arguments_of"](request, request["files"]), plugins=[plugin, build_watcher(pytest, peer)])
+    plugin = reporter["build_reporter"](pytest, request, send, {})
+    pytest.main(reporter["arguments_of"](request, request["files"]), plugins=[plugin, build_watcher(pytest, peer, send)])
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -152,7 +155,7 @@ def run_tests(reporter: Any, request: dict[str, Any], send: Any) -> list[str]:
             ended = {row["id"] for row in rows if row["kind"] == "test"}
             began = [row["id"] for row in rows if row["kind"] == "start" and row["id"] not in ended]
             for row in rows:
-                if row["kind"] in ("start", "test", "not collected"):
+                if row["kind"] in ("start", "test", "not collected", "word"):
                     send(**row)
             if code != LOST:
                 for test in began:
@@ -165,6 +168,19 @@ def run_tests(reporter: Any, request: dict[str, Any], send: Any) -> list[str]:
     return collected
 
 
+def preload() -> None:
+    """Import what every file's process needs, once."""
+    plugins = importlib.import_module("_pytest.config").default_plugins
+    guests = ("tests", "stand_ins", "shared")
+    for name in (
+        *("pytest", "unittest", "unittest.mock", "asyncio", "difflib", "bdb", "pygments"),
+        *(f"_pytest.{plugin}" for plugin in plugins),
+        *(f"grading_guest.{guest}" for guest in guests),
+    ):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def run_half_of_tests(request: dict[str, Any]) -> None:
     """Run the tests."""
     namespace: dict[str, Any] = {"__name__": "<reporter>"}
@@ -174,8 +190,7 @@ def run_half_of_tests(request: dict[str, Any]) -> None:
     os.set_inheritable(request["channel"], False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = ["pytest"]
-    for name in ("pytest", "unittest", "unittest.mock"):
-        importlib.import_module(name)
+    preload()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     collected = run_tests(namespace, request, send)
     send(kind="collected", ids=collected)

@@ -61,12 +61,12 @@ class RemoteType(type):
     def __init__(cls, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **options: Any) -> None:
         super().__init__(name, bases, namespace)
 
-    def _turnwise_reference(cls) -> tuple[Peer, int]:
-        reference: tuple[Peer, int] = cls.__dict__["_turnwise_class"]
-        return reference
+    def _turnwise_reference(cls) -> tuple[Peer, int] | None:
+        return cls.__dict__.get("_turnwise_class")
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return ask(cls, "call", args, kwargs)
+        real = cls.__dict__.get("_turnwise_mirrors")
+        return ask(cls, "call", args, kwargs) if real is None else real(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:
         if "_turnwise_class" not in cls.__dict__:
@@ -160,8 +160,9 @@ def build_type(name: str, parents: tuple[type, ...], body: dict[str, Any]) -> ty
             continue
         mirrored_kinds = [base.__dict__.get("_turnwise_mirrors") for base in made.__mro__]
         for kind in (dict, list, set):
-            if kind in mirrored_kinds:  # `isinstance(x, dict)` also looks at `x.__class__`
-                phantom = type(name, (kind,), {"__module__": made.__module__})
+            real = next((one for one in mirrored_kinds if one and issubclass(one, kind)), None)
+            if real is not None:  # `isinstance(x, dict)` also looks at `x.__class__`
+                phantom = type(name, (real,), {"__module__": made.__module__})
                 shown = {**body, "__class__": property(lambda self, phantom=phantom: phantom)}
                 return type.__new__(RemoteType, name, chosen, shown)
         return made

@@ -34,7 +34,10 @@ class RemoteError:
         return self._turnwise_origin[:2] if self._turnwise_origin else None
 
     def __str__(self) -> str:
-        return self._turnwise_origin[2] if self._turnwise_origin else BaseException.__str__(self)  # type: ignore[arg-type]
+        if self._turnwise_origin is None:
+            return BaseException.__str__(self)  # type: ignore[arg-type]
+        peer, _, message = self._turnwise_origin
+        return message if peer.lost is not None else str(peer.ask("str", self))
 
     def __getattr__(self, name: str) -> Any:
         if self._turnwise_origin is None or name.startswith("__"):

@@ -12,6 +12,7 @@ from typing import Any
 from turnwise_sandbox.grading.guest.rpc import Peer
 
 HARMLESS_NAMES = {"__name__", "__qualname__", "__doc__", "__module__"}
+BASES = (object, tuple, list, dict, set, frozenset, str, bytes, int, float, Exception, BaseException)
 STEPPED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 OPAQUE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type(len), types.MethodWrapperType)
 
@@ -21,7 +22,7 @@ def check_request(peer: Peer, operation: str, arguments: list[Any]) -> None:
     if not arguments or id(arguments[0]) not in peer.numbers:
         raise TypeError(f"{operation}: not an object that was passed to the candidate")
     target = arguments[0]
-    if peer.numbers[id(target)] in peer.implied:
+    if peer.numbers[id(target)] in peer.implied and not is_plain_class(target):
         raise TypeError(f"{operation}: a class that was not passed to the candidate")
     if operation in ("dir", "copy", "vars", "await", "lookup"):
         raise TypeError(f"{operation} is not available on objects of the tests")
@@ -48,6 +49,11 @@ def check_attribute(target: Any, name: Any, *, write: bool) -> None:
         raise AttributeError(
             f"attribute {name!r} of a test's {type(target).__name__} is not available to the candidate"
         )
+
+
+def is_plain_class(kind: Any) -> bool:
+    """Whether a class is the tests' own, down to built-in types of values."""
+    return isinstance(kind, type) and all(base in BASES or is_defined_by_tests(base) for base in kind.__mro__)
 
 
 def is_defined_by_tests(kind: type) -> bool:

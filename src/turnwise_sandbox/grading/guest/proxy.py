@@ -152,14 +152,30 @@ def agrees(proxy: Any, other: Any) -> Any:
     if is_remote(other) or not is_guarded(proxy, always=True):
         return take_word(proxy, "eq", other)
     is_plain, plain = get_plain(proxy)
-    return bool(plain == other) if is_plain else False
+    return bool(plain == other) if is_plain else ask_for_object(proxy, "eq", other, False)
+
+
+def ask_for_object(proxy: Any, operation: str, other: Any, otherwise: Any) -> Any:
+    """The result of comparing with a value if it is an object, as in `where("x") == 1` of a query; it is marked as
+    derived, so that it says nothing by its truth value. `otherwise` for any other result."""
+    try:
+        result = ask(proxy, operation, other)
+    except Exception:
+        return otherwise
+    if not is_proxy(result):
+        return otherwise
+    object.__setattr__(result, "_turnwise_derived", True)
+    return result
 
 
 def disagrees(proxy: Any, other: Any) -> Any:
     """The result of `proxy != other`."""
     if proxy is not other and (is_remote(other) or not is_guarded(proxy, always=True)):
         return take_word(proxy, "ne", other)
-    return not agrees(proxy, other)
+    if proxy is other:
+        return False
+    is_plain, plain = get_plain(proxy)
+    return bool(plain != other) if is_plain else ask_for_object(proxy, "ne", other, True)
 
 
 def contains(proxy: Any, value: Any) -> bool:
@@ -185,7 +201,10 @@ def build_binary(operation: str) -> Callable[[Any, Any], Any]:
             is_plain, plain = get_plain(self)
             if is_plain:
                 return ORDERINGS[operation](plain, other)
-            raise TypeError(f"{operation}: a candidate's object is not ordered against a value of the tests")
+            result = ask_for_object(self, operation, other, None)
+            if result is None:
+                raise TypeError(f"{operation}: a candidate's object is not ordered against a value of the tests")
+            return result
         result = take_word(self, operation, other) if ordering else ask(self, operation, other)
         if guarded and not ordering and (mixed or is_derived(self) or is_derived(other)):
             if not is_proxy(result):
@@ -224,8 +243,14 @@ def call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def leave(self: Any, kind: Any, error: Any, _: Any) -> Any:
-    """Leave `with` the object."""
-    return ask(self, "leave", kind, error)
+    """Leave `with` the object. That it swallows an exception is its word; a failed assertion it cannot swallow."""
+    result = ask(self, "leave", kind, error)
+    if kind is None or not is_guarded(self, always=True):
+        return result
+    if not result:
+        return False
+    peer_of(self).words += 1
+    return not (issubclass(kind, AssertionError) or (kind.__module__, kind.__name__) == ("builtins", "Failed"))
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {

@@ -8,9 +8,10 @@ import sys
 import types
 from typing import Any
 
-from turnwise_sandbox.grading.guest.rpc import is_machinery
 from turnwise_sandbox.grading.guest.wire import to_bytes, to_text
 
+NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+"""Types of objects that are sent by name."""
 IMMUTABLE = (re.Pattern, operator.itemgetter, operator.attrgetter, operator.methodcaller, types.GenericAlias, types.UnionType)
 """Types whose instances are sent as copies, beside those of modules in `IMMUTABLE_MODULES`."""
 IMMUTABLE_MODULES = {"datetime", "typing", "zoneinfo", "dateutil", "pytz", "ipaddress"}
@@ -19,28 +20,21 @@ IMMUTABLE_MODULES = {"datetime", "typing", "zoneinfo", "dateutil", "pytz", "ipad
 def name_of(value: Any) -> list[Any] | None:
     """How an object is sent that the worker can make itself; None for any other."""
     kind = type(value)
-    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)):
-        if isinstance(value, types.BuiltinFunctionType) and not is_importable_builtin(value):
-            return None
-        owner = getattr(value, "__objclass__", None)
-        module = getattr(owner, "__module__", None) if owner is not None else value.__module__
-        name = value.__qualname__
-        if is_shared(module) and find(module, name) is value and not is_machinery(value):
-            return ["N", module, name]
-        return None
+    if isinstance(value, types.ModuleType):
+        return ["IM", value.__name__, ""] if is_shared(value.__name__) else None
+    if isinstance(value, NAMED):
+        owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+        module = value.__module__ if not isinstance(owner, type) else owner.__module__
+        is_same = is_shared(module) and find(module, value.__qualname__) is value
+        return ["IM", module, value.__qualname__] if is_same else None
     if kind in IMMUTABLE or kind.__module__.split(".")[0] in IMMUTABLE_MODULES:
         try:
             content = pickle.dumps(value)
         except Exception:
             return None
         modules = set(re.findall(rb"\x8c.([A-Za-z_][\w.]*)\x94", content))
-        return ["P", to_text(content)] if all(is_loaded_shared(name.decode()) for name in modules) else None
+        return ["PK", to_text(content)] if all(is_loaded_shared(name.decode()) for name in modules) else None
     return None
-
-
-def is_importable_builtin(value: Any) -> bool:
-    """Whether it is a function of a module, not bound to an object, that the candidate may have."""
-    return isinstance(value.__self__, types.ModuleType) and value.__self__.__name__ in ("_operator", "math", "_json")
 
 
 def is_loaded_shared(name: str) -> bool:
@@ -51,8 +45,8 @@ def is_loaded_shared(name: str) -> bool:
 def is_shared(module: Any) -> bool:
     """Whether both halves can import the module: it is no file of the tree and part of no test framework."""
     root = str(module).split(".")[0]
-    if root in ("pytest", "_pytest", "pluggy", "unittest", "grading_guest", "__main__", "builtins"):
-        return root == "builtins"
+    if root in ("pytest", "_pytest", "pluggy", "unittest", "grading_guest", "turnwise_sandbox", "__main__"):
+        return False
     if root in sys.stdlib_module_names:
         return True
     file = getattr(sys.modules.get(root), "__file__", None)
@@ -62,14 +56,19 @@ def is_shared(module: Any) -> bool:
 def find(module: str, name: str) -> Any:
     """The object of this qualified name; None if there is none."""
     found: Any = sys.modules.get(module)
-    for part in name.split("."):
+    for part in name.split(".") if name else ():
         found = getattr(found, part, None)
     return found
 
 
+def find_module(name: Any) -> Any:
+    """The module of the tests' half that the worker names; None if it must be a stand-in."""
+    return sys.modules.get(name) if type(name) is str and is_shared(name) else None
+
+
 def build_named(tag: str, parts: list[Any]) -> Any:
     """The object of a description of `name_of`, in the worker."""
-    if tag == "P":
+    if tag == "PK":
         return pickle.loads(to_bytes(parts[0]))
     module, name = parts
     __import__(module)

@@ -4,11 +4,12 @@
     v  number, class, content                    an instance of a subclass of an immutable type
     C  number, name, module, own, names, bases   a class (classes.py)
     k  number, class                             a coroutine
+    M  name                                      a module of the candidate, or one that both can import
     F  number, name, doc, kind, parameters       a function of the tests
-    N  module, name                              an object that the tests and the candidate can both import
-    P  pickle                                    an immutable object of such a class
+    IM module, name                              an object that the tests and the candidate can both import
+    PK pickle                                    an immutable object of such a class
 
-N, P and F go to the worker only. It is not trusted with anything, so it may import and unpickle; the grader never does.
+IM, PK and F go to the worker only. It is not trusted with anything, so it may import and unpickle; the grader never does.
 """
 
 import types
