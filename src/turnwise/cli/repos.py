@@ -24,7 +24,8 @@ def add(
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every package that comes by name.")] = False,
 ) -> None:
-    """Fetch a tree, install what its tests need, and run its suite three times in the sandbox.
+    """Fetch a tree, install what its tests need, and run its suite three times in the sandbox, and twice apart from the
+    package.
 
     What is there already is not made again. A repository that cannot be used is one line, and exit status 2 at the end.
     """
@@ -98,13 +99,39 @@ def show(
         print(f"  {test}: {reason}")
 
 
+@app.command()
+def apart(
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[NAME==VERSION]...", help="Default: all.")] = None,
+) -> None:
+    """Show which share of each suite's tests runs apart from the package, so that no patch can forge their outcome, and
+    what kinds of reasons keep the others from it."""
+    from turnwise.repositories.library import default_library, list_repositories, load_repository, load_separability
+    from turnwise.repositories.separability import count_kinds
+
+    num_apart = num_all = 0
+    for key in keys or list_repositories(default_library()):
+        passing = load_repository(key, default_library()).baseline.passing
+        measured = load_separability(key, default_library())
+        if measured is None:
+            print(f"{key:<26} not measured; `turnwise repos add {key}` does it")
+            continue
+        num_apart, num_all = num_apart + len(measured.durations), num_all + len(passing)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in count_kinds(measured.reasons).items())
+        share = f"{len(measured.durations) / len(passing):>4.0%}"
+        print(f"{key:<26} {len(measured.durations):>5} of {len(passing):>5} {share}; {kinds or 'all'}")
+    if num_all:
+        print(f"{'together':<26} {num_apart:>5} of {num_all:>5} {num_apart / num_all:>4.0%}")
+
+
 def _describe(repository: Repository) -> str:
-    """One line: tests, how many judge patches, processor seconds, what is left out."""
+    """One line: tests, how many judge patches, how many of them apart from the package, processor seconds, what is left
+    out."""
     from turnwise.repositories.baseline import count_reasons
 
     baseline = repository.baseline
     left_out = ", ".join(f"{count} {reason}" for reason, count in count_reasons(baseline.left_out).items())
     return (
         f"{repository.key:<26} {len(baseline.outcomes):>5} stable tests, {len(baseline.passing):>5} pass, "
+        f"{len(repository.apart):>5} of them apart, "
         f"{baseline.cpu_s:>5.1f} CPU s; left out: {left_out or 'nothing'}"
     )

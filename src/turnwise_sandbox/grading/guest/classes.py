@@ -5,14 +5,15 @@ A class that derives from a stand-in, in a test, is made in both halves: here wi
 functions that call these.
 """
 
+import contextlib
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from turnwise_sandbox.grading.guest.proxy import OPERATORS, Proxy, ask, check_name, is_guarded, peer_of, take_word
 from turnwise_sandbox.grading.guest.rpc import Peer
-from turnwise_sandbox.grading.guest.shared import name_of
+from turnwise_sandbox.grading.guest.shared import find, is_shared, name_of
 from turnwise_sandbox.grading.guest.wire import TYPES, WireError
 
 VALUE_BASES = (str, int, float, complex, tuple, bytes, frozenset)
@@ -120,23 +121,48 @@ class RemoteType(type):
         return ask(cls, "ror_", other)
 
 
-def describe(kind: type) -> tuple[str, str, bool, list[str]]:
+def describe(kind: type) -> tuple[str, str, bool, list[str], list[str]]:
     """What the other half needs to know of a class, besides its bases: name, module, whether its metaclass is its own,
-    and names of its attributes."""
+    names of its attributes, and names of the classes among its ancestors that both halves can import."""
     names = [name for name in vars(kind) if type(name) is str and name not in LOCAL]
-    return kind.__name__, str(kind.__module__), type(kind) is not type, names
+    kin = [f"{base.__module__}:{base.__qualname__}" for base in kind.__mro__ if is_shared(base.__module__)]
+    return kind.__name__, str(kind.__module__), type(kind) is not type, names, kin[:20]
 
 
 def build_class(peer: Peer, number: int, parts: list[Any], bases: Sequence[Any]) -> type:
     """The stand-in for class `number`, described by `parts`. Raises WireError."""
-    name, module, asks, names = parts
-    if type(name) is not str or type(module) is not str or type(names) is not list:
+    name, module, asks, names, kin = parts
+    if type(name) is not str or type(module) is not str or type(names) is not list or type(kin) is not list:
         raise WireError("a malformed class")
     body = {"_turnwise_class": (peer, number), "_turnwise_asks": asks is True, "__module__": module}
     is_value = any(isinstance(base, type) and issubclass(base, VALUE_BASES) for base in bases)
     body |= build_members((item for item in names if type(item) is str), is_value=is_value)
     parents = tuple(local_base(base) for base in bases if base is not object)
-    return build_type(name, parents, body)
+    return build_type(name, parents, body | build_class_property(name, filter(None, map(find_kin, kin))))
+
+
+def find_kin(name: Any) -> type | None:
+    """The class of this half of an ancestor's name; None for built-in types whose instances are values, and for what
+    was not imported here."""
+    module, _, path = name.partition(":") if type(name) is str else ("", "", "")
+    found = find(module, path) if path and is_shared(module) else None
+    return found if isinstance(found, type) and found is not object and not issubclass(found, VALUE_BASES) else None
+
+
+def build_class_property(name: str, kin: Iterable[type]) -> dict[str, Any]:
+    """`__class__` for stand-ins of objects whose class has these ancestors, at which `isinstance` also looks: a class
+    without instances that derives from them."""
+    nearest: list[type] = []
+    for kind in kin:
+        if not any(issubclass(one, kind) for one in nearest):
+            nearest.append(kind)
+    for chosen in (nearest, nearest[:1]):
+        try:
+            shown = types.new_class(name, tuple(chosen)) if chosen else None
+        except Exception:
+            continue  # a class that cannot be a base
+        return {} if shown is None else {"__class__": property(lambda self: shown)}
+    return {}
 
 
 def build_members(names: Any, *, is_value: bool) -> dict[str, Any]:
@@ -154,18 +180,8 @@ def build_type(name: str, parents: tuple[type, ...], body: dict[str, Any]) -> ty
     for chosen in (parents, parents[:1], ()):
         if not any(issubclass(parent, Proxy) for parent in chosen):
             chosen = (Proxy, *chosen)
-        try:
-            made = type.__new__(RemoteType, name, chosen, dict(body))
-        except TypeError:
-            continue
-        mirrored_kinds = [base.__dict__.get("_turnwise_mirrors") for base in made.__mro__]
-        for kind in (dict, list, set):
-            real = next((one for one in mirrored_kinds if one and issubclass(one, kind)), None)
-            if real is not None:  # `isinstance(x, dict)` also looks at `x.__class__`
-                phantom = type(name, (real,), {"__module__": made.__module__})
-                shown = {**body, "__class__": property(lambda self, phantom=phantom: phantom)}
-                return type.__new__(RemoteType, name, chosen, shown)
-        return made
+        with contextlib.suppress(TypeError):
+            return type.__new__(RemoteType, name, chosen, dict(body))
     raise WireError(f"class {name} cannot be built")
 
 
@@ -180,7 +196,9 @@ def local_base(base: Any) -> type:
 def mirror(kind: type) -> type:
     """The stand-in for a built-in type as a base of classes of the other half."""
     body = {"_turnwise_mirrors": kind, "_turnwise_asks": False, "__module__": kind.__module__}
-    return build_type(kind.__name__, (), body | build_members(vars(kind), is_value=False))
+    names = dict.fromkeys(name for base in kind.__mro__[:-1] for name in vars(base))
+    body |= build_members(names, is_value=False)
+    return build_type(kind.__name__, (), body | build_class_property(kind.__name__, [kind]))
 
 
 def build_object(peer: Peer, number: int, kind: Any, content: Any = None) -> Any:

@@ -29,7 +29,7 @@ from turnwise_sandbox.grading.guest.wire import is_copied
 
 TELLING = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
 PLAIN = (
-    "bytes neg pos invert abs round int float complex index bool len iter next reversed getitem setitem delitem"
+    "bytes round int float complex index bool len iter next reversed getitem setitem delitem"
 ).split()
 MAX_SEARCHED = 100_000
 """Most items of a stand-in that `in` compares."""
@@ -237,6 +237,20 @@ def build_plain(operation: str) -> Callable[..., Any]:
     return run
 
 
+def build_unary(operation: str) -> Callable[[Any], Any]:
+    """An operator on one object. That of a derived object is derived, and must be an object."""
+
+    def run(self: Any) -> Any:
+        result = ask(self, operation)
+        if is_derived(self) and is_guarded(self):
+            if not is_proxy(result):
+                refuse_derived(self, operation)
+            object.__setattr__(result, "_turnwise_derived", True)
+        return result
+
+    return run
+
+
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the object."""
     return ask(self, "call", args, kwargs)
@@ -257,6 +271,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"__{name.rstrip('_')}__": build_binary(name) for name in BINARY},
     **{f"__r{name.rstrip('_')}__": build_binary("r" + name) for name in REFLECTED},
     **{f"__{name}__": build_plain(name) for name in PLAIN},
+    **{f"__{name}__": build_unary(name) for name in ("neg", "pos", "invert", "abs")},
     "__eq__": agrees,
     "__ne__": disagrees,
     "__contains__": contains,

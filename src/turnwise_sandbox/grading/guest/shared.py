@@ -45,6 +45,8 @@ def is_loaded_shared(name: str) -> bool:
 def is_shared(module: Any) -> bool:
     """Whether both halves can import the module: it is no file of the tree and part of no test framework."""
     root = str(module).split(".")[0]
+    if root == "builtins":
+        return True
     if root in ("pytest", "_pytest", "pluggy", "unittest", "grading_guest", "turnwise_sandbox", "__main__"):
         return False
     if root in sys.stdlib_module_names:

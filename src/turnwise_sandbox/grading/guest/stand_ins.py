@@ -2,7 +2,7 @@
 
     h  number, class                             an object
     v  number, class, content                    an instance of a subclass of an immutable type
-    C  number, name, module, own, names, bases   a class (classes.py)
+    C  number, its description, its bases        a class (classes.py)
     k  number, class                             a coroutine
     M  name                                      a module of the candidate, or one that both can import
     F  number, name, doc, kind, parameters       a function of the tests
@@ -30,8 +30,8 @@ def is_stand_in(value: Any) -> bool:
 def describe(peer: Peer, value: Any, number: int, encoder: Encoder) -> list[Any]:
     """The first reference to object `number`."""
     if isinstance(value, type):
-        name, module, own, names = classes.describe(value)
-        return ["C", number, name, module, own, encoder.encode(names), *map(encoder.encode_implied, value.__bases__)]
+        parts = map(encoder.encode, classes.describe(value))
+        return ["C", number, *parts, *map(encoder.encode_implied, value.__bases__)]
     if peer.guarded and isinstance(value, (types.FunctionType, types.MethodType)):
         return ["F", number, *map(encoder.encode, describe_function(value))]
     kind = encoder.encode_implied(type(value))
@@ -42,8 +42,8 @@ def describe(peer: Peer, value: Any, number: int, encoder: Encoder) -> list[Any]
 
 def build(peer: Peer, tag: str, number: int, parts: list[Any]) -> Any:
     """The stand-in for object `number`. Raises WireError for an unknown tag or a malformed description."""
-    if tag == "C" and len(parts) >= 4:
-        return classes.build_class(peer, number, parts[:4], parts[4:])
+    if tag == "C" and len(parts) >= 5:
+        return classes.build_class(peer, number, parts[:5], parts[5:])
     if tag == "h" and len(parts) == 1:
         return classes.build_object(peer, number, parts[0])
     if tag == "v" and len(parts) == 2:
