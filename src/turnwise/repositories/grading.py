@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from turnwise.core.errors import DataError, SandboxError
 from turnwise.repositories.instance import Instance
+from turnwise.repositories.outcome import Status
 from turnwise.repositories.patching import Patched, apply_patch
 from turnwise.repositories.repository import Repository
 from turnwise.repositories.resolution import Resolution, resolve
@@ -159,8 +160,9 @@ async def _grade_changes(
     together = tuple(test for test in ids if test not in set(apart))
     parts = [(apart, run_apart), (together, run_together)]
     runs = [await _run_part(run, sandbox, repository, (bug, kept), tests) for tests, run in parts if tests]
-    ending, reason = next(((end, why) for _, end, why in runs if end != "unresolved"), ("unresolved", ""))
-    statuses = {test: status for run, _, _ in runs for test, status in run.statuses.items()}
+    ending: Ending = "unresolved"
+    ending, reason = next(((end, why) for _, end, why in runs if end != "unresolved"), (ending, ""))
+    statuses = {test: status for run, _, _ in runs for test, status in count_words(run).items()}
     resolution = None
     if statuses and ending != "tampered":
         before = {test: outcome.status for test, outcome in repository.baseline.outcomes.items()}
@@ -188,14 +190,18 @@ def choose_apart(repository: Repository, instance: Instance) -> tuple[str, ...]:
     return (*instance.fail_to_pass, *kept) if is_whole and kept else ()
 
 
-async def run_apart(
-    sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]
-) -> TestRun:
+async def run_apart(sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]) -> TestRun:
     """Run tests apart from the package."""
     assert isinstance(sandbox, PairRunner)
     files = {test.split("::")[0] for test in ids}
     seconds = MIN_WALL_S + FILE_S * len(files) + SLOWDOWN * sum(repository.apart[test] for test in ids)
     return await run_separately(sandbox, repository, layers, ids=ids, limits=replace(LIMITS, wall_s=seconds))
+
+
+def count_words(run: TestRun) -> dict[str, Status]:
+    """The statuses of a run. A test that took the package's word fails: without any bug it did not, so the patch gives
+    objects of its own where there were values."""
+    return {test: "failed" if test in run.took_word else status for test, status in run.statuses.items()}
 
 
 async def run_together(

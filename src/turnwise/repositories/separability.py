@@ -1,4 +1,4 @@
-"""Which tests of a repository can be run apart from its package (separate.py): the tests whose grade nobody can forge."""
+"""Which tests of a repository can be run apart from its package (separate.py), where no patch forges their outcome."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def count_kinds(reasons: Mapping[str, str]) -> dict[str, int]:
     """How many tests each kind of reason keeps from running apart, the most frequent first."""
     kinds: dict[str, int] = {}
     for reason in reasons.values():
-        kind = next((kind for pattern, kind in _KINDS if re.search(pattern, reason)), "differs from a run in one process")
+        kind = next(
+            (kind for pattern, kind in _KINDS if re.search(pattern, reason)), "differs from a run in one process"
+        )
         kinds[kind] = kinds.get(kind, 0) + 1
     return dict(sorted(kinds.items(), key=lambda item: -item[1]))
 
@@ -89,11 +91,20 @@ def count_kinds(reasons: Mapping[str, str]) -> dict[str, int]:
 _KINDS = (
     (r"^compares objects of the package", "compares objects of the package with each other"),
     (r"No such file|FileExists|PermissionError|NotADirectory", "shares files between test and package"),
-    (r"not ordered against|not trusted|must not give a bare", "asks an object of the package about a value of the test"),
+    (
+        r"not ordered against|not trusted|must not give a bare",
+        "asks an object of the package about a value of the test",
+    ),
     (r"cannot be passed|cannot be sent|cannot be pickled|nested more than", "passes an object that cannot be sent"),
-    (r"is not available to the candidate|not available on objects", "lets the package reach into an object of the test"),
+    (
+        r"is not available to the candidate|not available on objects",
+        "lets the package reach into an object of the test",
+    ),
     (r"^the worker|tests' process ended", "loses its worker"),
     (r"^not collected", "its file cannot be collected"),
     (r"^not run", "not run"),
-    (r"^(AttributeError|TypeError|ValueError|NameError|ImportError|RecursionError)", "raises what it does not in one process"),
+    (
+        r"^(AttributeError|TypeError|ValueError|NameError|ImportError|RecursionError)",
+        "raises what it does not in one process",
+    ),
 )

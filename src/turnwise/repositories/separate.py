@@ -44,8 +44,8 @@ async def run_separately(
 ) -> TestRun:
     """Run tests of a repository, its package from the tree with further layers, the tests from the pristine one.
 
-    Arguments and result are those of `run_tests`; files run in the order of `ids`, and `is_tampered` is never set. `execution` is that of the tests'
-    program, with the processor seconds of both.
+    Arguments and result are those of `run_tests`; files run in the order of `ids`, and `is_tampered` is never set.
+    `execution` is that of the tests' program, with the processor seconds of both.
 
     Raises SandboxError if the sandbox itself fails.
     """

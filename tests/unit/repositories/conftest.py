@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tiny import FILES, copy_pytest, in_sandbox, write_tree
+from tiny import FILES, build_repository, copy_pytest, in_sandbox, write_tree
 
 from turnwise.repositories.baseline import measure_baseline
 from turnwise.repositories.repository import Baseline, Repository
-from turnwise.repositories.sources import find_sources, find_test_files, hash_tree
 from turnwise.repositories.testing import suite_of
 
 
@@ -15,20 +14,6 @@ from turnwise.repositories.testing import suite_of
 def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with pytest."""
     return copy_pytest(tmp_path_factory.mktemp("site-packages"))
-
-
-def build_repository(root: Path, site_packages: Path, baseline: Baseline) -> Repository:
-    """A repository of a tree, with a given baseline."""
-    return Repository(
-        name="sums",
-        version="1.0",
-        digest=hash_tree(root),
-        root=root,
-        site_packages=site_packages,
-        source_folders=find_sources(root, origin="sums"),
-        test_files=find_test_files(root),
-        baseline=baseline,
-    )
 
 
 @pytest.fixture(scope="session")

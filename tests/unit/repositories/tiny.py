@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from turnwise.repositories.diffs import make_diff
 from turnwise.repositories.instance import Instance
+from turnwise.repositories.repository import Baseline, Repository
+from turnwise.repositories.sources import find_sources, find_test_files, hash_tree
 from turnwise_sandbox import LocalSandbox
 
 T = TypeVar("T")
@@ -81,6 +83,20 @@ def write_tree(root: Path, files: dict[str, str]) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
     return root
+
+
+def build_repository(root: Path, site_packages: Path, baseline: Baseline) -> Repository:
+    """A repository of a tree, with a given baseline."""
+    return Repository(
+        name="sums",
+        version="1.0",
+        digest=hash_tree(root),
+        root=root,
+        site_packages=site_packages,
+        source_folders=find_sources(root, origin="sums"),
+        test_files=find_test_files(root),
+        baseline=baseline,
+    )
 
 
 def copy_pytest(folder: Path) -> Path:

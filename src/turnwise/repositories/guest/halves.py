@@ -113,7 +113,9 @@ def run_file(reporter: Any, request: dict[str, Any], descriptor: int) -> None:
 
     pytest = importlib.import_module("pytest")
     plugin = reporter["build_reporter"](pytest, request, send, {})
-    pytest.main(reporter["arguments_of"](request, request["files"]), plugins=[plugin, build_watcher(pytest, peer, send)])
+    pytest.main(
+        reporter["arguments_of"](request, request["files"]), plugins=[plugin, build_watcher(pytest, peer, send)]
+    )
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -128,7 +130,7 @@ def run_part(reporter: Any, request: dict[str, Any]) -> tuple[list[dict[str, Any
         try:
             os.close(reports)
             run_file(reporter, request, descriptor)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - printed; the status says that the process failed
             traceback.print_exc()
         finally:
             os._exit(1)
@@ -153,7 +155,7 @@ def run_tests(reporter: Any, request: dict[str, Any], send: Any) -> list[str]:
             if attempt == 0:
                 collected += found
             ended = {row["id"] for row in rows if row["kind"] == "test"}
-            began = [row["id"] for row in rows if row["kind"] == "start" and row["id"] not in ended]
+            began = [row["id"] for row in rows if row["kind"] == "start" and row["id"] in set(found) - ended]
             for row in rows:
                 if row["kind"] in ("start", "test", "not collected", "word"):
                     send(**row)

@@ -11,13 +11,20 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from turnwise_sandbox.grading.guest.proxy import OPERATORS, Proxy, ask, check_name, is_guarded, peer_of, take_word
+from turnwise_sandbox.grading.guest.proxy import (
+    OPERATORS,
+    VALUE_BASES,
+    Proxy,
+    ask,
+    check_name,
+    is_guarded,
+    peer_of,
+    take_word,
+)
 from turnwise_sandbox.grading.guest.rpc import Peer
 from turnwise_sandbox.grading.guest.shared import find, is_shared, name_of
 from turnwise_sandbox.grading.guest.wire import TYPES, WireError
 
-VALUE_BASES = (str, int, float, complex, tuple, bytes, frozenset)
-"""Instances of their subclasses are values here."""
 OF_VALUES = {
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__bool__", "__len__", "__iter__"),
     *("__int__", "__float__", "__index__", "__complex__", "__getitem__", "__add__", "__mul__", "__rmul__"),
@@ -75,7 +82,9 @@ class RemoteType(type):
         return ask(cls, "getattr", name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        if isinstance(value, Forward):  # what monkeypatch found in the class before it set the attribute
+        if not is_guarded(cls, always=True):
+            ask(cls, "setattr", name, value)
+        elif isinstance(value, Forward):  # what monkeypatch found in the class before it set the attribute
             ask(cls, "restore_in_class", name)
         else:
             ask(cls, "set_in_class", name, value)
@@ -161,8 +170,12 @@ def build_class_property(name: str, kin: Iterable[type]) -> dict[str, Any]:
             shown = types.new_class(name, tuple(chosen)) if chosen else None
         except Exception:
             continue  # a class that cannot be a base
-        return {} if shown is None else {"__class__": property(lambda self: shown)}
+        return {} if shown is None else {"__class__": property(functools.partial(_give, shown))}
     return {}
+
+
+def _give(value: Any, _: Any) -> Any:
+    return value
 
 
 def build_members(names: Any, *, is_value: bool) -> dict[str, Any]:
@@ -228,7 +241,9 @@ def define(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], options
     calls them."""
     peer = next(peer_of(base) for base in bases if isinstance(base, RemoteType))
     cell = namespace.pop("__classcell__", None)
-    members = [[key, *split_member(value)] for key, value in namespace.items() if key not in ("__dict__", "__weakref__")]
+    members = [
+        [key, *split_member(value)] for key, value in namespace.items() if key not in ("__dict__", "__weakref__")
+    ]
     number = peer.ask("define_class", name, list(map(to_remote_base, bases)), members, options)
     if type(number) is not int or number in peer.stand_ins:
         peer.lose("the worker sent a class that it had before")
@@ -283,7 +298,7 @@ def define_class(peer: Peer, name: str, bases: list[Any], members: list[Any], op
 
 def make_class(name: str, bases: list[Any], members: list[Any], options: dict[str, Any]) -> type:
     """The class of `define`'s or `mirrored`'s description."""
-    real = tuple(make_class(*base, {}) if isinstance(base, list) else base for base in bases)
+    real = tuple(make_class(base[0], base[1], base[2], {}) if isinstance(base, list) else base for base in bases)
     kinds: dict[str, Callable[[Any], Any]] = {
         "plain": lambda value: value,
         "classmethod": classmethod,

@@ -18,8 +18,8 @@ from typing import Any
 
 from turnwise_sandbox.grading.guest.importing import CandidateFinder, imported_names
 from turnwise_sandbox.grading.guest.policy import check_request
-from turnwise_sandbox.grading.guest.stand_ins import is_stand_in
 from turnwise_sandbox.grading.guest.rpc import Peer
+from turnwise_sandbox.grading.guest.stand_ins import is_stand_in
 from turnwise_sandbox.grading.guest.worker import CHANNEL_FD
 
 MAX_MESSAGE_CHARS = 300

@@ -6,7 +6,6 @@ from typing import Any
 from turnwise_sandbox.grading.guest.rpc import Peer
 from turnwise_sandbox.grading.guest.wire import WireError
 
-
 SHOWN = {"__version__", "__author__", "__file__", "__license__", "__title__", "__version_info__"}
 """Names of modules with two underscores that tests read."""
 

@@ -28,9 +28,9 @@ from turnwise_sandbox.grading.guest.rpc import BINARY, REFLECTED, Peer
 from turnwise_sandbox.grading.guest.wire import is_copied
 
 TELLING = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
-PLAIN = (
-    "bytes round int float complex index bool len iter next reversed getitem setitem delitem"
-).split()
+PLAIN = "bytes round int float complex index bool len iter next reversed getitem setitem delitem"
+VALUE_BASES = (str, int, float, complex, tuple, bytes, frozenset)
+"""Instances of their subclasses are values here."""
 MAX_SEARCHED = 100_000
 """Most items of a stand-in that `in` compares."""
 
@@ -89,6 +89,11 @@ def ask(proxy: Any, operation: str, *arguments: Any) -> Any:
 def is_proxy(value: Any) -> bool:
     """Whether the value is an object, no class, of the other half."""
     return issubclass(type(value), Proxy)
+
+
+def is_object(value: Any) -> bool:
+    """Whether the value is an object of the other half that is no value here."""
+    return is_proxy(value) and not isinstance(value, VALUE_BASES)
 
 
 def is_remote(value: Any) -> bool:
@@ -162,7 +167,7 @@ def ask_for_object(proxy: Any, operation: str, other: Any, otherwise: Any) -> An
         result = ask(proxy, operation, other)
     except Exception:
         return otherwise
-    if not is_proxy(result):
+    if not is_object(result):
         return otherwise
     object.__setattr__(result, "_turnwise_derived", True)
     return result
@@ -207,7 +212,7 @@ def build_binary(operation: str) -> Callable[[Any, Any], Any]:
             return result
         result = take_word(self, operation, other) if ordering else ask(self, operation, other)
         if guarded and not ordering and (mixed or is_derived(self) or is_derived(other)):
-            if not is_proxy(result):
+            if not is_object(result):
                 raise TypeError(
                     f"{operation}: arithmetic between a candidate's object and a test's value must not give a bare "
                     "value"
@@ -243,7 +248,7 @@ def build_unary(operation: str) -> Callable[[Any], Any]:
     def run(self: Any) -> Any:
         result = ask(self, operation)
         if is_derived(self) and is_guarded(self):
-            if not is_proxy(result):
+            if not is_object(result):
                 refuse_derived(self, operation)
             object.__setattr__(result, "_turnwise_derived", True)
         return result
@@ -270,7 +275,7 @@ def leave(self: Any, kind: Any, error: Any, _: Any) -> Any:
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"__{name.rstrip('_')}__": build_binary(name) for name in BINARY},
     **{f"__r{name.rstrip('_')}__": build_binary("r" + name) for name in REFLECTED},
-    **{f"__{name}__": build_plain(name) for name in PLAIN},
+    **{f"__{name}__": build_plain(name) for name in PLAIN.split()},
     **{f"__{name}__": build_unary(name) for name in ("neg", "pos", "invert", "abs")},
     "__eq__": agrees,
     "__ne__": disagrees,

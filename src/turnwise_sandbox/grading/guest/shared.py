@@ -12,7 +12,14 @@ from turnwise_sandbox.grading.guest.wire import to_bytes, to_text
 
 NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 """Types of objects that are sent by name."""
-IMMUTABLE = (re.Pattern, operator.itemgetter, operator.attrgetter, operator.methodcaller, types.GenericAlias, types.UnionType)
+IMMUTABLE = (
+    re.Pattern,
+    operator.itemgetter,
+    operator.attrgetter,
+    operator.methodcaller,
+    types.GenericAlias,
+    types.UnionType,
+)
 """Types whose instances are sent as copies, beside those of modules in `IMMUTABLE_MODULES`."""
 IMMUTABLE_MODULES = {"datetime", "typing", "zoneinfo", "dateutil", "pytz", "ipaddress"}
 

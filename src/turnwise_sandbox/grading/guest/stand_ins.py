@@ -9,7 +9,7 @@
     IM module, name                              an object that the tests and the candidate can both import
     PK pickle                                    an immutable object of such a class
 
-IM, PK and F go to the worker only. It is not trusted with anything, so it may import and unpickle; the grader never does.
+IM, PK and F go to the worker only. It is trusted with nothing, so it may import and unpickle; the grader never does.
 """
 
 import types
@@ -18,8 +18,10 @@ from typing import Any
 from turnwise_sandbox.grading.guest import classes, exceptions
 from turnwise_sandbox.grading.guest.functions import build_function, describe_function
 from turnwise_sandbox.grading.guest.modules import RemoteModule
+from turnwise_sandbox.grading.guest.proxy import VALUE_BASES
 from turnwise_sandbox.grading.guest.rpc import Peer, get_plain
 from turnwise_sandbox.grading.guest.wire import Encoder, WireError
+
 
 def is_stand_in(value: Any) -> bool:
     """Whether the value stands for an object, class or module of the other half. Asks nothing of it."""
@@ -35,7 +37,7 @@ def describe(peer: Peer, value: Any, number: int, encoder: Encoder) -> list[Any]
     if peer.guarded and isinstance(value, (types.FunctionType, types.MethodType)):
         return ["F", number, *map(encoder.encode, describe_function(value))]
     kind = encoder.encode_implied(type(value))
-    if isinstance(value, classes.VALUE_BASES):
+    if isinstance(value, VALUE_BASES):
         return ["v", number, kind, encoder.encode(get_plain(value))]
     return ["k" if isinstance(value, types.CoroutineType) else "h", number, kind]
 

@@ -1,10 +1,10 @@
 """Encodes values as JSON and back, for the messages between the two halves of a graded test run.
 
 Values of exactly these types are copied: None, bool, int, float, complex, str, bytes, bytearray, tuple, list, dict,
-set, frozenset, range, slice, Ellipsis, NotImplemented, date, time and datetime (without time zone and fold), timedelta,
-Decimal, Fraction, UUID, paths, numpy arrays and scalars of numbers and text. Built-in types and exception classes
-are sent by name. Every other object is sent as a reference, which callables given to `Encoder` and `Decoder` make and
-resolve.
+set, frozenset, range, slice, Ellipsis, NotImplemented, date, time (without time zone), datetime, timezone, ZoneInfo,
+timedelta, Decimal, Fraction, UUID, paths, numpy arrays and scalars of numbers and text. Built-in types and exception
+classes are sent by name. Every other object is sent as a reference, which callables given to `Encoder` and `Decoder`
+make and resolve.
 
 JSON scalars represent themselves; everything else is `[tag, ...]`. Mutable containers are numbered in the order in
 which they occur, and a second occurrence (an alias, a cycle, an argument that is returned) is sent as the number.
@@ -14,6 +14,7 @@ Decoding runs no code of the sender: an unknown tag, a wrong count or a wrong ty
 
 import base64
 import builtins
+import datetime
 import importlib
 import itertools
 import json
@@ -61,6 +62,8 @@ ATOMS: dict[str, tuple[str, str, Callable[[Any], tuple[Any, ...] | None]]] = {
         "time",
         lambda x: (x.hour, x.minute, x.second, x.microsecond) if x.tzinfo is None and not x.fold else None,
     ),
+    "TZ": ("datetime", "timezone", lambda x: x.__getinitargs__()),
+    "ZI": ("zoneinfo", "ZoneInfo", lambda x: (x.key,) if type(x.key) is str else None),
     "TD": ("datetime", "timedelta", lambda x: (x.days, x.seconds, x.microseconds)),
     "DE": ("decimal", "Decimal", lambda x: (str(x),)),
     "FR": ("fractions", "Fraction", lambda x: (x.numerator, x.denominator)),
@@ -68,9 +71,18 @@ ATOMS: dict[str, tuple[str, str, Callable[[Any], tuple[Any, ...] | None]]] = {
     "PP": ("pathlib", "PosixPath", lambda x: (str(x),)),
     "PQ": ("pathlib", "PurePosixPath", lambda x: (str(x),)),
 }
-"""Tag to module, class and a function that gives the constructor's arguments, ints and strings; None means that the
-value is sent as a reference."""
+"""Tag to module, class and a function that gives the constructor's arguments, ints, strings and timedeltas; None means
+that the value is sent as a reference."""
 ATOM_TAGS = {(module, name): tag for tag, (module, name, _) in ATOMS.items()}
+
+
+TIME_ZONES = (("datetime", "timezone"), ("zoneinfo", "ZoneInfo"))
+"""Modules and names of the time zones with which a datetime is copied."""
+
+
+def time_zone_types() -> list[type]:
+    """Those of them that are imported here."""
+    return [getattr(sys.modules[module], name) for module, name in TIME_ZONES if module in sys.modules]
 
 
 class WireError(ValueError):
@@ -151,6 +163,8 @@ class Encoder:
             return ["E" if value is Ellipsis else "N"]
         if name := TYPE_NAMES.get(id(value)) or (self.functions and FUNCTION_NAMES.get(id(value))):
             return ["T", name]
+        if kind is datetime.datetime and (type(value.tzinfo).__module__, type(value.tzinfo).__name__) in TIME_ZONES:
+            return ["DA", *value.timetuple()[:6], value.microsecond, value.fold, self.encode(value.tzinfo)]
         if tag := ATOM_TAGS.get((kind.__module__, kind.__name__)):
             module, name, split = ATOMS[tag]
             real = getattr(sys.modules.get(module), name, None)
@@ -189,7 +203,7 @@ class Decoder:
         self.depth += 1
         try:
             return self._tagged(data[0], data[1:], data)
-        except (TypeError, ValueError, IndexError, OverflowError, ArithmeticError, AttributeError) as problem:
+        except (TypeError, ValueError, LookupError, OSError, ArithmeticError, AttributeError) as problem:
             raise (
                 problem if isinstance(problem, WireError) else WireError(f"malformed {data[0]!r}: {problem}")
             ) from problem
@@ -250,8 +264,14 @@ class Decoder:
             return self.named[parts[0]]
         if tag in ATOMS:
             module, name, _ = ATOMS[tag]
-            arguments = [checked(self.decode(item), int, str) for item in parts]
+            arguments = [checked(self.decode(item), int, str, datetime.timedelta) for item in parts]
             return getattr(importlib.import_module(module), name)(*arguments)
+        if tag == "DA":
+            year, month, day, *rest, fold, zone = (
+                checked(self.decode(item), int, *time_zone_types()) for item in parts
+            )
+            hour, minute, second, microsecond = rest
+            return datetime.datetime(year, month, day, hour, minute, second, microsecond, zone, fold=fold)
         return self.resolve(data, self)
 
     def _pairs(self, items: list[Any]) -> Iterator[tuple[Any, Any]]:

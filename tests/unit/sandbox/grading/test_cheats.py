@@ -313,13 +313,15 @@ def test_a_callback_leads_nowhere(sandbox: Any) -> None:
     """The candidate must not reach the tests from a function, a generator, a mock or a test double."""
     evil = """
 reached = []
+def proxy_of(o): return getattr(o, "__globals__", {}).get("_turnwise_target", o)  # behind a function of the tests
 def reach(o, *path):
     try:
-        for name in path: o = o._turnwise_reference()[0].ask("getattr", o, name)  # past the checks of the stand-in
+        for name in path: o = type(o)._turnwise_reference(o)[0].ask("getattr", o, name)  # past the checks of the stand-in
         reached.append(path)
         return o
     except (AttributeError, TypeError): return None
 def attack(o):
+    o = proxy_of(o)
     for path in (["__globals__"], ["__code__"], ["__closure__"], ["gi_frame", "f_globals"],
                  ["__class__", "__init__", "__globals__"],
                  ["__self__"], ["__dict__"], ["mro"], ["gi_frame"], ["__subclasses__"]):
@@ -331,7 +333,8 @@ def attack(o):
         except (AttributeError, TypeError): pass
     return 0
 def demand(o):
-    peer = o._turnwise_reference()[0]
+    o = proxy_of(o)
+    peer = type(o)._turnwise_reference(o)[0]
     for operation, arguments in (("vars", ()), ("copy", (True,)), ("dir", ())):
         if operation in peer.operations:
             try: reached.append((operation, peer.ask(operation, o, *arguments)))
@@ -346,11 +349,19 @@ def forge(mock):
         try: setattr(mock, name, lambda *a, **k: True)
         except (AttributeError, TypeError): pass
         else: reached.append(("set", name))
+def call_class(o):
+    peer = type(o)._turnwise_reference(o)[0]
+    for operation, arguments in (("call", (("/tmp/x", "w"), {})), ("getattr", ("write",)), ("str", ())):
+        try: reached.append((operation, peer.ask(operation, type(o), *arguments)))
+        except (AttributeError, TypeError): pass
+def is_its_own(o):
+    import json, os
+    return any(o is own for own in (json, eval, os.system))  # sent by name, so the worker has its own, not the tests'
 def count(): return len(reached), [str(path) for path in reached]
 """
     tests = {
         "t.py": b"""
-import solution, unittest, json, os, pytest
+import io, solution, unittest, json, os, pytest
 from unittest.mock import Mock
 def function(): pass
 class Plain:
@@ -361,7 +372,11 @@ solution.forge(mock)
 for target in (function, Plain().method, (x for x in ()), Plain, json.JSONDecoder(), [].append):
     solution.attack(target)
     solution.demand(target)
-for refused in (json, unittest.TestCase(), eval, open, os.system, pytest.raises(ValueError)):
+class File(io.FileIO): pass
+with File(os.devnull) as file: solution.call_class(file)
+solution.call_class(iter([]))
+for own in (json, eval, os.system): assert solution.is_its_own(own)
+for refused in (unittest, unittest.TestCase(), pytest.raises(ValueError)):
     try: solution.attack(refused)
     except TypeError: pass
     else: assert False, refused
