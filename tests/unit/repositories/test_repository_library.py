@@ -50,14 +50,15 @@ def test_a_source_distribution_is_added_once_and_its_patches_are_graded(cache: P
     assert baseline.stat().st_mtime_ns == written
 
     run = CliRunner()
-    assert "5 stable tests,     5 pass" in run.invoke(app, ["repos", "list"]).output
+    assert "5 stable tests,     5 pass,     5 of them apart" in run.invoke(app, ["repos", "list"]).output
+    assert "5 of     5 100%; all" in run.invoke(app, ["repos", "apart", "sums==1.0"]).output
     shown = json.loads(run.invoke(app, ["repos", "show", "sums==1.0", "--json"]).output)
     assert shown["digest"] == added.digest
     instances = tmp_path / "instances.jsonl"
     write_instances(instances, [INSTANCE])
     answer = run.invoke(app, ["swe", "grade", "gold", "--instances", str(instances)])
     report = json.loads(answer.output)
-    assert (report["resolved_ids"], report["forgeable_instances"]) == (["sums-1"], 1)
+    assert (report["resolved_ids"], report["forgeable_instances"]) == (["sums-1"], 0)
     control = json.loads(run.invoke(app, ["swe", "grade", "noop", "--instances", str(instances)]).output)
     assert control["endings"] == {"unresolved": 1}
     predictions = tmp_path / "predictions.jsonl"

@@ -328,8 +328,11 @@ class Peer:
             return ["x", *map(encoder.encode, (self.number(value), type(value), value.args, message_of(value)))]
         if isinstance(value, type) and issubclass(value, BaseException):
             return ["X", self.number(value), value.__name__, *map(encoder.encode, value.__bases__)]
-        if self.guarded and (named := shared.name_of(value)) is not None:
-            return named
+        if self.guarded:
+            if (named := shared.name_of(value)) is not None:
+                return named
+            if (reduced := shared.reduce_immutable(value)) is not None:
+                return ["RD", *map(encoder.encode, (reduced[0], *reduced[1]))]
         number = self.number(value)
         if not encoder.is_implied:
             self.implied.discard(number)
@@ -356,8 +359,11 @@ class Peer:
         from turnwise_sandbox.grading.guest.modules import build_module
 
         tag, number = data[0], data[1]
-        if tag in ("IM", "PK") and not self.guarded:
-            return shared.build_named(tag, data[1:])
+        if tag == "IM" and not self.guarded:
+            return shared.build_named(data[1], data[2])
+        if tag == "RD" and not self.guarded:
+            make, *arguments = (decoder.decode(item) for item in data[1:])
+            return make(*arguments)
         if tag == "M" and self.guarded:
             return shared.find_module(number) or build_module(self, number)
         if type(number) is not int:

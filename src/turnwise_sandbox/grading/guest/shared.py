@@ -1,14 +1,12 @@
 """Objects that tests and candidate can both import, and that the worker therefore makes itself."""
 
+import copyreg
 import operator
 import os
-import pickle
 import re
 import sys
 import types
 from typing import Any
-
-from turnwise_sandbox.grading.guest.wire import to_bytes, to_text
 
 NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 """Types of objects that are sent by name."""
@@ -26,7 +24,6 @@ IMMUTABLE_MODULES = {"datetime", "typing", "zoneinfo", "dateutil", "pytz", "ipad
 
 def name_of(value: Any) -> list[Any] | None:
     """How an object is sent that the worker can make itself; None for any other."""
-    kind = type(value)
     if isinstance(value, types.ModuleType):
         return ["IM", value.__name__, ""] if is_shared(value.__name__) else None
     if isinstance(value, NAMED):
@@ -34,19 +31,23 @@ def name_of(value: Any) -> list[Any] | None:
         module = value.__module__ if not isinstance(owner, type) else owner.__module__
         is_same = is_shared(module) and find(module, value.__qualname__) is value
         return ["IM", module, value.__qualname__] if is_same else None
-    if kind in IMMUTABLE or kind.__module__.split(".")[0] in IMMUTABLE_MODULES:
-        try:
-            content = pickle.dumps(value)
-        except Exception:
-            return None
-        modules = set(re.findall(rb"\x8c.([A-Za-z_][\w.]*)\x94", content))
-        return ["PK", to_text(content)] if all(is_loaded_shared(name.decode()) for name in modules) else None
-    return None
+    name = getattr(value, "_name", None) if type(value).__module__ == "typing" else None
+    return ["IM", "typing", name] if type(name) is str and find("typing", name) is value else None
 
 
-def is_loaded_shared(name: str) -> bool:
-    """Whether the name is no module's, or that of a module which both halves can import."""
-    return name not in sys.modules or is_shared(name)
+def reduce_immutable(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    """The callable and the arguments that make an immutable object of a type which both halves can import; None for any
+    other."""
+    kind = type(value)
+    if kind not in IMMUTABLE and kind.__module__.split(".")[0] not in IMMUTABLE_MODULES:
+        return None
+    try:
+        reduced = copyreg.dispatch_table[kind](value) if kind in copyreg.dispatch_table else value.__reduce_ex__(2)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    if type(reduced) is not tuple or any(part is not None for part in reduced[2:]) or name_of(reduced[0]) is None:
+        return None
+    return reduced[0], reduced[1]
 
 
 def is_shared(module: Any) -> bool:
@@ -75,10 +76,7 @@ def find_module(name: Any) -> Any:
     return sys.modules.get(name) if type(name) is str and is_shared(name) else None
 
 
-def build_named(tag: str, parts: list[Any]) -> Any:
+def build_named(module: str, name: str) -> Any:
     """The object of a description of `name_of`, in the worker."""
-    if tag == "PK":
-        return pickle.loads(to_bytes(parts[0]))
-    module, name = parts
     __import__(module)
     return find(module, name)

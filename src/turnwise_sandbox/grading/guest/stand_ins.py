@@ -7,9 +7,9 @@
     M  name                                      a module of the candidate, or one that both can import
     F  number, name, doc, kind, parameters       a function of the tests
     IM module, name                              an object that the tests and the candidate can both import
-    PK pickle                                    an immutable object of such a class
+    RD callable, arguments                       an immutable object of a type that both can import
 
-IM, PK and F go to the worker only. It is trusted with nothing, so it may import and unpickle; the grader never does.
+IM, RD and F go to the worker only. It is trusted with nothing, so it may import and call; the grader never does.
 """
 
 import types

@@ -316,7 +316,8 @@ reached = []
 def proxy_of(o): return getattr(o, "__globals__", {}).get("_turnwise_target", o)  # behind a function of the tests
 def reach(o, *path):
     try:
-        for name in path: o = type(o)._turnwise_reference(o)[0].ask("getattr", o, name)  # past the checks of the stand-in
+        for name in path:
+            o = type(o)._turnwise_reference(o)[0].ask("getattr", o, name)  # past the checks of the stand-in
         reached.append(path)
         return o
     except (AttributeError, TypeError): return None
