@@ -5,11 +5,11 @@ report file. So the candidate (the *worker*) and the tests (the *grader*) run as
 imports the candidate's module it gets stand-ins, whose every operation is a message to the worker (guest/proxy.py).
 Values of built-in types are copied, and only copies can equal a value that a test expects.
 
-Three results still come from the candidate: comparisons of two of its own objects, the truth value of its objects, and
-how often it calls a callback. Some code behaves differently over the channel: a list, dict or set from the candidate is
-a copy, `type(x)` and `x.__class__` of a candidate's object are not its class (`isinstance` works), tests can subclass
-only exceptions of the candidate, and the two programs share neither files nor standard input. Suites that need any of
-this run with `isolation="shared"`, and their grade says `forgeable`.
+Three results still come from the candidate: comparisons of two of its own objects (counted as its `words`), the truth
+value of its objects, and how often it calls a callback. Some code behaves differently over the channel: a list, dict or
+set from the candidate is a copy, an object that compares or calculates with a value of the tests is not believed, and
+the two programs share neither files nor standard input. Suites that need any of this run with `isolation="shared"`, and
+their grade says `forgeable`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from turnwise.repositories.baseline import measure_baseline
 from turnwise.repositories.diffs import make_diff
 from turnwise.repositories.grading import Grade, grade_changes, grade_patch
 from turnwise.repositories.instance import Instance
+from turnwise.repositories.library import default_library, list_repositories, load_repository
 from turnwise.repositories.repository import Baseline, Repository
 from turnwise.repositories.separability import Separability, count_kinds, measure_separability
 from turnwise.repositories.separate import find_local_modules, run_separately, without_package
-from turnwise.repositories.testing import suite_of
+from turnwise.repositories.testing import run_repository, suite_of
 
 PATH = "src/shop/cart.py"
 CART = '''"""A cart."""
@@ -398,3 +399,39 @@ def test_the_kinds_of_reasons_are_counted() -> None:
         "differs from a run in one process": 1,
         "compares objects of the package with each other": 1,
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "path", "right", "wrong"),
+    [
+        ("sqlparse==0.6.1", "sqlparse/utils.py", "val = val[1:-1]", "val = val[1:]"),
+        ("toolz==1.2.0", "toolz/dicttoolz.py", "d2[k] = d[k]", "d2[k] = None"),
+    ],
+)
+def test_a_real_package_resolves_by_its_gold_patch_only(key: str, path: str, right: str, wrong: str) -> None:
+    """A package of several modules, and one whose tests lie inside it. Needs `turnwise repos add`."""
+    if key not in list_repositories(default_library()):
+        pytest.skip(f"{key} is not on this machine")
+    repository = load_repository(key, default_library())
+    if not repository.apart:
+        pytest.skip(f"what of {key} runs apart is not measured")
+    text = (repository.root / path).read_text(encoding="utf-8")
+    assert text.count(right) == 1
+    bug = {path: text.replace(right, wrong).encode()}
+    tests = repository.baseline.passing
+    statuses = in_sandbox(lambda sandbox: run_repository(sandbox, repository, (bug,), ids=tests)).statuses
+    failing = tuple(test for test in tests if statuses.get(test) != "passed")
+    instance = Instance(
+        instance_id="real",
+        repository=key,
+        patch=make_diff({path: text.encode()}, bug),
+        fail_to_pass=failing,
+        pass_to_pass=tuple(test for test in tests if test not in failing),
+    )
+    gold = in_sandbox(lambda sandbox: grade_patch(sandbox, repository, instance, instance.gold))
+    assert (gold.ending, gold.forgeable) == ("resolved", False), gold.reason
+    noop = in_sandbox(lambda sandbox: grade_changes(sandbox, repository, instance, {}))
+    assert (noop.ending, noop.forgeable) == ("unresolved", False)
+    assert noop.resolution is not None
+    assert (noop.resolution.fixed, noop.resolution.broken) == ((), ())
