@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from turnwise.cli.recipe import split_recipe
 from turnwise.core.errors import ConfigError
 
 
@@ -31,8 +31,7 @@ def mcp(
 
     if split not in ("train", "heldout"):
         raise ConfigError(f"--split is {split!r}; it must be train or heldout")
-    overrides = [item for item in recipe if "=" in item and not Path(item).exists()]
-    files = [Path(item) for item in recipe if item not in overrides]
+    files, overrides = split_recipe(recipe)
     is_recipe = len(files) != 1 or files[0].suffix == ".toml" or overrides
     run_server(
         load_config(files, overrides) if is_recipe else str(files[0]),

@@ -1,0 +1,17 @@
+"""What a command line says of a recipe."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]]:
+    """Split into recipe files and overrides; an override contains `=` and is not a file.
+
+    `os.path.exists` takes an override that is too long for a file's name, which `Path.exists` of Python 3.11 refuses.
+    """
+    items = arguments or []
+    overrides = [item for item in items if "=" in item and not os.path.exists(item)]
+    return [Path(item) for item in items if item not in overrides], overrides
