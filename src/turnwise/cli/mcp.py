@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnwise.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from turnwise.config.run import RunConfig
 
 
 def mcp(
@@ -26,17 +29,24 @@ def mcp(
     ] = None,
 ) -> None:
     """Offer an environment's episodes as MCP tools, on stdin and stdout or as streamable HTTP on this machine."""
-    from turnwise.config.load import load_config
     from turnwise.runs.mcp import run_server
 
     if split not in ("train", "heldout"):
         raise ConfigError(f"--split is {split!r}; it must be train or heldout")
-    overrides = [item for item in recipe if "=" in item and not Path(item).exists()]
-    files = [Path(item) for item in recipe if item not in overrides]
-    is_recipe = len(files) != 1 or files[0].suffix == ".toml" or overrides
     run_server(
-        load_config(files, overrides) if is_recipe else str(files[0]),
+        read_source(recipe),
         split=split,  # type: ignore[arg-type]
         port=http,
         show=lambda url: print(url, file=sys.stderr, flush=True),
     )
+
+
+def read_source(items: list[str]) -> RunConfig | str:
+    """The recipe of some files and overrides, or the one name of an environment. Raises ConfigError as `load_config`
+    does."""
+    from turnwise.config.load import load_config
+
+    overrides = [item for item in items if "=" in item and not Path(item).exists()]
+    files = [Path(item) for item in items if item not in overrides]
+    is_recipe = len(files) != 1 or files[0].suffix == ".toml" or overrides
+    return load_config(files, overrides) if is_recipe else str(files[0])
