@@ -7,7 +7,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 MODE = sys.argv[1]
-LOG = []
+LOG: list[list[object]] = []
 
 
 class Handler(BaseHTTPRequestHandler):
