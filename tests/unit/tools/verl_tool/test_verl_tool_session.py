@@ -18,7 +18,7 @@ from turnwise.core.errors import EnvironmentFault, ToolFailure
 from turnwise.tools.verl_tool.servers import ActionTool, VerlToolServer
 from turnwise.tools.verl_tool.session import TrajectorySession
 
-SERVER = Path(__file__).parent / "hostile_server.py"
+SERVER = Path(__file__).parent / "hostile_tool_server.py"
 
 
 @contextmanager
