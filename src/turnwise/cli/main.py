@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe
+from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe, tools
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
@@ -57,6 +57,7 @@ app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.add_typer(repos.app, name="repos")
 app.add_typer(swe.app, name="swe")
+app.add_typer(tools.app, name="tools")
 app.command()(audit)
 app.command()(models.export)
 app.command()(mcp)

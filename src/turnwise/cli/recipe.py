@@ -5,6 +5,10 @@ from __future__ import annotations
 import os.path
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnwise.config.run import RunConfig
 
 
 def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]]:
@@ -15,3 +19,13 @@ def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]
     items = arguments or []
     overrides = [item for item in items if "=" in item and not os.path.exists(item)]
     return [Path(item) for item in items if item not in overrides], overrides
+
+
+def read_source(arguments: Sequence[str]) -> RunConfig | str:
+    """The recipe of some files and overrides, or the one name of an environment. Raises ConfigError as `load_config`
+    does."""
+    from turnwise.config.load import load_config
+
+    files, overrides = split_recipe(arguments)
+    is_recipe = len(files) != 1 or files[0].suffix == ".toml" or overrides
+    return load_config(files, overrides) if is_recipe else str(files[0])

@@ -27,6 +27,7 @@ FAMILIES = {
     "textworld": "turnwise.environments.adapters.textworld:TextWorld",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
     "verifiers": "turnwise.environments.adapters.verifiers:Verifiers",
+    "verl_tool": "turnwise.environments.verl_tool.family:VerlToolTasks",
 }
 """Built-in families by name."""
 GROUP = "turnwise.environments"
