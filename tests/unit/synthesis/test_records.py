@@ -1,5 +1,6 @@
 """Issues that leak nothing, fates, the ledger, combinations and tables: no sandbox."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from turnwise.synthesis.bugs.issues import changed_lines, reveals, write_issue
 from turnwise.synthesis.bugs.ledger import Cost, Entry, Ledger, load_ledger
 from turnwise.synthesis.bugs.making import judge_confirmation, judge_screening
 from turnwise.synthesis.bugs.screening import Screened
+from turnwise.synthesis.bugs.selection import Selection
 from turnwise.synthesis.bugs.tables import summarize, table_lines
 
 TEST = """import calc
@@ -162,12 +164,32 @@ def test_the_fate_after_a_fresh_process(confirmed: Confirmed, failed_before: boo
     assert judge_confirmation(confirmed, bool(confirmed.passing), failed_before=failed_before) == fate
 
 
-def test_lists_of_tests_keep_every_failing_test_and_some_passing_ones() -> None:
-    near, far = [f"n{number}" for number in range(30)], [f"f{number}" for number in range(30)]
-    confirmed = Confirmed(failing={"n0": FAILED["a"], "f0": FAILED["a"]}, passing=(*near[1:], *far[1:]))
-    lists = list_tests(confirmed, near, far)
-    assert lists.fail_to_pass == ("n0", "f0")
-    assert lists.pass_to_pass == (*near[1:21], *far[1:11])
+def test_lists_of_tests_keep_some_of_many() -> None:
+    tests, far = tuple(f"n{number:02}" for number in range(60)), tuple(f"f{number}" for number in range(5))
+    failing = dict.fromkeys(tests[:30], FAILED["a"])
+    confirmed = Confirmed(failing={**failing, "f0": FAILED["a"]}, passing=(*tests[30:], *far[1:]))
+    selection = Selection(entering=tests, neighbours=far)
+    lists = list_tests(confirmed, selection, random.Random(0))
+    assert len(set(lists.fail_to_pass)) == 20
+    assert set(lists.fail_to_pass) <= {*failing, "f0"}
+    near = [test for test in lists.pass_to_pass if test.startswith("n")]
+    assert len(near) == 10
+    assert near == sorted(near)
+    assert set(near) <= set(tests[30:])
+    assert lists.pass_to_pass[10:] == far[1:]
+    few = list_tests(
+        Confirmed(failing=FAILED, passing=("b",)), Selection(entering=("a", "b"), neighbours=()), random.Random(0)
+    )
+    assert (few.fail_to_pass, few.pass_to_pass) == (("a",), ("b",))
+
+
+def test_a_confirmation_runs_some_of_the_tests_that_failed_and_passed_in_the_fork() -> None:
+    tests = tuple(f"n{number:02}" for number in range(40))
+    narrow = Selection(entering=tests, neighbours=("f",)).narrow(tests[:30], random.Random(0))
+    assert len(narrow.entering) == 30
+    assert narrow.entering == tuple(sorted(narrow.entering))
+    assert narrow.entering[20:] == tests[30:]
+    assert narrow.tests == (*narrow.entering, "f")
 
 
 def test_difficulty_counts_what_every_failing_test_enters() -> None:

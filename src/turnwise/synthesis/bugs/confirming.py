@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,16 @@ from typing import Any
 from turnwise.core.errors import SandboxError
 from turnwise.repositories.outcome import Outcome
 from turnwise.repositories.repository import Repository
-from turnwise.repositories.testing import MAX_TEST_S, TestRun, build_request, guest_source, read_run, suite_of
+from turnwise.repositories.testing import MAX_TEST_S, TestRun, build_request, read_run, suite_of
 from turnwise.synthesis.bugs.programs import LIMITS, read_rows, run_guest
-from turnwise.synthesis.bugs.selection import cpu_limit_s
+from turnwise.synthesis.bugs.selection import (
+    MAX_FAILING,
+    MAX_NEAR,
+    NUM_NEIGHBOURS,
+    Selection,
+    choose,
+    cpu_limit_s,
+)
 from turnwise_sandbox.types import Execution, Limits, Sandbox
 
 NUM_REHEARSED = 10
@@ -30,6 +38,14 @@ class Bug:
     """Path to new content of files that are there."""
     tests: tuple[str, ...]
     """Ids of tests that pass without the bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """The two lists of an instance."""
+
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,4 +129,16 @@ def judge_run(run: TestRun, tests: Sequence[str]) -> Confirmed:
         problem=run.problem or ("nothing was collected" if not run.outcomes and not run.not_collected else ""),
         is_late=run.is_late,
         cpu_s=run.execution.cpu_s if run.execution else 0.0,
+    )
+
+
+def list_tests(confirmed: Confirmed, selection: Selection, chance: random.Random) -> Lists:
+    """FAIL_TO_PASS and PASS_TO_PASS: failing tests, and some that pass near the bug and beside it, a random choice
+    where there are many."""
+    passing = set(confirmed.passing)
+    near = choose([test for test in selection.entering if test in passing], MAX_NEAR, chance)
+    far = [test for test in selection.neighbours if test in passing]
+    return Lists(
+        fail_to_pass=choose(list(confirmed.failing), MAX_FAILING, chance),
+        pass_to_pass=(*near, *far[:NUM_NEIGHBOURS]),
     )

@@ -41,7 +41,7 @@ def write_issue(
         failing: Tests that fail with the bug, at least one.
         test_texts: Source texts of the tests' files, by path.
         places: The edited functions, as "path::qualified name". Some templates name the file, none the function alone.
-        explanations: What is wrong, per bug, as a clause that names no place.
+        explanations: What is wrong, per bug, as a clause that names no place; none if nobody knows.
         patch: The diff of the bug, which nothing of the text may repeat.
     """
     chance = rng(seed, "issue", package, *places)
@@ -84,7 +84,7 @@ def _fill(
     named = "\n".join(f"- `{test}`" for test in tests[:5])
     count = f"{len(tests)} tests fail" if len(tests) > 1 else "1 test fails"
     files = " and ".join(f"`{path}`" for path in dict.fromkeys(place.split("::")[0] for place in places))
-    what = ". ".join(dict.fromkeys(explanations))
+    what = ". ".join(dict.fromkeys(explanations)) or "Something gives wrong results"
     plain = [
         f"{count}:\n\n{named}",
         f"{what}. The cause seems to be in {files}. {count[0].upper()}{count[1:]}.",

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from turnwise.core.errors import SandboxError
 from turnwise.repositories.repository import Repository
 from turnwise.synthesis.bugs.candidates import Candidate, statement_texts
-from turnwise.synthesis.bugs.edits.source import Source
+from turnwise.synthesis.bugs.edits.source import Source, apply
 from turnwise.synthesis.bugs.programs import LIMITS, read_rows, run_guest
 from turnwise.synthesis.bugs.selection import Selection, cpu_limit_s
 from turnwise_sandbox.types import Limits, Sandbox
@@ -29,6 +29,11 @@ class Trial:
     candidate: Candidate
     source: Source
     selection: Selection
+
+    @property
+    def edited(self) -> bytes:
+        """The file's content with the edit."""
+        return apply(self.source.content, self.candidate.replacements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,7 @@ async def screen(
 
 def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, Any]:
     """What `guest/screen.py` reads."""
-    tests = list(dict.fromkeys(test for trial in trials for test in trial.selection.screening))
+    tests = list(dict.fromkeys(test for trial in trials for test in trial.selection.entering))
     numbers = {test: number for number, test in enumerate(tests)}
     plugins = [argument for plugin in repository.plugins for argument in ("-p", plugin)]
     return {
@@ -94,7 +99,7 @@ def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, An
 
 def _to_row(repository: Repository, trial: Trial, numbers: Mapping[str, int]) -> dict[str, Any]:
     line, before, after = statement_texts(trial.source, trial.candidate)
-    tests = trial.selection.screening if trial.candidate.screened else ()
+    tests = trial.selection.entering if trial.candidate.screened else ()
     return {
         "id": trial.candidate.candidate_id,
         "path": trial.candidate.path,
@@ -108,7 +113,7 @@ def _to_row(repository: Repository, trial: Trial, numbers: Mapping[str, int]) ->
 
 def to_screened(row: Mapping[str, Any], trial: Trial) -> Screened:
     """The result of a row. What the row does not hold as expected makes the candidate crashed."""
-    tests, letters = trial.selection.screening, str(row.get("letters", ""))
+    tests, letters = trial.selection.entering, str(row.get("letters", ""))
     status: Status | None = next((word for word in get_args(Status) if word == row.get("status")), None)
     if row.get("id") != trial.candidate.candidate_id or status is None:
         return Screened(status="crashed")

@@ -1,9 +1,9 @@
 """Confirm bugs: for each, edit the files of the tree and fork; the fork imports the package and runs the tests.
 
-The process that forks has imported pytest and what the tests import besides the tree, and no module of the package or of
-its tests: it is a fresh interpreter but for that. Its forks run the reporter of `repositories/guest`, so that what they
-say is what a process of their own says. Which modules to import is what a fork knows after a few tests without a bug;
-that fork also leaves bytecode of the pristine tree beside the sources, and the others write none.
+The process that forks has imported pytest and what the tests import besides the tree, and no module of the package or
+of its tests: it is a fresh interpreter but for that. Its forks run the reporter of `repositories/guest`, so that what
+they say is what a process of their own says. Which modules to import is what a fork knows after a few tests without a
+bug; that fork also leaves bytecode of the pristine tree beside the sources, and the others write none.
 
 The order comes as JSON on stdin:
 
@@ -16,11 +16,13 @@ One line of JSON per bug goes to stdout: `id`, the reporter's lines as `report`,
 changed other files of the tree is the last one of its program, because the tree is not what it was.
 """
 
+import ast
 import contextlib
 import gc
 import importlib
 import json
 import os
+import pathlib
 import resource
 import select
 import shutil
@@ -149,6 +151,7 @@ class Confirmer:
                 importlib.import_module(name)
         if any(self.tree.holds(module) for module in list(sys.modules.values())):
             return NOT_FRESH
+        share_trees({test.split("::")[0] for bug in self.order["bugs"] for test in bug["ids"]})
         gc.collect()
         gc.freeze()  # forks then share the pages of everything that lives
         for number, bug in enumerate(self.order["bugs"]):
@@ -212,6 +215,25 @@ class Confirmer:
         request = {**self.order["request"], "ids": ids, "files": files, "word": word, "descriptor": descriptor}
         importlib.invalidate_caches()
         exec(self.reporter, {"__name__": "<reporter>", "REQUEST": request})
+
+
+def share_trees(test_files: set[str]) -> None:
+    """Let tracebacks parse each file once. pytest parses the files of a traceback again for each failing test, which
+    takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here."""
+    code = sys.modules.get("_pytest._code.code")
+    entry = getattr(code, "TracebackEntry", None)
+    if not hasattr(entry, "getsource"):
+        return  # another version of pytest, which is only slower
+    read, trees = entry.getsource, {}
+    for path in test_files:
+        with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as file:
+            trees[pathlib.Path(path).absolute()] = ast.parse(file.read())
+
+    def read_source(self: Any, astcache: Any = None) -> Any:
+        """As pytest's, with one cache for all tracebacks."""
+        return read(self, trees)
+
+    entry.getsource, entry.source = read_source, property(read_source)
 
 
 def check_lines(content: bytes, word: str, code: int, is_late: bool) -> str:
