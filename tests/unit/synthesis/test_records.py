@@ -262,7 +262,7 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
     ]
     ledger.costs = [
         Cost(repository="calc==1.0", num_candidates=3, drawing_cpu_s=0.25, screening_cpu_s=0.0),
-        Cost(repository="calc==1.0", num_candidates=0, drawing_cpu_s=0.0, screening_cpu_s=1.5),
+        Cost(repository="calc==1.0", num_candidates=0, drawing_cpu_s=0.0, screening_cpu_s=1.5, confirming_cpu_s=1.75),
     ]
     rows = {item.name: item.to_row() for item in summarize(ledger)}
     assert list(rows) == ["calc==1.0", "other==2", "bool", "boundary", "all"]
@@ -275,11 +275,15 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
         "same": 1,
         "screening_cpu_s": 1.5,
         "confirmed": 2,
-        "confirming_cpu_s": 1.2,
+        "confirming_cpu_s": 1.75,
     }
     assert rows["bool"]["screening_cpu_s"] == 0.6  # forks only: collections belong to no kind
     file = tmp_path / "bugs.jsonl"
     file.write_bytes(b"x" * 99 + b"\n" + b"y" * 199 + b"\n")
     lines = list(table_lines(ledger, file))
-    assert "| calc==1.0 | 3 | 1 (33%) | 1 survived, 1 unconfirmed | 1 of 2 | 0.500 | 0.600 |" in lines
-    assert lines[-2:] == ["3 candidates drawn in 0.2 CPU s", "2 instances, 150 bytes each"]
+    assert "| calc==1.0 | 3 | 1 (33%) | 1 survived, 1 unconfirmed | 1 of 2 | 0.500 | 0.875 |" in lines
+    assert lines[-3:] == [
+        "3 candidates drawn in 0.2 CPU s",
+        "1.750 CPU s an instance with all programs: 2,057 per core-hour",  # (0.25 + 1.5 + 1.75) / 2
+        "2 instances, 150 bytes each",
+    ]

@@ -221,7 +221,7 @@ def share_trees(test_files: set[str]) -> None:
     """Let tracebacks parse each file once. pytest parses the files of a traceback again for each failing test, which
     takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here."""
     code = sys.modules.get("_pytest._code.code")
-    entry = getattr(code, "TracebackEntry", None)
+    entry: Any = getattr(code, "TracebackEntry", None)
     if not hasattr(entry, "getsource"):
         return  # another version of pytest, which is only slower
     read, trees = entry.getsource, {}
