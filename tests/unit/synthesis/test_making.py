@@ -108,10 +108,10 @@ def test_the_baseline_index_selects_those_that_enter(calc: Repository) -> None:
     selection = index.select("calc/__init__.py::make_adder.<locals>.add", seed=0)
     assert selection.entering == (tid("made"), tid("make"))
     others = {tid(name) for name in ("low", "high", "inside", "total", "total_from", "counter", "countdown")}
-    assert len(selection.neighbours) == 5
+    assert len(selection.neighbours) == 4
     assert set(selection.neighbours) < others
     # No other test enters calc/helpers.py, so neighbours come from the rest of the suite.
-    assert len(index.select("calc/helpers.py::mean", seed=0).neighbours) == 5
+    assert len(index.select("calc/helpers.py::mean", seed=0).neighbours) == 4
     both = index.select_all(["calc/__init__.py::clamp", "calc/__init__.py::Counter"], seed=0)
     assert both.entering == tuple(tid(name) for name in ("low", "high", "inside", "counter"))
     assert not set(both.neighbours) & set(both.entering)
@@ -179,6 +179,8 @@ def test_a_bug_of_a_module_is_seen_and_gone_with_the_next(calc: Repository) -> N
         bug_of("def broken(:\n", "made"),
         bug_of("open('calc/left.py', 'w').close()\n" + SOURCE, "made"),
         bug_of("import os\nassert not os.path.exists('calc/left.py')\n" + SOURCE, "made"),
+        bug_of("open('calc/helpers.py', 'a').close()\nopen('calc/helpers.py', 'a').write('#')\n" + SOURCE, "made"),
+        bug_of("assert '#' not in open('calc/helpers.py').read()\n" + SOURCE, "made"),
         bug_of("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + SOURCE, "made"),
         bug_of(negated, "made", "low"),
     ]
@@ -188,9 +190,10 @@ def test_a_bug_of_a_module_is_seen_and_gone_with_the_next(calc: Repository) -> N
     assert "ended with status 0 before its report" in results[3].problem
     assert set(results[4].failing) == {tid("made")}
     assert not results[4].problem
-    assert [results[5].failing, results[6].failing] == [{}, {}]  # the file that the one left is not in the other's tree
-    assert results[7].problem
-    assert set(results[8].failing) == {tid("made")}
+    # The file that one leaves, and the change that one makes, are not in the tree of the next.
+    assert [item.failing for item in results[5:9]] == [{}] * 4
+    assert results[9].problem
+    assert set(results[10].failing) == {tid("made")}
     assert cpu_s > sum(item.cpu_s for item in results)
 
 

@@ -11,9 +11,9 @@ from turnwise.repositories.repository import Repository
 
 MAX_ENTERING = 40
 """Tests that a fork runs, of those that enter the edited code."""
-NUM_NEIGHBOURS = 5
+NUM_NEIGHBOURS = 4
 """Tests of the same file's other functions that must go on passing."""
-MAX_FAILING, MAX_NEAR = 20, 10
+MAX_FAILING, MAX_NEAR = 10, 6
 """Tests of FAIL_TO_PASS, and of PASS_TO_PASS that enter the edited code: enough to notice a careless repair, few enough
 for a short line and a short grading."""
 MAX_TEST_S = 1.0

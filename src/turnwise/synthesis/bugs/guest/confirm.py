@@ -12,8 +12,8 @@ The order comes as JSON on stdin:
     rehearsal  ids of tests to run without a bug
     bugs       objects with `id`, `files` (path to text, in latin-1), `ids`, and the limits `cpu_s` and `wall_s`
 
-One line of JSON per bug goes to stdout: `id`, the reporter's lines as `report`, and `cpu_s` of the fork. A fork that
-changed other files of the tree is the last one of its program, because the tree is not what it was.
+One line of JSON per bug goes to stdout: `id`, the reporter's lines as `report`, and `cpu_s` of the fork. Files that a
+fork adds are removed. One that changes other files is the last of its program, because the tree is not what it was.
 """
 
 import ast
@@ -42,14 +42,15 @@ class Tree:
 
     def __init__(self) -> None:
         self.root = os.path.realpath(".")
-        self.stamps: dict[str, tuple[int, int]] = {}
+        self.stamps: dict[str, tuple[int, int] | None] = {}
 
-    def read_stamps(self) -> dict[str, tuple[int, int]]:
-        """Path to size and time of change of every file."""
-        stamps: dict[str, tuple[int, int]] = {}
+    def read_stamps(self) -> dict[str, tuple[int, int] | None]:
+        """Path to size and time of change of every file, and to None of every folder, which comes before its files."""
+        stamps: dict[str, tuple[int, int] | None] = {}
         folders = [self.root]
         while folders:
             for entry in os.scandir(folders.pop()):
+                stamps[entry.path] = None
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 else:
@@ -73,11 +74,19 @@ class Tree:
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
     def restore(self, before: list[tuple[str, bytes, int]]) -> bool:
-        """Write the old files. False if the tree is not what it was."""
+        """Write the old files and remove new ones. False if the tree is not what it was."""
         try:
             for path, content, mtime_ns in before:
                 self.write(path, content, mtime_ns)
-            return self.read_stamps() == self.stamps
+            stamps = self.read_stamps()
+            added = [path for path in stamps if path not in self.stamps]
+            for path in reversed(added):
+                if stamps[path] is None:
+                    os.rmdir(path)
+                else:
+                    os.remove(path)
+                del stamps[path]
+            return stamps == self.stamps
         except OSError:
             return False
 
