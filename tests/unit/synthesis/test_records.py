@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from turnwise.repositories.outcome import Outcome
 from turnwise.synthesis.bugs.combining import Part, draw_combinations, every_part_needed, fit
 from turnwise.synthesis.bugs.confirming import Confirmed, list_tests
 from turnwise.synthesis.bugs.difficulty import measure_difficulty
+from turnwise.synthesis.bugs.guest.screen import Screener
 from turnwise.synthesis.bugs.issues import changed_lines, reveals, write_issue
 from turnwise.synthesis.bugs.ledger import Cost, Entry, Ledger, load_ledger
 from turnwise.synthesis.bugs.making import judge_confirmation, judge_screening
@@ -73,6 +75,30 @@ def test_an_error_is_shown_without_addresses_and_pytest_s_advice() -> None:
     texts = [text for seed in range(20) if "```python" in (text := issue(details, seed=seed))]
     assert texts
     assert all(text.endswith("```\nassert <f at 0x...> is 1\n```\n") for text in texts)
+
+
+def test_an_error_with_a_path_of_the_sandbox_is_not_shown() -> None:
+    for path in ("/box/own/work/calc.py", "/box/own/tmp/x", "/work/calc.py"):
+        details = f"tests/test_calc.py:6: in test_high\nE   AssertionError: no {path}"
+        assert all("```" not in issue(details, seed=seed) for seed in range(10))
+    details = "tests/test_calc.py:6: in test_high\nE   AssertionError: no https://host/work/calc or a/tmp/b"
+    assert any("a/tmp/b" in issue(details, seed=seed) for seed in range(10))
+
+
+def test_a_docstring_is_no_reproduction() -> None:
+    text = TEST.replace("    value = 4\n", '    """Says what is tested."""\n    value = 4\n')
+    texts = [issue(DETAILS.replace(":6:", ":7:"), text=text, seed=seed) for seed in range(20)]
+    assert any("```python\nvalue = 4\n" in found for found in texts)
+    assert not any("what is tested" in found for found in texts)
+    of_docstring = [issue(DETAILS.replace(":6:", ":5:"), text=text, seed=seed) for seed in range(20)]
+    assert not any("```" in found for found in of_docstring)
+
+
+def test_a_test_has_the_worst_status_of_its_subtests() -> None:
+    screener = Screener({}, -1)
+    for outcome in ("passed", "failed", "passed", "skipped"):
+        screener.pytest_runtest_logreport(SimpleNamespace(when="call", outcome=outcome, nodeid="a"))
+    assert screener.letters == {"a": "f"}
 
 
 def test_a_long_test_loses_whole_statements_from_its_start() -> None:
