@@ -6,7 +6,6 @@ import asyncio
 import compileall
 import importlib.metadata
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +58,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def measure() -> Any:
         suite = Suite(site_packages=site_packages, import_folders=("src",))
         async with LocalSandbox(num_slots=1) as sandbox:
-            return await measure_baseline(
-                sandbox, tree, suite, name="sums==1.0", source_folders=SOURCES, left_out={}
-            )
+            return await measure_baseline(sandbox, tree, suite, name="sums==1.0", source_folders=SOURCES, left_out={})
 
     try:
         baseline = asyncio.run(measure())
@@ -69,7 +66,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no sandbox here: {error}")
     write_json(folder / "baselines" / "b.json", baseline.to_row())
     for name in ("sums", "other"):
-        origin = {"name": name, "version": "1.0", "digest": digest, "requires": [], "source_folders": SOURCES}
+        origin: dict[str, Any] = {"name": name, "version": "1.0", "digest": digest, "requires": [], "source_folders": SOURCES}
         rest = {"plugins": [], "options": [], "left_out": [], "network": "none"}
         write_json(folder / f"{name}==1.0.json", {**origin, **rest, "site_packages": "e", "baseline": "b"})
     return folder
@@ -83,7 +80,7 @@ def arguments(library: Path) -> dict[str, Any]:
         "instances": str(library / "bugs.jsonl"),
         "library": str(library),
         "heldout": ["other"],
-        "command_s": 2.0,
+        "command_s": 60.0,
         "sandbox_args": {"num_slots": 2},
     }
 

@@ -45,6 +45,10 @@ def main(request: dict[str, Any]) -> None:
             options |= {"stdin": commands, "stdout": sys.stdout, "readrc": False, "nosigint": True}
             super().__init__(*arguments, **options)
 
+        def lookupmodule(self, filename: str) -> "str | None":
+            """Find a file also by its path from the working folder."""
+            return os.path.abspath(filename) if os.path.isfile(filename) else super().lookupmodule(filename)
+
     target = request["target"]
     if "::" not in target:
         run_script(Debugger(), target)
@@ -52,8 +56,8 @@ def main(request: dict[str, Any]) -> None:
     module = types.ModuleType("turnwise_debugger")
     vars(module)["Debugger"] = Debugger
     sys.modules[module.__name__] = module
-    arguments = ["--rootdir=.", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--tb=short", "--color=no", "-s"]
-    arguments += ["--trace", "--pdb", f"--pdbcls={module.__name__}:Debugger", *request["options"]]
+    arguments = ["--rootdir=.", "-p", "no:cacheprovider", "-o", "addopts=", "-qq", "--tb=short", "--color=no", "-s"]
+    arguments += ["--no-summary", "--trace", "--pdb", f"--pdbcls={module.__name__}:Debugger", *request["options"]]
     arguments += [part for name in request["plugins"] for part in ("-p", name)]
     sys.argv = ["pytest"]
     importlib.import_module("pytest").main([*arguments, target])

@@ -76,7 +76,7 @@ class Pdb:
         ending = self._why_over(execution)
         if ending:
             await self.close()
-        text = clip_middle(execution.text().strip("\n"), self._max_chars)
+        text = clip_middle(execution.stdout.decode("utf-8", "replace").strip("\n"), self._max_chars)
         return "\n".join(part for part in (text, ending) if part)
 
     def _why_over(self, execution: Execution) -> str:
