@@ -28,10 +28,11 @@ async def judge(
         ending = "" if changes else "no_edit"
         if changes and all(map(case.repository.is_protected, changes)):
             ending = "protected"
-    if not ending and changes is not None:
+    changed = case.why_changed()  # before the instance is laid over the tree, which might not fit
+    if not ending and changes is not None and changed is None:
         grade = await grade_changes(sandbox, case.repository, case.instance, changes)
-        ending = grade.ending
-    if changed := case.why_changed():
+        ending, changed = grade.ending, case.why_changed()
+    if changed is not None:
         return Invalid(reason=changed, retryable=False)
     if grade is not None and grade.score is None:
         return Invalid(reason=f"grading failed: {grade.reason}", retryable=True)

@@ -66,7 +66,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no sandbox here: {error}")
     write_json(folder / "baselines" / "b.json", baseline.to_row())
     for name in ("sums", "other"):
-        origin: dict[str, Any] = {"name": name, "version": "1.0", "digest": digest, "requires": [], "source_folders": SOURCES}
+        origin: dict[str, Any] = {
+            "name": name,
+            "version": "1.0",
+            "digest": digest,
+            "requires": [],
+            "source_folders": SOURCES,
+        }
         rest = {"plugins": [], "options": [], "left_out": [], "network": "none"}
         write_json(folder / f"{name}==1.0.json", {**origin, **rest, "site_packages": "e", "baseline": "b"})
     return folder

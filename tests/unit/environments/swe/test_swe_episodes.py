@@ -40,6 +40,7 @@ def test_the_oracle_repairs_with_the_tools_that_there_are(arguments: dict[str, A
     assert parts(reward)["resolved"] == parts(reward)["fixed"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_demonstrator_is_right_as_often_as_it_is_told(arguments: dict[str, Any]) -> None:
     wrong, right = (played(Swe(**{**arguments, "naive_right": share}), "naive") for share in (0.0, 1.0))
     assert (parts(wrong.reward)["no_edit"], parts(right.reward)["resolved"]) == (1.0, 1.0)
@@ -80,6 +81,7 @@ def test_the_trail_says_what_was_done(family: Swe) -> None:
 # ------------------------------------------------------------------------------------------------ infrastructure
 
 
+@pytest.mark.slow
 def test_a_tree_that_changes_under_an_episode_counts_for_nothing(arguments: dict[str, Any], tmp_path: Path) -> None:
     library = tmp_path / "library"
     shutil.copytree(arguments["library"], library, symlinks=True)
@@ -154,6 +156,7 @@ def test_a_fork_goes_on_by_itself_with_files_and_debugger(family: Swe) -> None:
     assert shown[4].split() == ["script.py", "src", "tests"]
 
 
+@pytest.mark.slow
 def test_the_same_calls_make_the_same_episode(family: Swe) -> None:
     test = ("test", {"tests": "tests/test_core.py::test_total"})
     one, other = (play(family, test, bash("ls; env | sort"), RIGHT, SUBMIT) for _ in range(2))
@@ -203,7 +206,7 @@ def converse(family: Swe, messages: list[Message]) -> tuple[list[Message], bool,
 
 @pytest.fixture(scope="module")
 def mini(arguments: dict[str, Any]) -> Swe:
-    return Swe(**{**arguments, "protocol": "mini", "command_s": 5.0, "max_observation_chars": 1000})
+    return Swe(**{**arguments, "protocol": "mini", "command_s": 3.0, "max_observation_chars": 1000})
 
 
 def test_minis_observations_are_status_and_output_in_tags(mini: Swe) -> None:
@@ -231,7 +234,7 @@ def test_minis_observations_are_status_and_output_in_tags(mini: Swe) -> None:
     # 1 to 1000, each with its line end, are 3,893 characters; 500 of each end are kept.
     assert "\n</output_head>\n<elided_chars>\n2893 characters elided\n</elided_chars>\n" in head
     assert tail == "".join(f"{n}\n" for n in range(1, 1001))[-500:] + "\n</output_tail>"
-    assert texts[4].startswith("<exception>it ran longer than 5 s and was interrupted</exception>\n<returncode>-1<")
+    assert texts[4].startswith("<exception>it ran longer than 3 s and was interrupted</exception>\n<returncode>-1<")
     assert texts[6].startswith("<returncode>1</returncode>")
     assert MARKER in texts[7]
     assert len(texts) == 8

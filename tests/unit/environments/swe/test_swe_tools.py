@@ -219,6 +219,7 @@ def test_pdb_stays_at_its_place_and_writes_no_file(family: Swe) -> None:
     assert "No such file" in shown[10]
 
 
+@pytest.mark.slow
 def test_pdb_that_hangs_is_ended(hasty: Swe) -> None:
     shown, _ = play(
         hasty,
@@ -255,6 +256,7 @@ def test_pdb_debugs_a_test(family: Swe) -> None:
 # ------------------------------------------------------------------------------------------------ what goes wrong
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_interrupted_and_files_are_kept(hasty: Swe) -> None:
     stubborn = "trap '' INT TERM; touch b; while true; do :; done"
     shown, _ = play(hasty, bash("touch a; sleep 100"), bash(stubborn), bash("ls"))
