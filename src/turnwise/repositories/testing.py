@@ -107,7 +107,8 @@ async def run_tests(
     """Run tests in the tree that the layers make, the first layer lowest.
 
     Args:
-        ids: The tests to run; None means all that pytest collects. Only their files are collected.
+        ids: The tests to run; None means all that pytest collects. Only their files are collected. A file, a class, or
+            a test without its parameters stands for all of its tests.
         hash_seed: PYTHONHASHSEED of the tests' process.
         is_reversed: Whether the tests run in reversed order.
         observes: Whether to note the functions that each test calls and the files of the tree that it changes, which

@@ -13,12 +13,14 @@ from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
+from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "math_code": MathArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,
+    "swe": SweArguments,
     "tool_calls": ToolCallsArguments,
 }
 
