@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from turnwise.environments.repeated_runs import CodeRunner
 from turnwise_sandbox.grading.cases import Case, CaseOutcome, grade_cases
-from turnwise_sandbox.types import Limits, Program
+from turnwise_sandbox.types import Limits, Profile, Program
 
 Form = Literal["functional", "stdin"]
 """A program defines a function that is called, or reads standard input and prints."""
@@ -38,6 +38,9 @@ for number, arguments in enumerate(request["calls"]):
 """
 """Reports one line per call, so that what ends the process early leaves the rest without an outcome. A method of a class
 `Solution` counts as the function, as in LiveCodeBench; what a program prints goes to standard error."""
+PROFILE: Profile = "std"
+"""Named, because "auto" lets a program choose one by what it imports, perhaps one that this machine cannot start, and
+then its reward would be Invalid instead of 0."""
 TOLERANCE = 1e-6
 """Of floating-point numbers, absolute or relative."""
 
@@ -75,10 +78,8 @@ async def run_tests(
     """
     if form == "stdin":
         cases = [Case(stdin=test.input.encode(), expected=test.output.encode()) for test in tests]
-        code = program.encode(errors="replace")
-        graded = await grade_cases(
-            runner, Program(code=code, seed=seed), cases, limits=limits, comparison="floats"
-        )
+        code = Program(code=program.encode(errors="replace"), seed=seed, profile=PROFILE)
+        graded = await grade_cases(runner, code, cases, limits=limits, comparison="floats")
         return [_read_case(outcome) for outcome in graded]
     request = {"entry": entry, "calls": [test.input for test in tests]}
     execution = await runner.run(
@@ -87,6 +88,7 @@ async def run_tests(
             stdin=json.dumps(request).encode(),
             files={"solution.py": program.encode(errors="replace")},
             seed=seed,
+            profile=PROFILE,
         ),
         limits,
     )
