@@ -9,6 +9,7 @@ import pytest
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
+from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
@@ -16,6 +17,7 @@ from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
+    "coding": CodingArguments,
     "math_code": MathArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,

@@ -12,6 +12,7 @@ from itertools import permutations, product
 from typing import Literal
 
 from turnwise.core.protocols import Split
+from turnwise.core.seeds import rng
 
 Kind = Literal["pick2", "pick3", "pipeline"]
 Numbers = tuple[int, ...]
@@ -36,7 +37,7 @@ TESTS: Mapping[str, Callable[[int], bool]] = {
     " if v % 2 == 0": lambda v: v % 2 == 0,
     " if v % 2": lambda v: v % 2 == 1,
     " if v > 3": lambda v: v > 3,
-    " if v < 0": lambda v: v < 0,
+    " if v < 6": lambda v: v < 6,
 }
 MAPS: Mapping[str, Callable[[int], int]] = {
     "v": lambda v: v,
@@ -49,7 +50,6 @@ FOLDS: Mapping[str, tuple[str, Callable[[list[int]], Value]]] = {
     "list": ("list({})", list),
     "sum": ("sum({})", sum),
     "max": ("max(({}), default=0)", lambda values: max(values, default=0)),
-    "count": ("len([{}])", len),
     "sorted": ("sorted({})", sorted),
 }
 """By name: the expression around a generator, and what it computes. Each has a value for no numbers at all."""
@@ -94,22 +94,19 @@ class Space:
 
 @cache
 def space_of(kind: Kind) -> Space:
-    """The functions of a kind. A combination of parts is held out if the sum of their indices, positions and ranks
-    taken in turn, is a multiple of 3; every part and every pair of two places occurs in training but for `pick2`."""
+    """The functions of a kind. A third of each group, drawn once for all, is held out: those combinations of parts occur
+    in no training problem, while every part occurs there in every place."""
     if kind == "pipeline":
-        tables: tuple[Sequence[str], ...] = (tuple(FOLDS), tuple(MAPS), tuple(TESTS))
-        combinations = [*product(*tables)]
+        combinations = [*product(FOLDS, MAPS, TESTS)]
     else:
-        turns = [name for pair in zip(POSITIONS, RANKS, strict=True) for name in pair]
-        tables = (turns,) * int(kind[-1])
-        combinations = [*permutations(turns, int(kind[-1]))]
-    split: dict[Function, Split] = {}
+        combinations = [*permutations(PICKS, int(kind[-1]))]
     groups: dict[tuple[bool, ...], list[Function]] = {}
     for parts in combinations:
-        function = Function(kind=kind, parts=parts)
-        total = sum(table.index(part) for table, part in zip(tables, parts, strict=True))
-        split[function] = "train" if total % 3 else "heldout"
-        groups.setdefault(tuple(part in POSITIONS for part in parts), []).append(function)
+        groups.setdefault(tuple(part in POSITIONS for part in parts), []).append(Function(kind=kind, parts=parts))
+    split: dict[Function, Split] = {}
+    for number, group in enumerate(groups.values()):
+        order = rng("coding", kind, number).sample(group, len(group))
+        split |= dict.fromkeys(order[: len(order) // 3], "heldout") | dict.fromkeys(order[len(order) // 3 :], "train")
     return Space(
         functions=tuple(split),
         split=split,

@@ -37,7 +37,7 @@ def write_program(function: Function, form: Form, entry: str) -> str:
     """The program of a function, on one line."""
     if form == "functional":
         return f"def {entry}(x): return {function.expression}"
-    star = "" if function.kind != "pipeline" or function.parts[0] in ("sum", "max", "count") else "*"
+    star = "" if function.kind != "pipeline" or function.parts[0] in ("sum", "max") else "*"
     return f"x = [*map(int, input().split())]; print({star}{function.expression})"
 
 

@@ -10,6 +10,7 @@ from turnwise.core.protocols import Split
 from turnwise.environments.coding.functions import Function, Kind, Numbers, Value, readings, space_of
 
 MAX_DRAWS = 500
+MAX_VISIBLE = 6
 CHOICES = 12
 """Inputs among which a further example is the one that refutes most readings."""
 HIDDEN_RANGE = 99
@@ -55,7 +56,7 @@ def _refute(
     function: Function, left: list[Function], visible: list[Example], random: Random, length: int
 ) -> tuple[Example, ...]:
     """Examples until no other function is left, and one of a longer list; none where some cannot be refuted."""
-    for _ in range(MAX_DRAWS):
+    for _ in range(MAX_VISIBLE):
         if not left:
             return (*visible, _example(function, _draw_visible(random, length + 1)))
         inputs = [_draw_visible(random, length) for _ in range(CHOICES)]
@@ -80,12 +81,12 @@ def _draw_visible(random: Random, length: int) -> Numbers:
 
 
 def _draw_edge(number: int, random: Random, length: int) -> Numbers:
-    """The number-th hidden input: a list with a number twice first, then lists of any length from 2 on."""
+    """The number-th hidden input: a list with its smallest number twice first, then lists of any length from 2 on."""
     size = length + 1 if number == 0 else random.randint(2, 2 * length + 1)
     x = [random.randint(-HIDDEN_RANGE, HIDDEN_RANGE) for _ in range(size)]
     if number == 0:
-        x[random.randrange(size)] = min(x)
-        x[random.randrange(size)] = min(x)
+        one, other = random.sample(range(size), 2)
+        x[one] = x[other] = min(x)
     return tuple(x)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -42,13 +43,20 @@ def build_task(form: Form = "functional") -> Task:
     return Task(environment="coding", prompt=(text_message("user", "solve 3 8 1 gives 8 3"),), payload=payload)
 
 
-def open_family(**arguments: Any) -> Coding:
-    """A family whose sandbox runs. Skips where there is none; what fails afterwards is a failure."""
-    family = Coding(**arguments)
+@cache
+def _first_family() -> Coding:
+    family = Coding()
     try:
         submit(family, "")
     except SandboxError as error:
         pytest.skip(f"no sandbox here: {error}")
+    return family
+
+
+def open_family(**arguments: Any) -> Coding:
+    """A family whose sandbox runs, one sandbox for all. Skips where there is none; what fails later is a failure."""
+    family = Coding(**arguments)
+    family._runs = _first_family()._runs
     return family
 
 
