@@ -146,7 +146,7 @@ class Halving:
 
 MATH: dict[str, Any] = {"sandbox": f"{__name__}:PretendSandbox"}
 REPAIR: dict[str, Any] = {"sandbox": f"{__name__}:PretendTests"}
-CODING: dict[str, Any] = {"sandbox": f"{__name__}:PretendPrograms", "prompt": "short", "kinds": {"pick3": 1.0}}
+CODING: dict[str, Any] = {"sandbox": f"{__name__}:PretendPrograms", "prompt": "short", "kinds": {"arithmetic": 1.0}}
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
 
 

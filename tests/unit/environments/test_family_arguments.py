@@ -66,7 +66,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(gymnasium, math_code"):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, gymnasium"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
         load_family("json:nothing", {})

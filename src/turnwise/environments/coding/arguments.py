@@ -20,14 +20,12 @@ class CodingArguments(FamilyArguments):
     """Programs that hidden tests judge."""
 
     mode: Mode = "generated"
-    """"generated": functions of a list of numbers, by examples. "files": the user's own rows."""
+    """"generated": functions of a few numbers, by examples. "files": the user's own rows."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
-    """Kind of function to weight: "pick2" and "pick3" choose numbers of the list, "pipeline" filters, maps and folds it;
-    None gives all the same weight."""
+    """Kind of function to weight: "arithmetic" gives two results of two numbers, "pipeline" filters, maps and folds a
+    list; None gives both the same weight."""
     stdin: Share = 0.0
     """Share of generated problems whose program reads standard input; the others define a function."""
-    length: int = Field(3, ge=3, le=8)
-    """Numbers in a visible example's list; hidden ones have from 2 to twice as many and one."""
     shown: int = Field(1, ge=1, le=8)
     """Visible examples in the statement; the tool runs programs on all of them."""
     visible_tests: int = Field(2, ge=0, le=15)

@@ -22,10 +22,10 @@ from turnwise.environments.coding.environment import (
     show_input,
     show_value,
 )
-from turnwise.environments.coding.functions import readings
+from turnwise.environments.coding.functions import Example, Kind, readings
 from turnwise.environments.coding.judge import Form, Outcome, Test
 from turnwise.environments.coding.policies import NaivePolicy, OraclePolicy, RandomPolicy, numbers_of, write_program
-from turnwise.environments.coding.problems import Example, build_problem
+from turnwise.environments.coding.problems import build_problem
 from turnwise.environments.file_splits import FileSplits, load_splits
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
@@ -91,13 +91,13 @@ class Coding:
     def _generated(self, split: Split, index: int) -> dict[str, Any]:
         chosen = self._chosen
         path = (chosen.seed, "task", split, index)
-        kind: Any = rng(*path, "kind").choices(list(self._kinds), list(self._kinds.values()))[0]
+        kind: Kind = rng(*path, "kind").choices(list(self._kinds), list(self._kinds.values()))[0]
         form: Form = "stdin" if rng(*path, "form").random() < chosen.stdin else "functional"
         problem, other = (
-            build_problem(kind, split, rng(*path, what), length=chosen.length, num_hidden=chosen.hidden_tests)
+            build_problem(kind, split, rng(*path, what), num_hidden=chosen.hidden_tests)
             for what in ("problem", "other")
         )
-        visible = [_to_test(example, form) for example in problem.visible]
+        visible = [_to_test(example, kind, form) for example in problem.visible]
         num_shown = min(chosen.shown, len(visible))
         return {
             "statement": self._state("", form, ENTRY, visible[:num_shown]),
@@ -108,8 +108,8 @@ class Coding:
             "examples": [[list(x), value] for x, value in problem.visible],
             "parts": list(problem.function.parts),
             "visible": _to_rows(visible),
-            "hidden": _to_rows([_to_test(example, form) for example in problem.hidden]),
-            "other": _to_rows([_to_test(example, form) for example in other.visible]),
+            "hidden": _to_rows([_to_test(example, kind, form) for example in problem.hidden]),
+            "other": _to_rows([_to_test(example, kind, form) for example in other.visible]),
         }
 
     def _row(self, files: FileSplits[CodingRow], split: Split, index: int) -> dict[str, Any]:
@@ -162,20 +162,21 @@ class Coding:
     def _programs(self, task: Task) -> list[str]:
         """The programs that fit a statement and what the tool says of the wrong ones."""
         payload, texts = task.payload, []
+        kind: Kind = payload["kind"]
         form: Form = payload["form"]
         examples = [(tuple(x), value) for x, value in payload["examples"]]
-        for function in readings(payload["kind"], examples[: payload["num_shown"]]):
+        for function in readings(kind, examples[: payload["num_shown"]]):
             texts.append(f" {write_program(function, form, payload['entry'])}")
-            gave = _to_test((examples[1][0], function.compute(examples[1][0])), form).output
+            gave = _to_test((examples[1][0], function.compute(examples[1][0])), kind, form).output
             test = read_tests(task, "visible")[1]
             texts.append(f" {describe(test, Outcome(how='gave', what=gave), form, self._style)}")
         return texts
 
 
-def _to_test(example: Example, form: Form) -> Test:
+def _to_test(example: Example, kind: Kind, form: Form) -> Test:
     x, value = example
     if form == "functional":
-        return Test(input=[list(x)], output=value)
+        return Test(input=list(x) if kind == "arithmetic" else [list(x)], output=value)
     return Test(input=f"{' '.join(map(str, x))}\n", output=" ".join(map(str, numbers_of(value))))
 
 

@@ -1,4 +1,4 @@
-"""The functions of generated problems: small Python expressions over a list of numbers `x`, made of named parts.
+"""The functions of generated problems: small Python expressions made of named parts.
 
 Pure: what a function gives is computed from tables, and no text is ever evaluated.
 """
@@ -8,44 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations, product
+from itertools import product
 from typing import Literal
 
 from turnwise.core.protocols import Split
-from turnwise.core.seeds import rng
 
-Kind = Literal["pick2", "pick3", "pipeline"]
+Kind = Literal["arithmetic", "pipeline"]
+"""Two results of two numbers `x` and `y`, or a list of numbers `x` that is filtered, mapped and folded."""
 Numbers = tuple[int, ...]
 Value = int | list[int]
+Example = tuple[Numbers, Value]
+"""The numbers of an input, and what the function gives."""
 
-POSITIONS: Mapping[str, Callable[[Numbers], int]] = {
-    "x[0]": lambda x: x[0],
-    "x[1]": lambda x: x[1],
-    "x[-1]": lambda x: x[-1],
+OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": lambda x, y: x + y,
+    "*": lambda x, y: x * y,
+    "**": lambda x, y: int(x**y),
+    "-": lambda x, y: x - y,
+    "%": lambda x, y: x % y,
 }
-RANKS: Mapping[str, Callable[[Numbers], int]] = {
-    "min(x)": min,
-    "sorted(x)[1]": lambda x: sorted(x)[1],
-    "max(x)": max,
-}
-PICKS: Mapping[str, Callable[[Numbers], int]] = {**POSITIONS, **RANKS}
-"""One number of a list of at least two. In a list of three distinct numbers every number has two readings: its position
-and its rank."""
-
-TESTS: Mapping[str, Callable[[int], bool]] = {
-    "": lambda v: True,
-    " if v % 2 == 0": lambda v: v % 2 == 0,
-    " if v % 2": lambda v: v % 2 == 1,
-    " if v > 3": lambda v: v > 3,
-    " if v < 6": lambda v: v < 6,
-}
-MAPS: Mapping[str, Callable[[int], int]] = {
-    "v": lambda v: v,
-    "v + 2": lambda v: v + 2,
-    "v * 2": lambda v: v * 2,
-    "v * v": lambda v: v * v,
-    "-v": lambda v: -v,
-}
+"""Of 2 and 2 the first three give 4 and the others 0. `y` is positive."""
 FOLDS: Mapping[str, tuple[str, Callable[[list[int]], Value]]] = {
     "list": ("list({})", list),
     "sum": ("sum({})", sum),
@@ -53,28 +35,46 @@ FOLDS: Mapping[str, tuple[str, Callable[[list[int]], Value]]] = {
     "sorted": ("sorted({})", sorted),
 }
 """By name: the expression around a generator, and what it computes. Each has a value for no numbers at all."""
+MAPS: Mapping[str, Callable[[int], int]] = {
+    "v": lambda v: v,
+    "v + 2": lambda v: v + 2,
+    "v * 2": lambda v: v * 2,
+    "v * v": lambda v: v * v,
+    "-v": lambda v: -v,
+}
+TESTS: Mapping[str, Callable[[int], bool]] = {
+    "": lambda v: True,
+    " if v % 2 == 0": lambda v: v % 2 == 0,
+    " if v % 2": lambda v: v % 2 == 1,
+    " if v > 3": lambda v: v > 3,
+    " if v < 6": lambda v: v < 6,
+}
+_TABLES: Mapping[Kind, tuple[Sequence[str], ...]] = {
+    "arithmetic": (tuple(OPERATORS), tuple(OPERATORS)),
+    "pipeline": (tuple(FOLDS), tuple(MAPS), tuple(TESTS)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function of one list of numbers."""
+    """A function of a few numbers."""
 
     kind: Kind
     parts: tuple[str, ...]
-    """Names from `PICKS`; of a pipeline a name each from `FOLDS`, `MAPS` and `TESTS`."""
+    """The operators of the results; of a pipeline a name each from `FOLDS`, `MAPS` and `TESTS`."""
 
     @property
     def expression(self) -> str:
         """The Python expression."""
-        if self.kind != "pipeline":
-            return ", ".join(self.parts)
+        if self.kind == "arithmetic":
+            return ", ".join(f"x {operator} y" for operator in self.parts)
         fold, change, test = self.parts
         return FOLDS[fold][0].format(f"{change} for v in x{test}")
 
     def compute(self, x: Numbers) -> Value:
-        """What the function gives; x has at least two numbers."""
-        if self.kind != "pipeline":
-            return [PICKS[part](x) for part in self.parts]
+        """What the function gives."""
+        if self.kind == "arithmetic":
+            return [OPERATORS[operator](*x) for operator in self.parts]
         fold, change, test = self.parts
         return FOLDS[fold][1]([MAPS[change](v) for v in x if TESTS[test](v)])
 
@@ -83,38 +83,30 @@ class Function:
 class Space:
     """All functions of a kind."""
 
-    functions: tuple[Function, ...]
     split: Mapping[Function, Split]
     groups: tuple[tuple[Function, ...], ...]
-    """Each is drawn equally often. Picks are grouped by which of their parts are positions, so that no guess about that
-    is better than another."""
-    num_readings: int
-    """Functions that must agree on the first example."""
+    """Each is drawn equally often. Those of a group of arithmetic agree on 2 and 2."""
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All of them."""
+        return tuple(self.split)
 
 
 @cache
 def space_of(kind: Kind) -> Space:
-    """The functions of a kind. A third of each group, drawn once for all, is held out: those combinations of parts occur
-    in no training problem, while every part occurs there in every place."""
-    if kind == "pipeline":
-        combinations = [*product(FOLDS, MAPS, TESTS)]
-    else:
-        combinations = [*permutations(PICKS, int(kind[-1]))]
-    groups: dict[tuple[bool, ...], list[Function]] = {}
-    for parts in combinations:
-        groups.setdefault(tuple(part in POSITIONS for part in parts), []).append(Function(kind=kind, parts=parts))
+    """The functions of a kind. A third of them is held out, where the indices of the parts in their tables add up to a
+    multiple of 3: those combinations occur in no training problem, while every part occurs there in every place."""
+    groups: dict[str, list[Function]] = {}
     split: dict[Function, Split] = {}
-    for number, group in enumerate(groups.values()):
-        order = rng("coding", kind, number).sample(group, len(group))
-        split |= dict.fromkeys(order[: len(order) // 3], "heldout") | dict.fromkeys(order[len(order) // 3 :], "train")
-    return Space(
-        functions=tuple(split),
-        split=split,
-        groups=tuple(tuple(group) for group in groups.values()),
-        num_readings=2 if kind == "pipeline" else 2 ** int(kind[-1]),
-    )
+    for parts in product(*_TABLES[kind]):
+        function = Function(kind=kind, parts=parts)
+        groups.setdefault(str(function.compute((2, 2))) if kind == "arithmetic" else "", []).append(function)
+        total = sum(table.index(part) for table, part in zip(_TABLES[kind], parts, strict=True))
+        split[function] = "train" if total % 3 else "heldout"
+    return Space(split=split, groups=tuple(tuple(group) for group in groups.values()))
 
 
-def readings(kind: Kind, examples: Sequence[tuple[Numbers, Value]]) -> list[Function]:
+def readings(kind: Kind, examples: Sequence[Example]) -> list[Function]:
     """The functions of a kind that give the wanted value for every example."""
     return [f for f in space_of(kind).functions if all(f.compute(x) == value for x, value in examples)]

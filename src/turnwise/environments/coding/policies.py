@@ -35,10 +35,12 @@ def submit_message(program: str) -> Message:
 
 def write_program(function: Function, form: Form, entry: str) -> str:
     """The program of a function, on one line."""
+    is_pipeline = function.kind == "pipeline"
     if form == "functional":
-        return f"def {entry}(x): return {function.expression}"
-    star = "" if function.kind != "pipeline" or function.parts[0] in ("sum", "max") else "*"
-    return f"x = [*map(int, input().split())]; print({star}{function.expression})"
+        return f"def {entry}({'x' if is_pipeline else 'x, y'}): return {function.expression}"
+    head = "x = [*map(int, input().split())]" if is_pipeline else "x, y = map(int, input().split())"
+    star = "*" if is_pipeline and function.parts[0] in ("list", "sorted") else ""
+    return f"{head}; print({star}{function.expression})"
 
 
 def numbers_of(value: Value) -> list[int]:

@@ -63,7 +63,7 @@ def test_the_oracle_solves_both_forms_of_every_kind() -> None:
 
 
 def test_the_demonstrator_and_chance_rarely_succeed_and_nobody_without_the_tool() -> None:
-    picks = {"kinds": {"pick3": 1.0}}
+    picks = {"kinds": {"arithmetic": 1.0}}
     assert measure("naive", 60, **picks) <= 0.3
     assert measure("random", 40, **picks) <= 0.1
     assert measure("oracle", 40, tests="off", **picks) <= 0.3
