@@ -22,7 +22,7 @@ class CodingArguments(FamilyArguments):
     mode: Mode = "generated"
     """"generated": functions of a few numbers, by examples. "files": the user's own rows."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
-    """Kind of function to weight: "arithmetic" gives two results of two numbers, "pipeline" filters, maps and folds a
+    """Kind of function to weight: "arithmetic" gives three results of two numbers, "pipeline" filters, maps and folds a
     list; None gives both the same weight."""
     stdin: Share = 0.0
     """Share of generated problems whose program reads standard input; the others define a function."""

@@ -14,7 +14,7 @@ from typing import Literal
 from turnwise.core.protocols import Split
 
 Kind = Literal["arithmetic", "pipeline"]
-"""Two results of two numbers `x` and `y`, or a list of numbers `x` that is filtered, mapped and folded."""
+"""Three results of two numbers `x` and `y`, or a list of numbers `x` that is filtered, mapped and folded."""
 Numbers = tuple[int, ...]
 Value = int | list[int]
 Example = tuple[Numbers, Value]
@@ -50,7 +50,7 @@ TESTS: Mapping[str, Callable[[int], bool]] = {
     " if v < 6": lambda v: v < 6,
 }
 _TABLES: Mapping[Kind, tuple[Sequence[str], ...]] = {
-    "arithmetic": (tuple(OPERATORS), tuple(OPERATORS)),
+    "arithmetic": (tuple(OPERATORS),) * 3,
     "pipeline": (tuple(FOLDS), tuple(MAPS), tuple(TESTS)),
 }
 
@@ -95,15 +95,15 @@ class Space:
 
 @cache
 def space_of(kind: Kind) -> Space:
-    """The functions of a kind. A third of them is held out, where the indices of the parts in their tables add up to a
-    multiple of 3: those combinations occur in no training problem, while every part occurs there in every place."""
+    """The functions of a kind. A third of them is held out, where the indices of the parts in their tables add up to one
+    more than a multiple of 3: those combinations occur in no training problem, and every part does in every place."""
     groups: dict[str, list[Function]] = {}
     split: dict[Function, Split] = {}
     for parts in product(*_TABLES[kind]):
         function = Function(kind=kind, parts=parts)
         groups.setdefault(str(function.compute((2, 2))) if kind == "arithmetic" else "", []).append(function)
         total = sum(table.index(part) for table, part in zip(_TABLES[kind], parts, strict=True))
-        split[function] = "train" if total % 3 else "heldout"
+        split[function] = "heldout" if total % 3 == 1 else "train"
     return Space(split=split, groups=tuple(tuple(group) for group in groups.values()))
 
 

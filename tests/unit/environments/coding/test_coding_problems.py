@@ -44,7 +44,7 @@ def test_a_program_gives_what_its_function_computes(kind: Kind, data: st.DataObj
 def test_combinations_are_held_out_and_parts_are_not(kind: Kind) -> None:
     space = space_of(kind)
     counts = Counter(space.split.values())
-    assert 0.3 <= counts["heldout"] / len(space.functions) <= 0.35
+    assert 0.3 <= counts["heldout"] / len(space.functions) <= 0.36
     assert all({space.split[f] for f in group} == {"train", "heldout"} for group in space.groups)
     for place in range(len(space.functions[0].parts)):
         trained = {f.parts[place] for f in space.functions if space.split[f] == "train"}
@@ -85,11 +85,11 @@ def test_a_guess_from_the_statement_of_arithmetic_is_right_one_time_in_six() -> 
     """All statements are about 2 and 2, so that a guess can only know how often a function comes with such a result.
 
     Every result comes equally often, and of its functions each does but for the split: the best guess is right one time
-    in 9, 6, 6 and 4, 0.174 in all. Who knew which combinations are held out would be right one time in 3, 2, 2 and 1.
+    in 9, 6, 6 and 4, 0.174 in all. Who knew which combinations are held out would be right one time in 3, 2, 2 and 2.
     """
     space = space_of("arithmetic")
     assert sorted(len(group) for group in space.groups) == [4, 6, 6, 9]
-    assert sorted(sum(space.split[f] == "heldout" for f in group) for group in space.groups) == [1, 2, 2, 3]
+    assert sorted(sum(space.split[f] == "heldout" for f in group) for group in space.groups) == [2, 2, 2, 3]
     for group in space.groups:
         assert readings("arithmetic", [((2, 2), group[0].compute((2, 2)))]) == [*group]
     family = Coding(prompt="short", kinds={"arithmetic": 1.0})
