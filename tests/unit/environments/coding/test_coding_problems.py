@@ -61,7 +61,7 @@ def test_what_examples_say(kind: Kind, seed: int, split: Split) -> None:
     # The first visible example leaves several readings, all of them together one.
     first = readings(kind, problem.visible[:1])
     assert problem.function in first
-    assert len(first) >= (4 if kind == "arithmetic" else 2)
+    assert len(first) >= (8 if kind == "arithmetic" else 2)
     assert readings(kind, problem.visible) == [problem.function]
     # The last one is of another sort: an absolute difference, or an index, is told apart before submitting.
     (*_, (x, _)) = problem.visible
@@ -81,21 +81,30 @@ def test_what_examples_say(kind: Kind, seed: int, split: Split) -> None:
         assert agrees == (function == problem.function)
 
 
-def test_a_guess_from_the_statement_of_arithmetic_is_right_one_time_in_six() -> None:
-    """All statements are about 2 and 2, so that a guess can only know how often a function comes with such a result.
+def test_a_guess_from_the_statement_of_arithmetic_is_right_one_time_in_fourteen() -> None:
+    """All statements are about 2 and 2, so that a guess can only know how often a function comes with such results.
 
-    Every result comes equally often, and of its functions each does but for the split: the best guess is right one time
-    in 9, 6, 6 and 4, 0.174 in all. Who knew which combinations are held out would be right one time in 3, 2, 2 and 2.
+    Every group of results comes equally often, and so does each of its functions but for the split: the best guess is
+    right one time in 3 or 2 for each of the three results, ((1/3 + 1/2) / 2) ** 3 = 0.072 in all.
     """
     space = space_of("arithmetic")
-    assert sorted(len(group) for group in space.groups) == [4, 6, 6, 9]
-    assert sorted(sum(space.split[f] == "heldout" for f in group) for group in space.groups) == [2, 2, 2, 3]
+    assert sum(1 / len(group) for group in space.groups) / 8 == pytest.approx((5 / 12) ** 3)
     for group in space.groups:
         assert readings("arithmetic", [((2, 2), group[0].compute((2, 2)))]) == [*group]
     family = Coding(prompt="short", kinds={"arithmetic": 1.0})
     shown = Counter(family.task("heldout", index).prompt[0].text for index in range(400))
-    assert set(shown) == {f"solve 2 2 gives {one} {other}\n" for one in (0, 4) for other in (0, 4)}
-    assert [count / 400 for count in shown.values()] == pytest.approx([0.25] * 4, abs=0.08)
+    zero_or_four = (0, 4)
+    assert set(shown) == {
+        f"solve 2 2 gives {a} {b} {c}\n" for a in zero_or_four for b in zero_or_four for c in zero_or_four
+    }
+    assert [count / 400 for count in shown.values()] == pytest.approx([1 / 8] * 8, abs=0.06)
+
+
+def test_every_pair_of_operators_is_trained_in_every_two_places() -> None:
+    split = space_of("arithmetic").split
+    trained = [function.parts for function, each in split.items() if each == "train"]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert len({(parts[one], parts[other]) for parts in trained}) == 25
 
 
 def test_too_few_hidden_tests_to_refute_anything_are_named() -> None:
@@ -112,9 +121,9 @@ def test_a_task_holds_what_its_problem_says(stdin: float) -> None:
     (x, value), *_ = payload["examples"]
     given, wanted = payload["visible"][0]
     if stdin:
-        assert (given, wanted) == (f"{x[0]} {x[1]}\n", f"{value[0]} {value[1]}")
+        assert (given, wanted) == (f"{x[0]} {x[1]}\n", " ".join(map(str, value)))
         assert task.prompt[0].text == f"stdin 2 2 gives {wanted}\n"
     else:
         assert (given, wanted) == (x, value)
-        assert task.prompt[0].text == f"solve 2 2 gives {value[0]} {value[1]}\n"
+        assert task.prompt[0].text == f"solve 2 2 gives {' '.join(map(str, value))}\n"
     assert payload["other"] != payload["visible"]
