@@ -58,9 +58,11 @@ class CodingArguments(FamilyArguments):
     """Seconds a run may take, waiting for a free place in the sandbox included."""
 
     @property
-    def weights(self) -> dict[str, float]:
+    def weights(self) -> dict[Kind, float]:
         """The positive weights of `kinds`; empty in mode "files". Raises ConfigError."""
-        return {} if self.mode == "files" else check_weights("kinds", self.kinds, get_args(Kind))
+        kinds: tuple[Kind, ...] = get_args(Kind)
+        weights = {} if self.mode == "files" else check_weights("kinds", self.kinds, kinds)
+        return {kind: weights[kind] for kind in kinds if kind in weights}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -101,7 +101,7 @@ def _entry(test: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """The function that a test calls; "" for standard input."""
     if test.get("testtype", test.get("type", "stdin")) not in _FUNCTIONAL:
         return ""
-    homes = (test, _read_json(test.get("metadata") or {}, "metadata"), _read_json(row.get("metadata") or {}, "metadata"))
+    homes = (test, *(_read_json(home.get("metadata") or {}, "metadata") for home in (test, row)))
     names = [home.get(key) for home in homes if isinstance(home, dict) for key in ("fn_name", "func_name")]
     name = next((name for name in names if isinstance(name, str) and name.isidentifier()), None)
     if name is None:

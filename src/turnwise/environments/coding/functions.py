@@ -95,8 +95,9 @@ class Space:
 
 @cache
 def space_of(kind: Kind) -> Space:
-    """The functions of a kind. A third of them is held out, where the indices of the parts in their tables add up to one
-    more than a multiple of 3: those combinations occur in no training problem, and every part does in every place."""
+    """The functions of a kind. A third of them is held out, where the indices of the parts in their tables add up to
+    one more than a multiple of 3: those combinations occur in no training problem, and every part does in every place.
+    """
     groups: dict[str, list[Function]] = {}
     split: dict[Function, Split] = {}
     for parts in product(*_TABLES[kind]):

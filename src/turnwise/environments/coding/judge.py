@@ -36,8 +36,8 @@ for number, arguments in enumerate(request["calls"]):
         line = json.dumps([number, ["raised", type(error).__name__]])
     print(line, file=report, flush=True)
 """
-"""Reports one line per call, so that what ends the process early leaves the rest without an outcome. A method of a class
-`Solution` counts as the function, as in LiveCodeBench; what a program prints goes to standard error."""
+"""Reports one line per call, so that what ends the process early leaves the rest without an outcome. A method of a
+class `Solution` counts as the function, as in LiveCodeBench; what a program prints goes to standard error."""
 PROFILE: Profile = "std"
 """Named, because "auto" lets a program choose one by what it imports, perhaps one that this machine cannot start, and
 then its reward would be Invalid instead of 0."""

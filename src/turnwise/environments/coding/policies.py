@@ -85,7 +85,7 @@ class OraclePolicy:
         """The next program, to run or to submit. Raises ConfigError for a problem from a file without a solution."""
         if "kind" not in task.payload:
             if not task.payload["solution"]:
-                raise ConfigError("the oracle needs a solution in every row; use policy 'random', or rows that have one")
+                raise ConfigError("the oracle needs a \"solution\" in every row; add it, or use policy 'random'")
             return submit_message(task.payload["solution"])
         seen = _Reading(task, messages)
         if not seen.outputs:

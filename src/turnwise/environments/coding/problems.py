@@ -21,8 +21,8 @@ class Problem:
 
     function: Function
     visible: tuple[Example, ...]
-    """Together only the function agrees with them, of all of its kind. The first alone leaves several readings; the last
-    is of another sort than the others, a longer list or a smaller number first."""
+    """Together only the function agrees with them, of all of its kind. The first alone leaves several readings; the
+    last is of another sort than the others, a longer list or a smaller number first."""
     hidden: tuple[Example, ...]
     """Edges: negative and large numbers, zero, the same number twice, lists of other lengths. No input is visible, and
     together they refute every reading of the first example but the right one."""
@@ -41,9 +41,7 @@ def build_problem(kind: Kind, split: Split, random: Random, *, num_hidden: int) 
         is_sharp = all(any(f.compute(x) != value for x, value in hidden) for f in left)
         if visible and is_sharp and not set(dict(visible)) & set(dict(hidden)):
             return Problem(function=function, visible=visible, hidden=hidden)
-    raise ConfigError(
-        f"no {split} problem of kind {kind!r} in {MAX_DRAWS} draws; raise environment.args.hidden_tests"
-    )
+    raise ConfigError(f"no {split} problem of kind {kind!r} in {MAX_DRAWS} draws; raise environment.args.hidden_tests")
 
 
 def _refute(function: Function, left: list[Function], visible: list[Example], random: Random) -> tuple[Example, ...]:

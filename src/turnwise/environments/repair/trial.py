@@ -14,7 +14,7 @@ from typing import Any, Literal
 from turnwise.environments.repair.problems import Example
 from turnwise.environments.repair.programs import Function, Modules, to_source
 from turnwise.environments.repeated_runs import CodeRunner
-from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise_sandbox.types import Limits, Program
 
 RUNNER = """
 import json, sys, traceback

@@ -71,9 +71,9 @@ def test_layouts_of_standard_input_mean_the_same(tests: Any) -> None:
         ({"problem": "p", "tests": functional(CALLS)}, "names no function"),
         ({"problem": "p", "tests": functional(CALLS, fn_name="os.system")}, "names no function"),
         ({"problem": "p", "tests": [*functional(CALLS, fn_name="f"), TEXTS[0]]}, "of several forms"),
-        ({"problem": "p", "tests": [TEXTS[0], {"input": "1"}]}, r'tests\[1\] has \[\'input\'\]'),
+        ({"problem": "p", "tests": [TEXTS[0], {"input": "1"}]}, r"tests\[1\] has \[\'input\'\]"),
         ({"problem": "p", "tests": [TEXTS[0], {"input": 1, "output": "1"}]}, r"tests\[1\]: .* must be texts"),
-        ({"problem": "p", "tests": functional([CALLS[0], {"input": 4, "output": 4}], fn_name="f")}, "list of arguments"),
+        ({"problem": "p", "tests": functional([CALLS[0], {**CALLS[1], "input": 4}], fn_name="f")}, "list of arguments"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused(row: dict[str, Any], message: str) -> None:

@@ -102,7 +102,8 @@ EXHAUSTING = {
     "forks without end": "import os\nwhile True: os.fork()",
 }
 DAEMON = (
-    "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)\n    os._exit(0)\n"
+    "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)\n"
+    "    os._exit(0)\n"
     "def solve(x): return [8, 3]"
 )
 RIGHT = "def solve(x):\n    print('on the way', end='')\n    return max(x), x[0]"

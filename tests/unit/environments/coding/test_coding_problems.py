@@ -108,7 +108,7 @@ def test_every_pair_of_operators_is_trained_in_every_two_places() -> None:
 
 
 def test_too_few_hidden_tests_to_refute_anything_are_named() -> None:
-    with pytest.raises(ConfigError, match="environment.args.hidden_tests"):
+    with pytest.raises(ConfigError, match=r"environment\.args\.hidden_tests"):
         build_problem("arithmetic", "train", Random(0), num_hidden=0)
 
 
