@@ -14,6 +14,7 @@ from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
+    "coding": "turnwise.environments.coding.family:Coding",
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",

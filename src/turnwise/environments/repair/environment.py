@@ -28,7 +28,8 @@ from turnwise.core.types import (
 )
 from turnwise.environments.repair.problems import SHOWN_EXAMPLES, Example
 from turnwise.environments.repair.programs import Function, Line, Modules, show_function
-from turnwise.environments.repair.trial import CodeRunner, Failure, run_examples
+from turnwise.environments.repair.trial import Failure, run_examples
+from turnwise.environments.repeated_runs import CodeRunner
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise_sandbox.types import Limits
 

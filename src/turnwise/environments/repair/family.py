@@ -14,7 +14,7 @@ from turnwise.environments.repair.environment import NO_TESTS, OK, PASS, RepairE
 from turnwise.environments.repair.policies import Habits, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.repair.problems import build_problem
 from turnwise.environments.repair.programs import show_function
-from turnwise.environments.repair.trial import RepeatedRuns
+from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise_sandbox.types import Limits
 

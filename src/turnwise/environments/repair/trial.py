@@ -7,14 +7,14 @@ forge: a report that passes gives the right values for arguments that the agent 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from turnwise.environments.repair.problems import Example
 from turnwise.environments.repair.programs import Function, Modules, to_source
-from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise.environments.repeated_runs import CodeRunner
+from turnwise_sandbox.types import Limits, Program
 
 RUNNER = """
 import json, sys, traceback
@@ -32,42 +32,6 @@ for number, (module, function, arguments) in enumerate(json.load(sys.stdin)):
     print(json.dumps([number, outcome]), flush=True)
 """
 """Reports one line per call, so that what ends the process early leaves the rest without an outcome."""
-
-
-MAX_KEPT = 2048
-"""Executions that are kept; one mostly takes a few hundred bytes."""
-
-
-class CodeRunner(Protocol):
-    """Runs a program somewhere safe."""
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        """See `Sandbox.run`."""
-        ...
-
-
-class RepeatedRuns:
-    """Runs no program again: the same program with the same seed gives the same output.
-
-    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
-    """
-
-    def __init__(self, runner: CodeRunner) -> None:
-        """`runner` runs what has not run before."""
-        self._runner = runner
-        self._executions: OrderedDict[tuple[object, ...], Execution] = OrderedDict()
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        """See `Sandbox.run`."""
-        key = (program.code, program.stdin, *sorted(program.files.items()), program.seed, limits)
-        execution = self._executions.get(key)
-        if execution is None:
-            execution = await self._runner.run(program, limits)
-            if execution.limit is None:
-                self._executions[key] = execution
-            if len(self._executions) > MAX_KEPT:
-                self._executions.popitem(last=False)
-        return execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.repair.environment import INVALID_REPLY, OK, PASS, USAGE, RepairEnvironment
 from turnwise.environments.repair.family import Repair
 from turnwise.environments.repair.policies import command_message
-from turnwise.environments.repair.trial import RepeatedRuns, _read_report
+from turnwise.environments.repair.trial import _read_report
+from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise_sandbox.types import Execution, Limits, Program
 
 LINES = {
