@@ -25,7 +25,7 @@ from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "repair" / "tiny.toml"
-WORKDIR = ("environment.args.tests_graded=workdir", "environment.args.naive_cheat=0.1", "run.name=repair_workdir")
+WORKDIR = ("environment.args.tests_graded=workdir", "environment.args.naive_cheat=0.3", "run.name=repair_workdir")
 
 
 @dataclass(frozen=True, kw_only=True)
