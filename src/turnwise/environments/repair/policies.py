@@ -14,7 +14,7 @@ from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.repair.environment import PASS
 from turnwise.environments.repair.programs import LABELS, to_code
 
-MAX_COMMANDS = 10
+MAX_COMMANDS = 16
 """Commands after which the demonstrator submits."""
 
 
@@ -120,9 +120,9 @@ class Habits:
     retest: float
     """To run the tests after an edit, in an episode that began with them."""
     again: float
-    """To view another line after an edit that it does not test, instead of submitting."""
+    """To view a line again after an edit that it does not test, instead of submitting."""
     retry: float
-    """To view another line where the tests still fail, instead of submitting."""
+    """To view a line again where the tests still fail, instead of submitting."""
     eye: float
     """To view another line instead of writing one whose code is as its intent says."""
     cheat: float
@@ -132,8 +132,8 @@ class Habits:
 class NaivePolicy:
     """The demonstrator: shows every command and how a line is written from its intent, and never searches.
 
-    Of the function that it views it takes any lines, the same one again too. To write a line that is right changes
-    nothing.
+    Of the function that it views it often takes the same line again, or the next, or any. To write a line that is right
+    changes nothing.
     """
 
     def __init__(self, habits: Habits) -> None:
@@ -160,7 +160,7 @@ class NaivePolicy:
                 return _view(seen.viewed, rng)
             case "view":
                 leaves = not seen.is_odd and rng.random() < habits.eye
-                return _view(seen.viewed, rng) if leaves else seen.rewrite()
+                return _view_more(seen, rng) if leaves else seen.rewrite()
             case "set" if seen.commands[0] == "test" and rng.random() < habits.retest:
                 return "test"
             case "set":
@@ -175,9 +175,18 @@ class NaivePolicy:
     def _go_on(self, seen: Reading, rng: Random, probability: float) -> str:
         """View any line of the function, or submit."""
         cheated = seen.viewed == seen.test_name
-        return "submit" if cheated or rng.random() >= probability else _view(seen.viewed, rng)
+        return "submit" if cheated or rng.random() >= probability else _view_more(seen, rng)
 
 
 def _view(name: str, rng: Random) -> str:
     """View any line, rather one of the first; a function may have fewer lines than there are labels."""
     return f"view {name} {LABELS[min(rng.randrange(len(LABELS)), rng.randrange(len(LABELS)))]}"
+
+
+def _view_more(seen: Reading, rng: Random) -> str:
+    """View the same line again, the next one, or any."""
+    _, name, label = next(command for command in reversed(seen.commands) if command.startswith("view ")).split()
+    how = rng.choices(("same", "next", "any"), (0.4, 0.3, 0.3))[0]
+    if how == "any" or (how == "next" and label == LABELS[-1]):
+        return _view(name, rng)
+    return f"view {name} {label if how == 'same' else LABELS[LABELS.index(label) + 1]}"
