@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
 
 from turnwise.core.errors import SandboxError
-from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError
+from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
 from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.repair.environment import INVALID_REPLY, NOT_OPEN, OK, PASS, USAGE, RepairEnvironment
 from turnwise.environments.repair.family import Repair
-from turnwise.environments.repair.policies import command_message
+from turnwise.environments.repair.policies import Habits, NaivePolicy, command_message
 from turnwise.environments.repair.trial import RepeatedRuns, _read_report
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -111,6 +114,25 @@ def test_the_random_policy_and_the_demonstrator_rarely_succeed() -> None:
     assert measure("naive", 40, naive_test=1.0, naive_eye=1.0, naive_again=0.0) >= 0.7
     assert measure("naive", 20, naive_test=1.0, naive_cheat=1.0) == 0.0
     assert measure("naive", 20, naive_test=1.0, naive_cheat=1.0, tests_graded="workdir") == 1.0
+
+
+def test_after_a_red_test_the_demonstrator_mostly_takes_the_same_line_again() -> None:
+    habits = Habits(test=1.0, retest=1.0, again=0.0, retry=1.0, eye=0.0, cheat=0.0)
+    red = "fail g12 gave -2 want 14 in t2"
+    done = (("test", red), ("view g12 A", "c is a plus b | c = a - b"), ("set c = a + b", OK), ("test", red))
+    messages = [
+        message
+        for number, (command, output) in enumerate(done)
+        for message in (command_message(command, number), text_message("tool", output))
+    ]
+    counts: Counter[str] = Counter()
+    for seed in range(1000):
+        (call,) = NaivePolicy(habits).reply(build_task(), messages, Random(seed)).tool_calls
+        counts[json.loads(call.arguments)["command"]] += 1
+    # Any line is A with (5 * 5 - 4 * 4) / 25 = 0.36 and B with (16 - 9) / 25 = 0.28.
+    assert counts["view g12 A"] == pytest.approx(1000 * (0.4 + 0.3 * 0.36), abs=60)
+    assert counts["view g12 B"] == pytest.approx(1000 * (0.3 + 0.3 * 0.28), abs=60)
+    assert sum(counts[f"view g12 {label}"] for label in "ABCDE") == 1000
 
 
 # ------------------------------------------------------------------------------------------------ commands
