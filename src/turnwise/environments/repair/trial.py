@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnwise.environments.repair.problems import Example
-from turnwise.environments.repair.programs import Function, Modules, to_source
+from turnwise.environments.repair.programs import LABELS, Function, Modules, to_source
 from turnwise.environments.repeated_runs import CodeRunner
 from turnwise_sandbox.types import Limits, Program
 
@@ -46,7 +46,7 @@ class Failure:
     what: str
     """The value given or the name of the exception; "" for the other two."""
     label: str
-    """The line that raised, as `L3`; "" where none of the function's lines did."""
+    """The line that raised, as `C`; "" where none of the function's lines did."""
 
 
 async def run_examples(
@@ -113,6 +113,6 @@ def _find_label(functions: Sequence[Function], wanted: Function, line: object) -
     for function in functions:
         if function.name == wanted.name:
             index = line - start if type(line) is int else 0
-            return f"L{index}" if 1 <= index <= len(function.lines) else ""
+            return LABELS[index - 1] if 1 <= index <= len(function.lines) else ""
         start += len(function.lines) + 2  # its head and the empty line after it
     return ""
