@@ -25,7 +25,7 @@ from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "repair" / "tiny.toml"
-WORKDIR = ("environment.args.tests_graded=workdir", "environment.args.naive_cheat=0.1", "run.name=repair_workdir")
+WORKDIR = ("environment.args.tests_graded=workdir", "environment.args.naive_cheat=0.3", "run.name=repair_workdir")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ def load_evaluations(run: Path) -> list[Evaluation]:
 def to_behaviour(evaluations: Sequence[tuple[str, Evaluation]]) -> str:
     """One row per evaluation: the reward that trained, the pristine verdict, and what the policy did."""
     lines = [
-        "| run | policy | repaired | rewarded | tests before its first edit | edits per repair | repaired after a red "
-        "test of an edit | touched a test | turns |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| run | policy | repaired | rewarded | tests before its first edit | edits per repair | repeated an edit | "
+        "repaired after a red test of an edit | touched a test | turns |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for run, evaluation in evaluations:
         rewards = evaluation.rewards()
@@ -100,6 +100,7 @@ def to_behaviour(evaluations: Sequence[tuple[str, Evaluation]]) -> str:
             f"{sum(reward.total for reward in rewards) / len(rewards):.3f}",
             f"{sum(reward.part('tested_first') or 0.0 for reward in rewards) / len(rewards):.3f}",
             f"{edits / len(repaired):.2f}" if repaired else "",
+            f"{sum(1 for reward in rewards if reward.part('repeats')) / len(rewards):.3f}",
             f"{recovered} of {len(red)}",
             f"{sum(reward.part('protected') or 0.0 for reward in rewards) / len(rewards):.3f}",
             f"{sum(turns) / len(turns):.1f}",

@@ -132,8 +132,8 @@ def count_left() -> dict[str, int]:
     }
 
 
-async def measure_opens(repository: Path, num_opens: int) -> str:
-    """Open and close sessions, each with a layer and an edit of its own, then look for what is left."""
+async def measure_opens(repository: Path, num_opens: int) -> tuple[str, bool]:
+    """Open and close sessions, each with a layer and an edit of its own; what is left, and whether anything is."""
     before = count_left()
     started, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with LocalSandbox(num_slots=1) as sandbox:
@@ -150,13 +150,15 @@ async def measure_opens(repository: Path, num_opens: int) -> str:
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
     after = count_left()
     left = {name: after[name] - before[name] for name in after}
-    return (
+    told = (
         f"{num_opens} sessions opened and closed, {cpu_ms:.2f} ms each; left: {left}; the supervisor grew by "
         f"{grown / 1024:.1f} MiB after the first tenth"
     )
+    return told, any(left.values())
 
 
-async def main() -> None:
+async def main() -> int:
+    """Measure; the exit status is 1 if closed sessions left anything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="rounds of the table")
     parser.add_argument("--sessions", type=int, default=1000, help="sessions open at once")
@@ -174,7 +176,10 @@ async def main() -> None:
         if arguments.only in (None, "memory"):
             print(await measure_memory(large, arguments.sessions), flush=True)
         if arguments.only in (None, "opens"):
-            print(await measure_opens(large, arguments.opens), flush=True)
+            told, is_left = await measure_opens(large, arguments.opens)
+            print(told, flush=True)
+            return int(is_left)
+    return 0
 
 
 if __name__ == "__main__":

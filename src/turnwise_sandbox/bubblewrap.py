@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import shutil
 import signal
 import stat
 import subprocess
+import tarfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any, Literal
 
 from turnwise_sandbox.capture import Capture
@@ -33,7 +35,10 @@ from turnwise_sandbox.foreign import (
     seeding_module,
     split_status,
 )
-from turnwise_sandbox.trees import Tree, refuse_tree
+from turnwise_sandbox.tree_archives import TreeShelf, count_bytes, pack_tree
+from turnwise_sandbox.tree_changes import ChangesTooLarge, read_changes
+from turnwise_sandbox.tree_store import StoredTree
+from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 LEVEL = "bubblewrap"
@@ -50,6 +55,11 @@ _MAX_FILES = 500
 _NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
 """The user that runs bubblewrap if this process runs as root: the kernel never limits how many processes root has, not
 even in a user namespace."""
+_HOME = "/tmp"
+"""HOME and TMPDIR of a program in a tree."""
+_TREE = f"{_PROGRAM_FOLDER}/tree.tar"
+_UNPACK = f"tar -xf {_TREE} -C {_FOLDER} || exit 1; "
+"""Runs before `_SCRIPT`, as the program's user."""
 _SCRIPT = 'echo; read -r _; {limits}; exec "$@"'
 """Runs in the sandbox before the program: writes a line to stdout, then waits for one on stdin, so that the host can
 open the program's folder in between."""
@@ -66,10 +76,11 @@ class BubblewrapSandbox:
         max_concurrent: int | None = None,
         bwrap: str = "bwrap",
     ) -> None:
-        """`root_folder` is the host folder that becomes the read-only `/` and must hold `sh` and the interpreter; None
-        shows the host's `/usr` and nothing else. `read_only` names further host paths to show in the same places. If
-        this process runs as root, the user nobody must be able to read both. `max_concurrent` bounds the programs at a
-        time; None means two per core. `bwrap` is the name or path of bubblewrap.
+        """`root_folder` is the host folder that becomes the read-only `/` and must hold `sh` and the interpreter, for
+        programs in trees also `tar`; None shows the host's `/usr` and nothing else. `read_only` names further host
+        paths to show in the same places. If this process runs as root, the user nobody must be able to read both.
+        `max_concurrent` bounds the programs at a time; None means two per core. `bwrap` is the name or path of
+        bubblewrap.
 
         Raises SandboxError if bubblewrap or `root_folder` is missing. A kernel that refuses namespaces makes `run`
         raise it."""
@@ -80,6 +91,7 @@ class BubblewrapSandbox:
             raise SandboxError(f"root_folder {root_folder!r} is not a folder; name an unpacked root file system")
         self._bwrap = executable
         self._root = _root_arguments(root_folder, read_only)
+        self._shelf = TreeShelf("the bubblewrap sandbox", "name them in read_only")
         self._places = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._running: set[asyncio.Task[Execution]] = set()
         self._closed = False
@@ -87,7 +99,6 @@ class BubblewrapSandbox:
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if bubblewrap
         fails."""
-        refuse_tree(program.tree, "the bubblewrap sandbox")
         async with self._places:
             if self._closed:
                 raise SandboxError("the bubblewrap sandbox is closed; build a new one")
@@ -114,7 +125,8 @@ class BubblewrapSandbox:
     ) -> Session:
         """Always raises SandboxError, because this backend has no live sessions."""
         raise SandboxError(
-            f"the bubblewrap sandbox has no live {language} sessions; use the local sandbox, or run whole programs"
+            f"the bubblewrap sandbox has no live {language} sessions, in a tree or without; use the local sandbox, or "
+            "run whole programs"
         )
 
     async def close(self) -> None:
@@ -124,11 +136,16 @@ class BubblewrapSandbox:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        self._shelf.close()
 
     async def _run(self, program: Program, limits: Limits) -> Execution:
+        async with self._shelf.take(program) as tree:
+            return await self._run_in(program, limits, tree)
+
+    async def _run_in(self, program: Program, limits: Limits, tree: StoredTree | None) -> Execution:
         outputs = [check_path(path) for path in program.outputs]
         with contextlib.ExitStack() as held:
-            process, status = self._start(program, limits, held)
+            process, status = self._start(program, limits, tree, held)
             try:
                 folder, first = await _await_start(process, status, held)
                 end = await _supervise(process, first, program.stdin, limits)
@@ -137,11 +154,12 @@ class BubblewrapSandbox:
                 process.kill()
                 exit_status = process.wait()
             contents = {path: _read_below(folder, path, limits.disk_bytes) for path in outputs}
-        files = {path: content for path, content in contents.items() if content is not None}
-        return _to_execution(end, exit_status, files)
+            files = {path: content for path, content in contents.items() if content is not None}
+            execution = _to_execution(end, exit_status, files)
+            return execution if tree is None else _add_changes(execution, folder, tree, limits)
 
     def _start(
-        self, program: Program, limits: Limits, held: contextlib.ExitStack
+        self, program: Program, limits: Limits, tree: StoredTree | None, held: contextlib.ExitStack
     ) -> tuple[subprocess.Popen[bytes], int]:
         """The process, which waits before it runs the program, and a descriptor that tells its process id. Leaving
         `held` closes the descriptor and the pipes."""
@@ -154,7 +172,10 @@ class BubblewrapSandbox:
                 source: encode_code(program.code),
                 f"{_PROGRAM_FOLDER}/seed/sitecustomize.py": seeding_module(program.seed),
             }
-            copies |= {f"{_FOLDER}/{check_path(path)}": content for path, content in program.files.items()}
+            if tree is None:
+                copies |= {f"{_FOLDER}/{check_path(path)}": content for path, content in program.files.items()}
+            else:
+                copies[_TREE] = _pack(tree)
             if len(copies) > _MAX_FILES:
                 raise SandboxError(
                     f"{len(program.files)} files are more than the {_MAX_FILES - 2} that the bubblewrap sandbox takes; "
@@ -165,7 +186,8 @@ class BubblewrapSandbox:
             for path, content in copies.items():
                 passed.append(_memory_file(handed, content))
                 arguments += ["--perms", "0644", "--file", str(passed[-1]), path]
-            for name, value in build_environment(program.seed, _FOLDER, f"{_PROGRAM_FOLDER}/seed").items():
+            home = _FOLDER if tree is None else _HOME
+            for name, value in build_environment(program.seed, home, f"{_PROGRAM_FOLDER}/seed").items():
                 arguments += ["--setenv", name, value]
             command = [
                 *(
@@ -177,12 +199,9 @@ class BubblewrapSandbox:
                     "--new-session",
                 ),
                 *("--clearenv", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
-                *("--json-status-fd", str(status_write), *self._root, "--tmpfs", "/run", "--symlink", _FOLDER, "/tmp"),
+                *("--json-status-fd", str(status_write), *self._root, "--tmpfs", "/run"),
+                *_folder_arguments(limits, tree),
                 *(
-                    "--size",
-                    str(limits.disk_bytes),
-                    "--tmpfs",
-                    _FOLDER,
                     *arguments,
                     "--remount-ro",
                     "/run",
@@ -192,7 +211,7 @@ class BubblewrapSandbox:
                 *(
                     "sh",
                     "-c",
-                    _SCRIPT.format(limits=limit_commands(limits)),
+                    ("" if tree is None else _UNPACK) + _SCRIPT.format(limits=limit_commands(limits)),
                     "sh",
                     INTERPRETERS[program.language],
                     source,
@@ -213,6 +232,30 @@ class BubblewrapSandbox:
                 )
         held.enter_context(contextlib.closing(_Pipes(process)))
         return process, status_read
+
+
+def _folder_arguments(limits: Limits, tree: StoredTree | None) -> list[str]:
+    """The program's folder, and where HOME and TMPDIR are: there too, or beside the tree."""
+    if tree is None:
+        return ["--symlink", _FOLDER, "/tmp", "--size", str(limits.disk_bytes), "--tmpfs", _FOLDER]
+    size = str(limits.disk_bytes + count_bytes(tree))
+    return ["--size", str(limits.disk_bytes), "--tmpfs", _HOME, "--size", size, "--tmpfs", _FOLDER]
+
+
+def _pack(tree: StoredTree) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        pack_tree(tree, archive, ".")
+    return packed.getvalue()
+
+
+def _add_changes(execution: Execution, folder: int, tree: StoredTree, limits: Limits) -> Execution:
+    """The execution with what the program wrote into its tree. `folder` is open at it."""
+    try:
+        changes = read_changes(folder, tree, is_overlay=False, max_bytes=limits.disk_bytes, max_files=limits.num_files)
+    except ChangesTooLarge:
+        return replace(execution, limit=execution.limit or "disk")
+    return replace(execution, changes=changes)
 
 
 def _root_arguments(root_folder: str | None, read_only: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from turnwise_sandbox.errors import SandboxError, boundary
-from turnwise_sandbox.remote.connection import Answer, Head, Policy, serve_connection
+from turnwise_sandbox.remote.connection import Answer, Head, Listener, Policy
 from turnwise_sandbox.remote.messages import (
     CellBody,
     ErrorAnswer,
@@ -104,11 +104,8 @@ class SandboxServer:
         self._session_idle_s = session_idle_s
         self._sessions: dict[str, _OpenSession] = {}
         self._opening = 0
-        self._max_connections = 4 * max_concurrent
-        self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._policy = Policy(
+        policy = Policy(
             admit=self._admit,
             respond=self._respond,
             refuse=_refuse,
@@ -116,6 +113,7 @@ class SandboxServer:
             idle_s=30.0,
             transfer_s=60.0,
         )
+        self._listener = Listener(policy, 4 * max_concurrent)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen, and return the server's URL. Port 0 takes a free port. Raises SandboxError for an address that other
@@ -125,37 +123,20 @@ class SandboxServer:
                 f"host {host!r} can be reached by other machines; serve on 127.0.0.1 and forward the port over ssh"
             )
         try:
-            self._server = await asyncio.start_server(self._accept, host, port)
+            url = await self._listener.start(host, port)
         except OSError as cause:
             raise SandboxError(f"cannot listen on {host}:{port}: {cause.strerror}; choose another port") from cause
         self._sweeper = asyncio.create_task(self._sweep())
-        address, taken = self._server.sockets[0].getsockname()[:2]
-        return f"http://[{address}]:{taken}" if ":" in address else f"http://{address}:{taken}"
+        return url
 
     async def close(self) -> None:
         """Stop listening, end all executions and close the sessions. A second call does nothing."""
-        if self._server is not None:
-            self._server.close()
-        tasks = [*self._connections, *([self._sweeper] if self._sweeper else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listener.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
         sessions, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(entry.session.close() for entry in sessions), return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._max_connections:
-            writer.close()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            await serve_connection(reader, writer, self._policy)
-        except asyncio.CancelledError:
-            pass  # the server is closing; asyncio.streams would log the cancellation of its task
-        finally:
-            self._connections.discard(task)
 
     async def _sweep(self) -> None:
         while True:

@@ -30,12 +30,11 @@ from turnwise_sandbox.requests import (
     build_rlimits,
     build_run,
     check_limits,
-    check_path,
     choose_profile,
 )
 from turnwise_sandbox.session import LocalSession
 from turnwise_sandbox.tree_changes import ChangesTooLarge, lay_copy, read_changes
-from turnwise_sandbox.tree_store import StoredTree, TreeStore
+from turnwise_sandbox.tree_store import StoredTree, TreeStore, with_files
 from turnwise_sandbox.trees import Manifest, Tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
 
@@ -419,7 +418,7 @@ class LocalSandbox:
         """Run one program; the caller holds its slot. `peer` is passed to the program and closed; the program's cell is
         appended to `running`."""
         profile = choose_profile(program) if program.language == "python" else "std"
-        async with self._stored(_with_files(program)) as tree:
+        async with self._stored(with_files(program)) as tree:
             if tree is not None:
                 program = replace(program, files={})
             return await self._run_stored(program, limits, profile, tree, peer, running)
@@ -595,14 +594,6 @@ class LocalSandbox:
             max_rss_bytes=max_rss_bytes,
             level=self._name,
         )
-
-
-def _with_files(program: Program) -> Tree | None:
-    """The program's tree with its files as the last layer; None without a tree."""
-    if program.tree is None or not program.files:
-        return program.tree
-    files = {check_path(path): content for path, content in program.files.items()}
-    return replace(program.tree, layers=(*program.tree.layers, files))
 
 
 def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:

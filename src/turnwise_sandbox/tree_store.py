@@ -9,12 +9,14 @@ import shutil
 import stat
 import weakref
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel import files
+from turnwise_sandbox.requests import check_path
 from turnwise_sandbox.trees import MAX_LAYERS, Entry, FileLayer, Layer, Manifest, Tree, check_layer
+from turnwise_sandbox.types import Program
 
 MAX_IDLE_LAYERS = 256
 """Layers of files that are kept for the next tree although no open one has them."""
@@ -48,6 +50,14 @@ class StoredTree:
             return os.fsencode(os.readlink(place))
         with open(place, "rb") as file:
             return file.read()
+
+
+def with_files(program: Program) -> Tree | None:
+    """The program's tree with its files as the last layer; None without a tree."""
+    if program.tree is None or not program.files:
+        return program.tree
+    files = {check_path(path): content for path, content in program.files.items()}
+    return replace(program.tree, layers=(*program.tree.layers, files))
 
 
 class TreeStore:

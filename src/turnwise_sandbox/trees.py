@@ -39,7 +39,10 @@ class Tree:
 def refuse_tree(tree: Tree | None, sandbox: str) -> None:
     """Raise SandboxError, which names the backend, for a tree."""
     if tree is not None:
-        raise SandboxError(f"{sandbox} takes no trees; use the local sandbox, or send the files of the tree")
+        raise SandboxError(
+            f"{sandbox} takes no trees, because its requests carry files and no layers; run the local sandbox on that "
+            "machine, or send what the program needs as its files"
+        )
 
 
 class Entry(NamedTuple):

@@ -38,6 +38,7 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.classes.family import ClassFamily
+from turnwise.environments.coding.family import Coding
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.mixture import Member, mix_families
@@ -86,6 +87,23 @@ class PretendTests:
     async def close(self) -> None: ...
 
 
+class PretendPrograms:
+    """Runs the programs that scripted policies write, in this process."""
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        request = json.loads(program.stdin)
+        home: dict[str, Any] = {}
+        try:
+            exec(program.files["solution.py"], home)
+            values = [home[request["entry"]](*arguments) for arguments in request["calls"]]
+        except (NameError, SyntaxError, KeyError) as cause:
+            return Execution(stdout=b"", stderr=type(cause).__name__.encode(), exit_code=1)
+        lines = [json.dumps([number, ["gave", value]]) for number, value in enumerate(values)]
+        return Execution(stdout="\n".join(lines).encode(), stderr=b"", exit_code=0)
+
+    async def close(self) -> None: ...
+
+
 def load_example() -> Any:
     """`VaultFamily` of the examples."""
     path = Path(__file__).parents[2] / "examples" / "own_environment.py"
@@ -128,6 +146,7 @@ class Halving:
 
 MATH: dict[str, Any] = {"sandbox": f"{__name__}:PretendSandbox"}
 REPAIR: dict[str, Any] = {"sandbox": f"{__name__}:PretendTests"}
+CODING: dict[str, Any] = {"sandbox": f"{__name__}:PretendPrograms", "prompt": "short", "kinds": {"arithmetic": 1.0}}
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
 
 
@@ -175,6 +194,11 @@ def build_mcp(**changes: Any) -> EnvironmentFamily:
 
 
 CASES = {
+    "coding": Case(
+        build=lambda **changes: Coding(**CODING, **changes),
+        controls=({"tests": "off"}, {"tests": "shuffled"}),
+        gold=("hidden", "parts"),
+    ),
     "math_code": Case(
         build=lambda **changes: MathCode(**MATH, **changes), controls=({"code": False},), gold=("answers",)
     ),
@@ -311,7 +335,10 @@ def test_splits_share_no_task(case: Case) -> None:
     family = case.build()
     train, heldout = (
         {
-            (t.prompt[0].text, *map(str, t.payload.get("apis", ())), *t.payload.get("examples", ()))
+            (
+                t.prompt[0].text,
+                *(str(each) for key in ("apis", "examples") for each in t.payload.get(key, ())),
+            )
             for t in take(family, split, 150)
         }
         for split in ("train", "heldout")
@@ -404,6 +431,8 @@ def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
         "missing": "nothing",
         "answer": "4711",
         "bug": {},
+        "hidden": [],
+        "parts": [],
     }
     return {key: junk[key] for key in keys if key in payload}
 

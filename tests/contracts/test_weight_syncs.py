@@ -1,6 +1,7 @@
 """What every weight sync keeps: after `publish` engines sample with the trainer's weights, and faults are named."""
 
 import asyncio
+import functools
 import os
 import signal
 import time
@@ -27,8 +28,8 @@ from turnwise.sync.copied import CopiedParameters, copy_for_serving
 from turnwise.sync.publication import check_receipt
 from turnwise.sync.shared import SharedParameters
 
-SHAPE: dict[str, Any] = {"max_concurrency": 4, "max_context": 1600}
-LENGTH = 1200
+SHAPE: dict[str, Any] = {"max_concurrency": 4, "max_context": 500}
+LENGTH = 400
 """Tokens of a reply that is under way when weights change."""
 PROMPT = to_ids(np.random.default_rng(5).integers(0, VOCAB, 24))
 ENGINES: Mapping[str, Callable[[PreTrainedModel], Any]] = {
@@ -61,12 +62,16 @@ async def sampled(engine: Any, count: int) -> None:
         await asyncio.sleep(0.005)
 
 
-def sample_alone(model: PreTrainedModel, member: int = 0) -> Completion:
-    """The reply of a fresh engine."""
+@functools.cache
+def sample_alone(is_trained: bool) -> Completion:
+    """The reply of a fresh engine with the weights before or after the step."""
+    model = build_trained()
+    if is_trained:
+        train(model)
     engine = PagedEngine(model, **SHAPE)
 
     async def run() -> Completion:
-        reply = await ask(engine, member)
+        reply = await ask(engine, 0)
         await engine.close()
         return reply
 
@@ -141,17 +146,19 @@ def publish_during_a_reply(model: PreTrainedModel, kind: str, way: str, interrup
     ("kind", "way", "interrupt"),
     [
         *(("paged", way, interrupt) for way in ("shared", "copied") for interrupt in ("finish", "continue", "restart")),
-        *(("workers", "copied", interrupt) for interrupt in ("finish", "continue", "restart")),
-        ("workers", "shared", "continue"),
+        ("workers", "copied", "continue"),
+        # What a worker does with a pause and what it is told of the weights are two things; each was tried above.
+        pytest.param("workers", "copied", "finish", marks=pytest.mark.slow),
+        pytest.param("workers", "copied", "restart", marks=pytest.mark.slow),
+        pytest.param("workers", "shared", "continue", marks=pytest.mark.slow),
     ],
 )
 def test_versions_are_exact_and_the_engine_holds_the_trainers_weights(
     kind: str, way: Literal["shared", "copied"], interrupt: Interrupt
 ) -> None:
     model = build_trained()
-    old = sample_alone(model)
+    old, new = sample_alone(is_trained=False), sample_alone(is_trained=True)
     done = publish_during_a_reply(model, kind, way, interrupt)
-    new = sample_alone(model)
     check_receipt(done.receipt, compute_checksums(model), 1)
     assert done.receipt.num_restarted == done.num_restarted
     assert (done.num_restarted > 0) is (interrupt == "restart")
@@ -201,7 +208,7 @@ def test_shared_parameters_are_refused_while_requests_are_open(model: PreTrained
     engine = PagedEngine(model, **SHAPE)
 
     async def run() -> None:
-        reply = ask(engine, 0, max_tokens=400)
+        reply = ask(engine, 0, max_tokens=100)
         await sampled(engine, 3)
         sync = SharedParameters({"sampler": engine})
         with pytest.raises(EngineError, match=r"engine 'sampler' cannot adopt version 1: .* 1 requests are being"):
@@ -226,7 +233,7 @@ def test_a_step_that_failed_lets_the_engines_go_on(model: PreTrainedModel) -> No
         await sync.let_go()
         return await reply
 
-    expected = sample_alone(model)
+    expected = sample_alone(is_trained=False)
     assert asyncio.run(run()).logprobs.tolist() == expected.logprobs.tolist()
 
 

@@ -74,9 +74,10 @@ KL = ("loss.kl.coefficient=0.05", "loss.kl.kind=k1", "loss.kl.place=reward")
             ["credit.method=gae", "critic.kind=head", *KL],
             {"train/value_loss", "train/value_explained_variance", "train/kl_reference"},
         ),
-        (
+        pytest.param(
             ["credit.method=turn_gae", "critic.kind=separate", "critic.epochs=2", "credit.options.bootstrap=value"],
             {"train/value_loss"},
+            marks=pytest.mark.slow,
         ),
         (["credit.method=gigpo", "loss.method=gspo", *KL], {"train/clip_fraction", "train/kl_reference"}),
         (["credit.method=remax"], set()),
@@ -89,13 +90,19 @@ KL = ("loss.kl.coefficient=0.05", "loss.kl.kind=k1", "loss.kl.place=reward")
             ["loss.recompute_old=true", "loss.correction.mode=truncate", "loss.correction.level=sequence"],
             {"train/correction_kept", "train/correction_weight"},
         ),
-        (["loss.method=kl_cov", "loss.options.share=0.1", "loss.updates_per_step=2"], {"train/clip_fraction"}),
+        pytest.param(
+            ["loss.method=kl_cov", "loss.options.share=0.1", "loss.updates_per_step=2"],
+            {"train/clip_fraction"},
+            marks=pytest.mark.slow,
+        ),
         (
             ["train.algorithm=rejection", "rejection.passes=2", "rejection.first_threshold=-1.0"],
             {"train/kept_trajectories"},
         ),
         (["train.algorithm=dpo", "preference.min_margin=0.01"], {"train/pairs"}),
-        (["train.algorithm=step_dpo", "preference.min_margin=0.01"], {"train/pairs"}),
+        pytest.param(
+            ["train.algorithm=step_dpo", "preference.min_margin=0.01"], {"train/pairs"}, marks=pytest.mark.slow
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -182,10 +189,12 @@ def test_nothing_informative_leaves_the_policy_as_it_is(start: Path, tmp_path: P
     "overrides",
     [
         ["credit.method=gae", "critic.kind=separate", "critic.epochs=2", "loss.updates_per_step=2", *KL],
-        ["credit.method=gae", "critic.kind=head", "rollout.dynamic_sampling.metric=reward"],
-        ["credit.method=scheduled_mix", "credit.options.boundaries=[0.01, 0.9]"],
         ["credit.method=prime"],
-        ["train.algorithm=dpo", "preference.min_margin=0.01"],
+        pytest.param(
+            ["credit.method=gae", "critic.kind=head", "rollout.dynamic_sampling.metric=reward"], marks=pytest.mark.slow
+        ),
+        pytest.param(["credit.method=scheduled_mix", "credit.options.boundaries=[0.01, 0.9]"], marks=pytest.mark.slow),
+        pytest.param(["train.algorithm=dpo", "preference.min_margin=0.01"], marks=pytest.mark.slow),
     ],
     ids=lambda overrides: overrides[0],
 )

@@ -52,12 +52,12 @@ def audited(tmp_path: Path, *overrides: str) -> tuple[Path, AuditReport]:
     ("overrides", "drops", "skipped"),
     [
         ((), set(), ""),
-        (("loss.updates_per_step=2",), set(), ""),
+        pytest.param(("loss.updates_per_step=2",), set(), "", marks=pytest.mark.slow),
         (("loss.mask_observations=false",), set(), ""),
         (('credit.method="remax"',), set(), ""),
         (('credit.method="gae"', 'critic.kind="head"'), set(), "reads more than the store keeps"),
         (('train.algorithm="rejection"', "rejection.passes=2"), {"not_selected"}, "has no advantages"),
-        (('train.algorithm="dpo"',), {"not_selected"}, "has no advantages"),
+        pytest.param(('train.algorithm="dpo"',), {"not_selected"}, "has no advantages", marks=pytest.mark.slow),
         (
             ('rollout.dynamic_sampling.metric="reward"', "rollout.dynamic_sampling.max_batches=2"),
             {"filtered_group"},
@@ -113,7 +113,7 @@ def metrics_of(run: Path) -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 3])
+@pytest.mark.parametrize("stop_at", [1, *(pytest.param(step, marks=pytest.mark.slow) for step in (2, 3))])
 def test_a_resumed_run_is_the_run_that_was_never_stopped_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
     """Checkpoints are those of steps 0, 2 and 3: step 1 or 3 is redone from its groups, after step 2 nothing is."""
     config = recipe(tmp_path, "train.steps=3", "train.checkpoint_every=2", "train.keep_checkpoints=3")

@@ -105,7 +105,7 @@ def test_a_checkpoint_is_a_hugging_face_directory(finished: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("stop_at", [1, 3])
+@pytest.mark.parametrize("stop_at", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, tmp_path: Path, stop_at: int) -> None:
     stopped = train_until(recipe(tmp_path, "loss.kl.coefficient=0.01"), tmp_path / "stopped", at_step(stop_at))
     resumed = run_train(None, resume=stopped, display=False)
@@ -347,11 +347,15 @@ def test_a_disk_too_small_for_the_checkpoints_is_named_before_the_run(tmp_path: 
 @pytest.mark.parametrize(
     ("overrides", "sign"),
     [
-        (["sft.steps=5000"], "metrics.jsonl"),
-        (["train.steps=2000"], "groups/000/000000007.jsonl"),
-        (["evaluate.tasks=20000"], "checkpoints/step_000000/manifest.json"),
+        pytest.param(["sft.steps=5000"], "metrics.jsonl", id="warm-up", marks=pytest.mark.slow),
+        pytest.param(["train.steps=2000"], "groups/000/000000007.jsonl", id="rl"),
+        pytest.param(
+            ["evaluate.tasks=20000"],
+            "checkpoints/step_000000/manifest.json",
+            id="evaluation",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["warm-up", "rl", "evaluation"],
 )
 def test_ctrl_c_exits_with_130_and_nothing_written_is_lost(tmp_path: Path, overrides: list[str], sign: str) -> None:
     program = "from turnwise.cli.main import main; main()"

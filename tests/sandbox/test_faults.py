@@ -146,7 +146,7 @@ async def killing(sandbox, num_kills, seed):
 @pytest.mark.parametrize(
     ("level", "num_kills"),
     [
-        ("auto", 20),
+        ("auto", 8),
         ("process", 6),
         pytest.param("auto", 200, marks=pytest.mark.slow),
         pytest.param("process", 100, marks=pytest.mark.slow),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,8 @@ from turnwise.core.errors import ConfigError, TurnwiseError
 
 if TYPE_CHECKING:
     from turnwise.synthesis.bugs.ledger import Ledger
+    from turnwise.synthesis.bugs.making import Maker
+    from turnwise.synthesis.bugs.writers import Ask
 
 app = typer.Typer(help="Bugs for real repositories, found by their own tests.", no_args_is_help=True)
 
@@ -39,36 +43,112 @@ def make(
     slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
 ) -> None:
     """Draw edits, screen them by fork, confirm each in a fresh process. The same command again goes on."""
+    from turnwise.synthesis.bugs.combining import combine_bugs
+    from turnwise.synthesis.bugs.edits.table import choose_kinds
+
+    chosen = choose_kinds([name for name in kinds.split(",") if name != "all"])
+
+    async def work(maker: Maker) -> str:
+        num_kept = await maker.make(chosen, num, num_programs=slots)
+        num_combined = await combine_bugs(maker, combined) if combined else 0
+        return f"{num_kept:>5} bugs, {num_combined:>4} combined"
+
+    _run(_work_on(repositories, out, seed, slots, work), out)
+
+
+def _run(work: Awaitable[int], out: Path) -> None:
+    """Do the work and print the table; exit status 2 if a repository failed."""
     from turnwise.tools.sandboxed import ask_sandbox
 
-    failed = asyncio.run(ask_sandbox(_make(repositories, out, num, seed, kinds, combined, slots)))
+    failed = asyncio.run(ask_sandbox(work))
     _print_table(out)
     if failed:
         raise typer.Exit(2)
 
 
-async def _make(repositories: list[str], out: Path, num: int, seed: int, kinds: str, combined: int, slots: int) -> int:
+async def _work_on(
+    repositories: list[str], out: Path, seed: int, slots: int, work: Callable[[Maker], Awaitable[str]]
+) -> int:
     """Work on each repository; the number that failed. One repository's failure does not stop the others."""
     from turnwise.repositories.library import default_library, load_repository
-    from turnwise.synthesis.bugs.combining import combine_bugs
-    from turnwise.synthesis.bugs.edits.table import choose_kinds
     from turnwise.synthesis.bugs.start import open_maker
     from turnwise_sandbox import LocalSandbox
 
-    chosen = choose_kinds([name for name in kinds.split(",") if name != "all"])
     loaded = [load_repository(key, default_library()) for key in repositories]
     num_failed = 0
     async with LocalSandbox(num_slots=slots) as sandbox:
         for repository in loaded:
             try:
                 maker = open_maker(sandbox, repository, out, ledger_path(out), seed)
-                num_kept = await maker.make(chosen, num, num_programs=slots)
-                num_combined = await combine_bugs(maker, combined) if combined else 0
-                print(f"{repository.key:<26} {num_kept:>5} bugs, {num_combined:>4} combined", flush=True)
+                print(f"{repository.key:<26} {await work(maker)}", flush=True)
             except TurnwiseError as error:
                 num_failed += 1
                 print(f"{repository.key:<26} stopped: {error}", flush=True)
     return num_failed
+
+
+@app.command()
+def write(
+    repositories: Annotated[
+        list[str], typer.Argument(metavar="NAME==VERSION...", help="Repositories that `turnwise repos list` shows.")
+    ],
+    out: Annotated[Path, typer.Option(help="JSONL that instances are appended to; its ledger lies beside it.")],
+    api: Annotated[str, typer.Option(help="Root of an OpenAI-style API, for example http://127.0.0.1:8000/v1.")] = "",
+    model: Annotated[str, typer.Option(help="The API's name of the model.")] = "",
+    run: Annotated[Path | None, typer.Option(help="A trained run, whose latest checkpoint writes instead.")] = None,
+    kind: Annotated[str, typer.Option(help="lm_modify, lm_rewrite or pr_mirror.")] = "lm_modify",
+    changes: Annotated[
+        Path | None, typer.Option(help="Folder of past changes (*.diff, *.patch) that pr_mirror undoes.")
+    ] = None,
+    num: Annotated[int, typer.Option(min=1, help="Instances per repository.")] = 10,
+    seed: Annotated[int, typer.Option(help="Decides which functions are asked about, and seeds the replies.")] = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a reply.")] = 4096,
+    slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
+) -> None:
+    """Let a model write bugs, and screen and confirm them as `make` does. The same command again goes on."""
+    from turnwise.synthesis.bugs.writing import KINDS_OF_FUNCTIONS, MIRROR, mirror_changes, read_changes, write_bugs
+
+    if kind not in (*KINDS_OF_FUNCTIONS, MIRROR):
+        raise ConfigError(f"--kind is {kind!r}; it must be one of {', '.join((*KINDS_OF_FUNCTIONS, MIRROR))}")
+    if (run is None) == (not api) or bool(api) != bool(model):
+        raise ConfigError("give --api URL and --model NAME, or --run RUN")
+    if (kind == MIRROR) != (changes is not None):
+        raise ConfigError(f"--changes FOLDER belongs to --kind {MIRROR}, which needs it")
+    diffs = read_changes(changes) if changes else {}
+
+    async def work_with_model() -> int:
+        async with _open_model(api, model, run, seed, max_tokens) as ask:
+
+            async def work(maker: Maker) -> str:
+                if kind == MIRROR:
+                    return f"{await mirror_changes(maker, ask, diffs):>5} bugs"
+                return f"{await write_bugs(maker, ask, kind, num, num_programs=slots):>5} bugs"
+
+            return await _work_on(repositories, out, seed, slots, work)
+
+    _run(work_with_model(), out)
+
+
+@contextlib.asynccontextmanager
+async def _open_model(api: str, model: str, run: Path | None, seed: int, max_tokens: int) -> AsyncIterator[Ask]:
+    """The model behind an API, or that of a run."""
+    if run is None:
+        from turnwise.synthesis.bugs.chat_api import ChatApi
+
+        client = ChatApi(api, model, max_tokens=max_tokens, seed=seed)
+        try:
+            yield client.ask
+        finally:
+            await client.close()
+        return
+    from turnwise.runs.evaluate import load_trained_system
+    from turnwise.synthesis.bugs.writers import ask_engine
+
+    _, system, _ = load_trained_system(run, None)
+    try:
+        yield ask_engine(system.engine, system.renderer, max_tokens=max_tokens, seed=seed)
+    finally:
+        await system.engine.close()
 
 
 @app.command()

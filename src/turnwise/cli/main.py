@@ -12,10 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe
+from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe, tools
 from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
+from turnwise.cli.recipe import split_recipe
 from turnwise.cli.track import track
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
@@ -56,6 +57,7 @@ app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
 app.add_typer(repos.app, name="repos")
 app.add_typer(swe.app, name="swe")
+app.add_typer(tools.app, name="tools")
 app.command()(audit)
 app.command()(models.export)
 app.command()(mcp)
@@ -114,13 +116,6 @@ def _root(
     """Declare the options before the command; `main` reads `--debug` anywhere."""
 
 
-def _split(arguments: list[str] | None) -> tuple[list[Path], list[str]]:
-    """Split into files and overrides; an override contains `=` and is not a file."""
-    items = arguments or []
-    overrides = [a for a in items if "=" in a and not Path(a).exists()]
-    return [Path(a) for a in items if a not in overrides], overrides
-
-
 def _folders(config: RunConfig) -> set[Path]:
     """List the run folders of this recipe's name."""
     return set(Path(config.run.output).glob(f"{config.run.name}-*"))
@@ -129,7 +124,7 @@ def _folders(config: RunConfig) -> set[Path]:
 def _load(arguments: list[str] | None) -> RunConfig:
     from turnwise.config.load import load_config
 
-    files, overrides = _split(arguments)
+    files, overrides = split_recipe(arguments)
     if not files:
         raise ConfigError("no recipe file named; for example `turnwise train recipes/search_r1/tiny.toml`")
     return load_config(files, overrides)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from turnwise.cli.recipe import read_source
 from turnwise.core.errors import ConfigError
 
 
@@ -26,16 +26,12 @@ def mcp(
     ] = None,
 ) -> None:
     """Offer an environment's episodes as MCP tools, on stdin and stdout or as streamable HTTP on this machine."""
-    from turnwise.config.load import load_config
     from turnwise.runs.mcp import run_server
 
     if split not in ("train", "heldout"):
         raise ConfigError(f"--split is {split!r}; it must be train or heldout")
-    overrides = [item for item in recipe if "=" in item and not Path(item).exists()]
-    files = [Path(item) for item in recipe if item not in overrides]
-    is_recipe = len(files) != 1 or files[0].suffix == ".toml" or overrides
     run_server(
-        load_config(files, overrides) if is_recipe else str(files[0]),
+        read_source(recipe),
         split=split,  # type: ignore[arg-type]
         port=http,
         show=lambda url: print(url, file=sys.stderr, flush=True),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnwise.core.errors import DataError
+from turnwise.core.errors import DataError, TurnwiseError
 
 if TYPE_CHECKING:
     from turnwise.repositories.grading import Grade
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Software engineering tasks in SWE-bench's formats.", no_args_is_help=True)
 
 GOLD, NOOP = "gold", "noop"
-
-
-@app.callback()
-def _root() -> None:
-    """Keep `grade` a command of its own."""
 
 
 @app.command()
@@ -63,6 +58,52 @@ def grade(
     except OSError as cause:
         raise DataError(f"cannot write {output}: {cause.strerror}; name a file in an existing folder") from cause
     print(f"{report['resolved_instances']} of {report['total_instances']} resolved; report in {output}")
+
+
+@app.command("export")
+def export_tasks(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An empty or new folder for the task folders.")],
+    instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
+) -> None:
+    """Write instances as Harbor's task folders, each with its tree, its judge and its solution."""
+    from turnwise.exchange.harbor_instances import write_instance
+    from turnwise.repositories.instance import load_instances
+    from turnwise.repositories.library import default_library, load_repository
+
+    tasks = load_instances(instances)
+    repositories = {key: load_repository(key, default_library()) for key in {task.repository for task in tasks}}
+    for task in tasks:
+        write_instance(folder, task, repositories[task.repository])
+    print(f"{len(tasks)} task folders in {folder}")
+
+
+@app.command("import")
+def import_tasks(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A task folder of Harbor, or a folder of them.")],
+    output: Annotated[Path, typer.Argument(metavar="INSTANCES", help="The JSONL file to write.")],
+) -> None:
+    """Read instances from Harbor's task folders whose repository is on this machine; the others are named."""
+    from turnwise.exchange.harbor import find_tasks
+    from turnwise.exchange.harbor_instances import check_tree, read_instance_folder
+    from turnwise.repositories.instance import write_instances
+    from turnwise.repositories.library import default_library, load_repository
+
+    read: list[Instance] = []
+    refused = 0
+    for task in find_tasks(folder):
+        try:
+            instance = read_instance_folder(task)
+            repository = load_repository(instance.repository, default_library())
+            check_tree(task, repository)
+            instance.bug_layer(repository)
+            read.append(instance)
+        except TurnwiseError as error:
+            refused += 1
+            print(f"not read: {error}")
+    if not read:
+        raise DataError(f"{folder}: none of {refused} task folders can be used here")
+    write_instances(output, read)
+    print(f"{len(read)} instances in {output}, {refused} folders not read")
 
 
 async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str | None], slots: int | None) -> list[Grade]:

@@ -14,6 +14,7 @@ from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
+    "coding": "turnwise.environments.coding.family:Coding",
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",
@@ -24,9 +25,11 @@ FAMILIES = {
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "repair": "turnwise.environments.repair.family:Repair",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
+    "swe": "turnwise.environments.swe.family:Swe",
     "textworld": "turnwise.environments.adapters.textworld:TextWorld",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
     "verifiers": "turnwise.environments.adapters.verifiers:Verifiers",
+    "verl_tool": "turnwise.environments.verl_tool.family:VerlToolTasks",
 }
 """Built-in families by name."""
 GROUP = "turnwise.environments"

@@ -14,12 +14,15 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from turnwise.core.errors import ConfigError, TurnwiseError, boundary
+from turnwise.core.threads import run_in_thread
 from turnwise.tools.sandboxed import ask_sandbox
-from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
+from turnwise_sandbox.trees import Tree
+from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program, Sandbox, Session
 
+T = TypeVar("T")
 _CLOSE_S = 5.0
 """How long closing may take before it is left to the kernel."""
 
@@ -49,7 +52,7 @@ def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbo
 
 
 class SharedSandbox:
-    """Runs programs in one sandbox from any thread and event loop.
+    """Implements `Sandbox` for callers on any thread and event loop, with Turnwise's SandboxError.
 
     Opened on first use, closed with this object or the process.
     """
@@ -59,18 +62,98 @@ class SharedSandbox:
         self._open_sandbox = open_sandbox
         self._lock = threading.Lock()
         self._home: _Home | None = None
+        self._end: Callable[[], object] | None = None
+        """Closes `_home`, once."""
 
-    async def run(self, program: Program, limits: Limits) -> Execution:
+    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Cancelling the task that waits ends the program.
 
         Raises ConfigError when the sandbox cannot be opened.
         """
+        home = self._find_home()
+        return await home.ask(home.sandbox.run(program, limits))
+
+    async def open(
+        self,
+        language: Literal["python", "bash"] = "python",
+        *,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        seed: int = 0,
+        profile: Profile = "std",
+        network: Network = "none",
+        tree: Tree | None = None,
+    ) -> SharedSession:
+        """See `Sandbox.open`. Cancelling the task that waits leaves no session behind."""
+        home = self._find_home()
+        opened: list[Session] = []
+
+        async def open_one() -> None:
+            opened.append(
+                await home.sandbox.open(language, limits=limits, seed=seed, profile=profile, network=network, tree=tree)
+            )
+
+        try:
+            await home.ask(open_one())
+        except asyncio.CancelledError:
+            home.submit(_close_all(opened))  # runs after the cancelled opening, on the same loop
+            raise
+        return SharedSession(opened[0], home)
+
+    async def close(self) -> None:
+        """See `Sandbox.close`; a later request opens another one."""
+        with self._lock:
+            self._home, end, self._end = None, self._end, None
+        if end is not None:
+            await run_in_thread(end)
+
+    def _find_home(self) -> _Home:
         with self._lock:
             if self._home is None:
                 home = _Home(self._open_sandbox)
-                weakref.finalize(self, home.close)
+                self._end = weakref.finalize(self, home.close)
                 self._home = home
-        return await asyncio.wrap_future(self._home.submit(program, limits))
+            return self._home
+
+
+class SharedSession:
+    """Implements `Session` for callers on any event loop. Made by `SharedSandbox.open`."""
+
+    def __init__(self, session: Session, home: _Home) -> None:
+        self._session = session
+        self._home = home
+
+    async def run(self, code: str, *, timeout_s: float | None = None) -> Execution:
+        """See `Session.run`."""
+        return await self._home.ask(self._session.run(code, timeout_s=timeout_s))
+
+    async def fork(self) -> SharedSession:
+        """See `Session.fork`."""
+        return SharedSession(await self._home.ask(self._session.fork()), self._home)
+
+    async def write_file(self, path: str, content: bytes) -> None:
+        """See `Session.write_file`."""
+        await self._home.ask(self._session.write_file(path, content))
+
+    async def read_file(self, path: str, *, max_bytes: int = 16 << 20) -> bytes:
+        """See `Session.read_file`."""
+        return await self._home.ask(self._session.read_file(path, max_bytes=max_bytes))
+
+    async def changes(self) -> dict[str, bytes | None]:
+        """See `Session.changes`."""
+        return await self._home.ask(self._session.changes())
+
+    async def reset(self) -> None:
+        """See `Session.reset`."""
+        await self._home.ask(self._session.reset())
+
+    async def close(self) -> None:
+        """See `Session.close`."""
+        await self._home.ask(self._session.close())
+
+
+async def _close_all(sessions: list[Session]) -> None:
+    for session in sessions:
+        await ask_sandbox(session.close())
 
 
 class _Home:
@@ -81,16 +164,17 @@ class _Home:
         self._thread = threading.Thread(target=self._serve, name="turnwise-sandbox", daemon=True)
         self._thread.start()
         try:
-            self._sandbox = self._submit(_call(open_sandbox)).result()
+            self.sandbox = self.submit(_call(open_sandbox)).result()
         except TurnwiseError:
             self._loop.call_soon_threadsafe(self._loop.stop)
             raise
 
-    def submit(self, program: Program, limits: Limits) -> Future[Execution]:
-        """The execution to come."""
-        return self._submit(ask_sandbox(self._sandbox.run(program, limits)))
+    async def ask(self, answer: Coroutine[Any, Any, T]) -> T:
+        """Await what the sandbox or a session answers, from any event loop; see `ask_sandbox`."""
+        return await asyncio.wrap_future(self.submit(ask_sandbox(answer)))
 
-    def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the sandbox's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
@@ -98,7 +182,7 @@ class _Home:
 
         Does not wait when called on the sandbox's own thread (by the collector).
         """
-        closing = self._submit(ask_sandbox(self._sandbox.close()))
+        closing = self.submit(ask_sandbox(self.sandbox.close()))
         closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         if threading.current_thread() is not self._thread:
             with contextlib.suppress(FutureTimeoutError, TurnwiseError):

@@ -59,14 +59,19 @@ class ToolEnvironment:
             )
         self._stage = "over"  # until setup has succeeded there is nothing to step
         messages, functions = await self.setup(task, seed)
+        self.offer(functions)
+        self._stage = "open"
+        return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
+
+    def offer(self, functions: Sequence[Callable[..., object]]) -> None:
+        """Make these functions the episode's tools. Raises ConfigError as `reset` does."""
+        self._tools = {}
         for tool in map(to_tool, functions):
             if tool.spec.name in self._tools:
                 raise ConfigError(
                     f"{type(self).__name__} has two tools named {tool.spec.name!r}; rename one of the functions"
                 )
             self._tools[tool.spec.name] = tool
-        self._stage = "open"
-        return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
 
     async def step(self, message: Message) -> StepResult:
         """See `Environment.step`.
@@ -93,12 +98,12 @@ class ToolEnvironment:
             observations.append(self.invalid_reply(message))
         return StepResult(observations=tuple(observations), done=False, tool_records=tuple(records))
 
-    def copy_episode(self) -> Self:
+    def copy_episode(self, *, with_tools: bool = True) -> Self:
         """A second environment in the state of this one, for the `fork` of a subclass whose attributes are that state.
 
-        The tools of the copy are its own. Attributes are shared: what an episode changes in place, besides
-        `tool_records`, the subclass must copy. Raises EnvironmentFault when no episode is open, or a tool belongs to
-        another object, whose state would be shared.
+        The tools of the copy are its own; without them it has none until `offer`. Attributes are shared: what an
+        episode changes in place, besides `tool_records`, the subclass must copy. Raises EnvironmentFault when no
+        episode is open, or a tool to copy belongs to another object, whose state would be shared.
         """
         if self._stage != "open":
             raise EnvironmentFault(
@@ -107,7 +112,7 @@ class ToolEnvironment:
         twin = copy.copy(self)
         twin.tool_records = list(self.tool_records)
         twin._tools = {}
-        for name, tool in self._tools.items():
+        for name, tool in self._tools.items() if with_tools else ():
             if not isinstance(tool.function, MethodType) or tool.function.__self__ is not self:
                 raise EnvironmentFault(
                     f"tool {name!r} of {type(self).__name__} is no method of it, so two episodes would share its "

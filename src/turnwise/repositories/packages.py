@@ -21,6 +21,8 @@ class Package:
     sha256: str
     """Of the source distribution."""
     license: str
+    in_swe_smith: bool = False
+    """Whether SWE-smith has instances of it, so that a model may have been trained on them."""
     requires: tuple[str, ...] = ()
     """What the package and its tests import, besides pytest, as pip spells it."""
     sources: tuple[str, ...] = ()
@@ -50,6 +52,7 @@ def load_packages() -> tuple[Package, ...]:
             version=row["version"],
             sha256=row["sha256"],
             license=row["license"],
+            in_swe_smith=row.get("in_swe_smith", False),
             requires=tuple(row.get("requires", ())),
             sources=tuple(row.get("sources", ())),
             plugins=tuple(row.get("plugins", ())),

@@ -21,8 +21,11 @@ DEADLINE_SHARE = 0.9
 """Part of the wall limit after which the tests' process is ended, so that what it reported still comes back."""
 MAX_TEST_S = 10.0
 """Processor seconds after which one test is interrupted; of real time, six times as many."""
-LIMITS = Limits(wall_s=300.0, memory_bytes=2 << 30, output_bytes=64 << 20, num_pids=128, disk_bytes=256 << 20)
-"""Of a run of a whole suite. Output is what the reporter says."""
+LIMITS = Limits(
+    wall_s=1800.0, cpu_s=300, memory_bytes=2 << 30, output_bytes=64 << 20, num_pids=128, disk_bytes=256 << 20
+)
+"""Of a run of a whole suite: its deadline is one of processor time, and six times as long in real time, so that other
+work of the machine makes no suite late. Output is what the reporter says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,8 @@ async def run_tests(
     """Run tests in the tree that the layers make, the first layer lowest.
 
     Args:
-        ids: The tests to run; None means all that pytest collects. Only their files are collected.
+        ids: The tests to run; None means all that pytest collects. Only their files are collected. A file, a class, or
+            a test without its parameters stands for all of its tests.
         hash_seed: PYTHONHASHSEED of the tests' process.
         is_reversed: Whether the tests run in reversed order.
         observes: Whether to note the functions that each test calls and the files of the tree that it changes, which

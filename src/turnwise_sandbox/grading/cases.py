@@ -17,7 +17,7 @@ Comparison = Literal["exact", "tokens", "floats"]
 class ProgramRunner(Protocol):
     """A sandbox that runs single programs."""
 
-    async def run(self, program: Program, limits: Limits = ...) -> Execution:
+    async def run(self, program: Program, limits: Limits) -> Execution:
         """See `Sandbox.run`."""
         ...
 

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection of a server, with a limit on every size and every wait. `h11` implements the protocol.
+"""HTTP/1.1 connections of a server, with a limit on every size and every wait. `h11` implements the protocol.
 
 A request can be refused by its head, before its body is read. When a client closes the connection, its work ends."""
 
@@ -57,6 +57,46 @@ class Policy:
     """How long a client may take to send the next request's head."""
     transfer_s: float
     """How long a body may take, in either direction."""
+
+
+class Listener:
+    """Serves connections between `start` and `close`."""
+
+    def __init__(self, policy: Policy, max_connections: int) -> None:
+        """A connection beyond `max_connections` is closed at once."""
+        self._policy = policy
+        self._max_connections = max_connections
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen; returns the server's root URL. Port 0 takes a free port. Raises OSError for an address in use."""
+        self._server = await asyncio.start_server(self._accept, host, port)
+        address, taken = self._server.sockets[0].getsockname()[:2]
+        return f"http://[{address}]:{taken}" if ":" in address else f"http://{address}:{taken}"
+
+    async def close(self) -> None:
+        """Stop listening and end every connection with its work. A second call does nothing."""
+        if self._server is not None:
+            self._server.close()
+        tasks = tuple(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= self._max_connections:
+            writer.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await serve_connection(reader, writer, self._policy)
+        except asyncio.CancelledError:
+            pass  # the server is closing; asyncio.streams would log the cancellation of its task
+        finally:
+            self._connections.discard(task)
 
 
 async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, policy: Policy) -> None:

@@ -1,10 +1,11 @@
 """One-shot programs on rented machines: the common part of the backends for E2B, Modal and Daytona.
 
 Each program gets a new machine: an archive is copied in, a shell command runs, an archive is copied out, and the
-machine is stopped. The image needs `sh`, `tar`, `timeout`, `head` and the interpreter. Limits are those of a POSIX
-shell (processor time, data, file size and processes) and apply to each process; `Limits.num_files` and the total size
-of all files are not enforced. The archive that is copied out is untrusted: it is read in memory, and only plain files
-with exact names are taken."""
+machine is stopped. The image needs `sh`, `tar`, `timeout`, `head` and the interpreter, for programs in trees also `du`.
+A tree goes in as a whole and comes out as a whole, to be compared here. Limits are those of a POSIX shell (processor
+time, data, file size and processes) and apply to each process; without a tree, `Limits.num_files` and the total size of
+all files are not enforced. The archive that is copied out is untrusted: it is read in memory, and only plain files with
+exact names are taken."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import shlex
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal, Protocol, TypeVar
 
@@ -29,12 +31,17 @@ from turnwise_sandbox.foreign import (
     seeding_module,
     split_status,
 )
-from turnwise_sandbox.trees import Tree, refuse_tree
+from turnwise_sandbox.tree_archives import TreeShelf, count_bytes, find_changes, pack_tree, read_found
+from turnwise_sandbox.tree_store import StoredTree
+from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 _LACKS_TOOLS = 96
 """Exit status on a machine that lacks a needed program."""
 
+
+_ADD_TREE = 'size=$(du -sk work) && [ "${{size%%[!0-9]*}}" -le {kib} ] && set -- "$@" work'
+"""Shell text that adds the program's folder to the arguments, unless it has grown beyond the quota."""
 
 T = TypeVar("T")
 
@@ -79,6 +86,7 @@ class MachineSandbox:
         self._level = level
         self._start_s = start_s
         self._folder = folder
+        self._shelf = TreeShelf(f"the {level} sandbox", "install what the tree needs in the machine's image")
         self._places = asyncio.Semaphore(max_concurrent)
         self._running: set[asyncio.Task[Execution]] = set()
         self._closed = False
@@ -86,7 +94,6 @@ class MachineSandbox:
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
         """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if the provider
         fails."""
-        refuse_tree(program.tree, f"the {self._level} sandbox")
         async with self._places:
             if self._closed:
                 raise SandboxError(f"the {self._level} sandbox is closed; build a new one")
@@ -113,7 +120,8 @@ class MachineSandbox:
     ) -> Session:
         """Always raises SandboxError, because this backend has no live sessions."""
         raise SandboxError(
-            f"the {self._level} sandbox has no live {language} sessions; use the local sandbox, or run whole programs"
+            f"the {self._level} sandbox has no live {language} sessions, in a tree or without; use the local sandbox, "
+            "or run whole programs"
         )
 
     async def close(self) -> None:
@@ -123,9 +131,14 @@ class MachineSandbox:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        self._shelf.close()
 
     async def _run(self, program: Program, limits: Limits) -> Execution:
-        archive = _pack(program, limits, self._folder)
+        async with self._shelf.take(program) as tree:
+            return await self._run_in(program, limits, tree)
+
+    async def _run_in(self, program: Program, limits: Limits, tree: StoredTree | None) -> Execution:
+        archive = _pack(program, limits, self._folder, tree)
         machine = await self._wait("start a machine", self._start(limits.wall_s + 4 * self._start_s, program.network))
         try:
             await self._wait("copy the program in", machine.write(f"{self._folder}.in.tar", archive))
@@ -145,7 +158,8 @@ class MachineSandbox:
                 result = None  # the program killed the shell before the results were packed
         finally:
             await asyncio.shield(self._wait("stop the machine", machine.stop()))
-        return _to_execution(program, limits, status, wall_s, result, self._level)
+        execution = _to_execution(program, limits, status, wall_s, result, self._level)
+        return execution if tree is None else _add_changes(execution, result, tree, limits)
 
     async def _wait(self, what: str, work: Awaitable[T], extra_s: float = 0.0) -> T:
         with boundary(f"{self._level}: cannot {what}"):
@@ -154,10 +168,11 @@ class MachineSandbox:
         return result
 
 
-def _pack(program: Program, limits: Limits, folder: str) -> bytes:
-    """The archive to copy in: the program, its stdin and files, and `run.sh`, which makes `out.tar`."""
+def _pack(program: Program, limits: Limits, folder: str, tree: StoredTree | None) -> bytes:
+    """The archive to copy in: the program, its stdin and files or tree, and `run.sh`, which makes `out.tar`."""
     source = SOURCE_NAMES[program.language]
-    variables = build_environment(program.seed, f"{folder}/work", f"{folder}/seed").items()
+    home = f"{folder}/work" if tree is None else f"{folder}/home"
+    variables = build_environment(program.seed, home, f"{folder}/seed").items()
     outputs = "\n".join(_add_if_plain(check_path(path)) for path in program.outputs)
     script = f"""cd {folder}/work || exit {_LACKS_TOOLS}
 ({limit_commands(limits)}
@@ -168,6 +183,7 @@ cd ..
 for stream in stdout stderr; do wc -c <$stream >$stream.size; head -c {limits.output_bytes} $stream >$stream.cut; done
 set -- stdout.size stderr.size stdout.cut stderr.cut
 {outputs}
+{"" if tree is None else _ADD_TREE.format(kib=(count_bytes(tree) + limits.disk_bytes) // 1024)}
 tar -cf out.tar "$@"
 exit $status
 """
@@ -176,13 +192,17 @@ exit $status
         source: encode_code(program.code),
         "stdin": program.stdin,
         "seed/sitecustomize.py": seeding_module(program.seed),
-        **{f"work/{check_path(path)}": content for path, content in program.files.items()},
     }
+    if tree is None:
+        contents |= {f"work/{check_path(path)}": content for path, content in program.files.items()}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        work = tarfile.TarInfo("work")
-        work.type, work.mode = tarfile.DIRTYPE, 0o755
-        archive.addfile(work)
+        for name in ("work", "home"):
+            place = tarfile.TarInfo(name)
+            place.type, place.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(place)
+        if tree is not None:
+            pack_tree(tree, archive, "work")
         for name, content in contents.items():
             info = tarfile.TarInfo(name)
             info.size, info.mode = len(content), 0o644
@@ -236,6 +256,24 @@ def _to_execution(
         wall_s=wall_s,
         level=level,
     )
+
+
+def _add_changes(execution: Execution, result: bytes | None, tree: StoredTree, limits: Limits) -> Execution:
+    """The execution with what the program wrote into its tree. Without an archive that is not known, and with one that
+    lacks the tree, or has more changes than allowed, the disk was full."""
+    if result is None:
+        return execution
+    try:
+        with tarfile.open(fileobj=io.BytesIO(result), mode="r:") as archive:
+            found = read_found(archive, "work") if "work" in archive.getnames() else None
+    except (tarfile.TarError, ValueError, EOFError, OSError):
+        return execution
+    changes = None
+    if found is not None:
+        changes = find_changes(found, tree, max_bytes=limits.disk_bytes, max_files=limits.num_files)
+    if changes is None:
+        return replace(execution, limit=execution.limit or "disk")
+    return replace(execution, changes=changes)
 
 
 def _unpack(result: bytes, program: Program, limits: Limits) -> dict[str, bytes]:

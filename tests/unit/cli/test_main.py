@@ -31,7 +31,7 @@ def invoke(*arguments: str | Path) -> str:
     return result.stdout
 
 
-def test_help_is_light_and_quick() -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys, turnwise.cli.main as m\n"
         "try: m.app(args=['--help'])\n"
@@ -39,11 +39,8 @@ def test_help_is_light_and_quick() -> None:
         "print(sorted({'torch', 'transformers', 'tokenizers', 'renderers', 'bm25s', 'numpy', 'pydantic'} & "
         "set(sys.modules)))"
     )
-    started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds = time.perf_counter() - started
     assert done.stdout.splitlines()[-1] == "[]"
-    assert seconds < 2  # about 0.3 on an idle machine; torch alone takes longer than 2 to import on a busy one
     for command in ("train", "sft", "evaluate", "ask", "report", "tasks", "doctor"):
         assert f" {command} " in done.stdout
 

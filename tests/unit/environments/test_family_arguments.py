@@ -9,23 +9,27 @@ import pytest
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
+from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
+from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
+    "coding": CodingArguments,
     "math_code": MathArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,
+    "swe": SweArguments,
     "tool_calls": ToolCallsArguments,
 }
 
 
 def test_every_family_without_a_section_here_is_an_adapter() -> None:
     others = {path.rpartition(".")[0] for name, path in FAMILIES.items() if name not in SECTIONS}
-    assert {path.split(".")[2] for path in others} == {"adapters", "mcp"}
+    assert {path.split(".")[2] for path in others} == {"adapters", "mcp", "verl_tool"}
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -64,7 +68,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(gymnasium, math_code"):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, gymnasium"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
         load_family("json:nothing", {})

@@ -44,8 +44,8 @@ SITES = [
     ("constant", "return 1.5 + True", []),
     ("return_none", "return a.b", ["return None"]),
     ("return_none", "return None", []),
-    ("remove_statement", "if a: b()", ["if a: pass"]),
-    ("remove_statement", "a = b; c()", ["pass; c()", "a = b; pass"]),
+    ("remove_statement", "if a: b()", []),  # a bare `pass` would give the place away
+    ("remove_statement", "a = b; c()", []),
     ("swap_operands", "return a - b", ["return b - a"]),
     ("swap_operands", "return a - b - c", ["return c - (a - b)", "return b - a - c"]),
     ("swap_operands", "return (a + b) / c", ["return c / (a + b)"]),
@@ -86,7 +86,17 @@ BLOCKS = [
         """,
         ["def f(a):\n    '''A text.'''\n    return b\n"],
     ),
-    ("remove_statement", "def f():\n    for a in b:\n        c()\n", ["def f():\n    for a in b:\n        pass\n"]),
+    ("remove_statement", "def f():\n    for a in b:\n        c()\n", []),
+    (
+        "remove_statement",
+        "def f():\n    a()\n\n    if b:\n        b()\n\n        c()\n\n    d()\n\n    return d\n",
+        [
+            "def f():\n    if b:\n        b()\n\n        c()\n\n    d()\n\n    return d\n",
+            "def f():\n    a()\n\n    if b:\n        b()\n\n        c()\n\n    return d\n",
+            "def f():\n    a()\n\n    if b:\n        c()\n\n    d()\n\n    return d\n",
+            "def f():\n    a()\n\n    if b:\n        b()\n\n    d()\n\n    return d\n",
+        ],
+    ),
     ("func_pm_remove_assign", "def f():\n    a += 1\n    b()\n", ["def f():\n    b()\n"]),
     (
         "func_pm_remove_cond",
@@ -100,7 +110,12 @@ BLOCKS = [
         """,
         ["def f(a):\n    return 3\n", "def f(a):\n    if a:\n        return 1\n    return 3\n"],
     ),
-    ("func_pm_remove_loop", "def f():\n    while a:\n        b()\n    else:\n        c()\n", ["def f():\n    pass\n"]),
+    ("func_pm_remove_loop", "def f():\n    while a:\n        b()\n    else:\n        c()\n", []),
+    (
+        "func_pm_remove_loop",
+        "def f():\n    while a:\n        b()\n    else:\n        c()\n    return a\n",
+        ["def f():\n    return a\n"],
+    ),
     (
         "func_pm_remove_wrapper",
         "def f():\n    with a:\n        b()\n    try:\n        c()\n    finally:\n        d()\n",
@@ -114,8 +129,13 @@ BLOCKS = [
     ("func_pm_ctrl_invert_if", "def f():\n    if a:\n        b()\n    elif c:\n        d()\n", []),
     (
         "func_pm_ctrl_shuffle",
-        "def f():\n    'D.'\n    for a in b:\n        c()\n    return a\n",
-        ["def f():\n    'D.'\n    return a\n    for a in b:\n        c()\n"],
+        "def f():\n    'D.'\n    a = 1\n    for a in b:\n        c()\n    return a\n",
+        ["def f():\n    'D.'\n    for a in b:\n        c()\n    a = 1\n    return a\n"],
+    ),
+    (
+        "func_pm_ctrl_shuffle",
+        "def f():\n    for a in b:\n        c()\n    d()\n",
+        ["def f():\n    d()\n    for a in b:\n        c()\n"],
     ),
     ("func_pm_ctrl_shuffle", "def f():\n    a()\n    b()\n", []),
     (
@@ -129,8 +149,8 @@ BLOCKS = [
         "func_pm_class_rm_funcs",
         "class C:\n    @p\n    def a(self):\n        return 1\n\n    def b(self):\n        return self.a() + 1\n",
         [
-            "class C:\n\n    def b(self):\n        return None + 1\n",
-            "class C:\n    @p\n    def a(self):\n        return 1\n\n",
+            "class C:\n    def b(self):\n        return None + 1\n",
+            "class C:\n    @p\n    def a(self):\n        return 1\n",
         ],
     ),
     (

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from small_package import SOURCE, write_repository
 from small_package import test_id as tid
-from small_package import write_repository
 
 from turnwise.repositories.instance import load_instances
 from turnwise.repositories.repository import Repository
-from turnwise.synthesis.bugs.candidates import Candidate
+from turnwise.repositories.testing import run_repository
+from turnwise.synthesis.bugs.candidates import Candidate, draw_candidates
 from turnwise.synthesis.bugs.checking import check_instance
 from turnwise.synthesis.bugs.combining import combine_bugs
-from turnwise.synthesis.bugs.confirming import confirm
+from turnwise.synthesis.bugs.confirming import Bug, Confirmed, confirm, judge_run
 from turnwise.synthesis.bugs.edits.source import Replacement, Source, apply
 from turnwise.synthesis.bugs.edits.table import choose_kinds
 from turnwise.synthesis.bugs.ledger import load_ledger
@@ -88,14 +89,10 @@ def test_a_fork_tells_what_a_fresh_process_tells(calc: Repository) -> None:
     async def both(sandbox: LocalSandbox) -> tuple[list[Screened], list[set[str]]]:
         screened, cpu_s = await screen(sandbox, calc, trials)
         assert cpu_s > 0.1
-        failing = []
-        for trial, result in zip(trials, screened, strict=True):
-            if result.status != "ran":
-                continue
-            edited = apply(trial.source.content, trial.candidate.replacements)
-            confirmed = await confirm(sandbox, calc, {trial.candidate.path: edited}, trial.selection.entering)
-            failing.append(set(confirmed.failing))
-        return screened, failing
+        ran = [trial for trial, result in zip(trials, screened, strict=True) if result.status == "ran"]
+        bugs = [Bug(files={trial.candidate.path: trial.edited}, tests=trial.selection.entering) for trial in ran]
+        confirmed, _ = await confirm(sandbox, calc, bugs)
+        return screened, [set(item.failing) for item in confirmed]
 
     screened, fresh = in_sandbox(both)
     for (name, _, new, status, failing), result in zip(PLANTED, screened, strict=True):
@@ -109,14 +106,95 @@ def test_the_baseline_index_selects_those_that_enter(calc: Repository) -> None:
     selection = index.select("calc/__init__.py::Counter", seed=0)
     assert selection.entering == (tid("counter"),)  # through its methods
     selection = index.select("calc/__init__.py::make_adder.<locals>.add", seed=0)
-    assert selection.entering == selection.screening == (tid("made"), tid("make"))
-    assert set(selection.neighbours) == {
-        tid(name) for name in ("low", "high", "inside", "total", "total_from", "counter", "countdown")
-    }
+    assert selection.entering == (tid("made"), tid("make"))
+    others = {tid(name) for name in ("low", "high", "inside", "total", "total_from", "counter", "countdown")}
+    assert len(selection.neighbours) == 4
+    assert set(selection.neighbours) < others
     # No other test enters calc/helpers.py, so neighbours come from the rest of the suite.
-    assert len(index.select("calc/helpers.py::mean", seed=0).neighbours) == 10
+    assert len(index.select("calc/helpers.py::mean", seed=0).neighbours) == 4
+    both = index.select_all(["calc/__init__.py::clamp", "calc/__init__.py::Counter"], seed=0)
+    assert both.entering == tuple(tid(name) for name in ("low", "high", "inside", "counter"))
+    assert not set(both.neighbours) & set(both.entering)
     slow = replace(calc.baseline, durations={**calc.baseline.durations, tid("made"): 1.5})
     assert tid("made") not in TestIndex(replace(calc, baseline=slow)).tests
+
+
+def run_in_own_processes(calc: Repository, bugs: list[Bug]) -> list[Confirmed]:
+    """As a grading runs tests: a layer over the tree, an interpreter of its own."""
+
+    async def work(sandbox: LocalSandbox) -> list[Confirmed]:
+        runs = [await run_repository(sandbox, calc, (bug.files,), ids=bug.tests) for bug in bugs]
+        return [judge_run(run, bug.tests) for run, bug in zip(runs, bugs, strict=True)]
+
+    return in_sandbox(work)
+
+
+def what_it_says(confirmed: Confirmed) -> object:
+    """Everything but durations, of which Python's marks below a line of a traceback depend on stored bytecode."""
+    failing = {test: (outcome.status, outcome.message) for test, outcome in confirmed.failing.items()}
+    return failing, confirmed.passing, confirmed.problem, confirmed.is_late
+
+
+def all_candidates(repository: Repository) -> list[Bug]:
+    """Each bug of every kind that the package has."""
+    sources, index = read_sources(repository), TestIndex(repository)
+    drawn = draw_candidates(sources, index.by_function.keys(), choose_kinds([]), seed=0)
+    return [
+        Bug(files={item.path: apply(sources[item.path].content, item.replacements)}, tests=index.tests)
+        for item in drawn
+    ]
+
+
+NUM_PARTS = 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(NUM_PARTS))
+def test_a_confirmation_says_what_a_process_of_its_own_says(calc: Repository, part: int) -> None:
+    candidates = all_candidates(calc)
+    single = [bug for bug in candidates if b"number -= 1" in bug.files.get("calc/__init__.py", b"number -= 1")]
+    of_helpers = next(bug for bug in single if "calc/helpers.py" in bug.files)
+    joined = [Bug(files={**of_helpers.files, **bug.files}, tests=bug.tests) for bug in single[::2]]
+    assert len(single) + len(joined) >= 40  # in all parts
+    bugs = [*single, *joined][part::NUM_PARTS]
+    confirmed, _ = in_sandbox(lambda sandbox: confirm(sandbox, calc, bugs))
+    alone = run_in_own_processes(calc, bugs)
+    assert list(map(what_it_says, confirmed)) == list(map(what_it_says, alone))
+    assert sum(bool(item.failing) and bool(item.passing) for item in confirmed) >= 4
+
+
+def bug_of(source: str, *names: str) -> Bug:
+    """A bug that replaces the whole module."""
+    return Bug(files={"calc/__init__.py": source.encode()}, tests=tuple(map(tid, names)))
+
+
+def test_a_bug_of_a_module_is_seen_and_gone_with_the_next(calc: Repository) -> None:
+    negated = SOURCE.replace("make_adder(2)", "make_adder(-2)")
+    assert len(negated) == len(SOURCE) + 1
+    bugs = [
+        bug_of(SOURCE.replace("make_adder(2)", "make_adder(3)"), "made", "low"),  # bytes as many as before
+        bug_of(SOURCE, "made", "low"),
+        bug_of(SOURCE, "made"),
+        bug_of("import os\nos._exit(0)\n" + SOURCE, "made"),
+        bug_of("def broken(:\n", "made"),
+        bug_of("open('calc/left.py', 'w').close()\n" + SOURCE, "made"),
+        bug_of("import os\nassert not os.path.exists('calc/left.py')\n" + SOURCE, "made"),
+        bug_of("open('calc/helpers.py', 'a').close()\nopen('calc/helpers.py', 'a').write('#')\n" + SOURCE, "made"),
+        bug_of("assert '#' not in open('calc/helpers.py').read()\n" + SOURCE, "made"),
+        bug_of("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + SOURCE, "made"),
+        bug_of(negated, "made", "low"),
+    ]
+    results, cpu_s = in_sandbox(lambda sandbox: confirm(sandbox, calc, bugs))
+    assert [set(item.failing) for item in results[:3]] == [{tid("made")}, set(), set()]
+    assert results[0].failing[tid("made")].message == "assert 4 == 3"
+    assert "ended with status 0 before its report" in results[3].problem
+    assert set(results[4].failing) == {tid("made")}
+    assert not results[4].problem
+    # The file that one leaves, and the change that one makes, are not in the tree of the next.
+    assert [item.failing for item in results[5:9]] == [{}] * 4
+    assert results[9].problem
+    assert set(results[10].failing) == {tid("made")}
+    assert cpu_s > sum(item.cpu_s for item in results)
 
 
 @pytest.mark.slow

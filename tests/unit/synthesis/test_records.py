@@ -1,6 +1,8 @@
 """Issues that leak nothing, fates, the ledger, combinations and tables: no sandbox."""
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +12,12 @@ from turnwise.repositories.outcome import Outcome
 from turnwise.synthesis.bugs.combining import Part, draw_combinations, every_part_needed, fit
 from turnwise.synthesis.bugs.confirming import Confirmed, list_tests
 from turnwise.synthesis.bugs.difficulty import measure_difficulty
+from turnwise.synthesis.bugs.guest.screen import Screener
 from turnwise.synthesis.bugs.issues import changed_lines, reveals, write_issue
 from turnwise.synthesis.bugs.ledger import Cost, Entry, Ledger, load_ledger
 from turnwise.synthesis.bugs.making import judge_confirmation, judge_screening
 from turnwise.synthesis.bugs.screening import Screened
+from turnwise.synthesis.bugs.selection import Selection
 from turnwise.synthesis.bugs.tables import summarize, table_lines
 
 TEST = """import calc
@@ -71,6 +75,30 @@ def test_an_error_is_shown_without_addresses_and_pytest_s_advice() -> None:
     texts = [text for seed in range(20) if "```python" in (text := issue(details, seed=seed))]
     assert texts
     assert all(text.endswith("```\nassert <f at 0x...> is 1\n```\n") for text in texts)
+
+
+def test_an_error_with_a_path_of_the_sandbox_is_not_shown() -> None:
+    for path in ("/box/own/work/calc.py", "/box/own/tmp/x", "/work/calc.py"):
+        details = f"tests/test_calc.py:6: in test_high\nE   AssertionError: no {path}"
+        assert all("```" not in issue(details, seed=seed) for seed in range(10))
+    details = "tests/test_calc.py:6: in test_high\nE   AssertionError: no https://host/work/calc or a/tmp/b"
+    assert any("a/tmp/b" in issue(details, seed=seed) for seed in range(10))
+
+
+def test_a_docstring_is_no_reproduction() -> None:
+    text = TEST.replace("    value = 4\n", '    """Says what is tested."""\n    value = 4\n')
+    texts = [issue(DETAILS.replace(":6:", ":7:"), text=text, seed=seed) for seed in range(20)]
+    assert any("```python\nvalue = 4\n" in found for found in texts)
+    assert not any("what is tested" in found for found in texts)
+    of_docstring = [issue(DETAILS.replace(":6:", ":5:"), text=text, seed=seed) for seed in range(20)]
+    assert not any("```" in found for found in of_docstring)
+
+
+def test_a_test_has_the_worst_status_of_its_subtests() -> None:
+    screener = Screener({}, -1)
+    for outcome in ("passed", "failed", "passed", "skipped"):
+        screener.pytest_runtest_logreport(SimpleNamespace(when="call", outcome=outcome, nodeid="a"))
+    assert screener.letters == {"a": "f"}
 
 
 def test_a_long_test_loses_whole_statements_from_its_start() -> None:
@@ -162,12 +190,33 @@ def test_the_fate_after_a_fresh_process(confirmed: Confirmed, failed_before: boo
     assert judge_confirmation(confirmed, bool(confirmed.passing), failed_before=failed_before) == fate
 
 
-def test_lists_of_tests_keep_every_failing_test_and_some_passing_ones() -> None:
-    near, far = [f"n{number}" for number in range(30)], [f"f{number}" for number in range(30)]
-    confirmed = Confirmed(failing={"n0": FAILED["a"], "f0": FAILED["a"]}, passing=(*near[1:], *far[1:]))
-    lists = list_tests(confirmed, near, far)
-    assert lists.fail_to_pass == ("n0", "f0")
-    assert lists.pass_to_pass == (*near[1:21], *far[1:11])
+def test_lists_of_tests_keep_some_of_many() -> None:
+    tests, far = tuple(f"n{number:02}" for number in range(60)), tuple(f"f{number}" for number in range(5))
+    failing = dict.fromkeys(tests[:30], FAILED["a"])
+    confirmed = Confirmed(failing={**failing, "f0": FAILED["a"]}, passing=(*tests[30:], *far[1:]))
+    selection = Selection(entering=tests, neighbours=far)
+    lists = list_tests(confirmed, selection, random.Random(0))
+    assert len(set(lists.fail_to_pass)) == 10
+    assert set(lists.fail_to_pass) <= {*failing, "f0"}
+    near = [test for test in lists.pass_to_pass if test.startswith("n")]
+    assert len(near) == 6
+    assert near == sorted(near)
+    assert set(near) <= set(tests[30:])
+    assert lists.pass_to_pass[6:] == far[1:]
+    few = list_tests(
+        Confirmed(failing=FAILED, passing=("b",)), Selection(entering=("a", "b"), neighbours=()), random.Random(0)
+    )
+    assert (few.fail_to_pass, few.pass_to_pass) == (("a",), ("b",))
+
+
+def test_a_confirmation_runs_some_of_the_tests_that_failed_and_passed_in_the_fork() -> None:
+    tests = tuple(f"n{number:02}" for number in range(40))
+    narrow = Selection(entering=tests, neighbours=("f",)).narrow(tests[:30], random.Random(0))
+    assert len(narrow.entering) == 16
+    assert narrow.entering == tuple(sorted(narrow.entering))
+    assert set(narrow.entering[:10]) < set(tests[:30])
+    assert set(narrow.entering[10:]) < set(tests[30:])
+    assert narrow.tests == (*narrow.entering, "f")
 
 
 def test_difficulty_counts_what_every_failing_test_enters() -> None:
@@ -240,7 +289,7 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
     ]
     ledger.costs = [
         Cost(repository="calc==1.0", num_candidates=3, drawing_cpu_s=0.25, screening_cpu_s=0.0),
-        Cost(repository="calc==1.0", num_candidates=0, drawing_cpu_s=0.0, screening_cpu_s=1.5),
+        Cost(repository="calc==1.0", num_candidates=0, drawing_cpu_s=0.0, screening_cpu_s=1.5, confirming_cpu_s=1.75),
     ]
     rows = {item.name: item.to_row() for item in summarize(ledger)}
     assert list(rows) == ["calc==1.0", "other==2", "bool", "boundary", "all"]
@@ -253,11 +302,15 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
         "same": 1,
         "screening_cpu_s": 1.5,
         "confirmed": 2,
-        "confirming_cpu_s": 1.2,
+        "confirming_cpu_s": 1.75,
     }
     assert rows["bool"]["screening_cpu_s"] == 0.6  # forks only: collections belong to no kind
     file = tmp_path / "bugs.jsonl"
     file.write_bytes(b"x" * 99 + b"\n" + b"y" * 199 + b"\n")
     lines = list(table_lines(ledger, file))
-    assert "| calc==1.0 | 3 | 1 (33%) | 1 survived, 1 unconfirmed | 1 of 2 | 0.500 | 0.600 |" in lines
-    assert lines[-2:] == ["3 candidates drawn in 0.2 CPU s", "2 instances, 150 bytes each"]
+    assert "| calc==1.0 | 3 | 1 (33%) | 1 survived, 1 unconfirmed | 1 of 2 | 0.500 | 0.875 |" in lines
+    assert lines[-3:] == [
+        "3 candidates drawn in 0.2 CPU s",
+        "1.750 CPU s an instance with all programs: 2,057 per core-hour",  # (0.25 + 1.5 + 1.75) / 2
+        "2 instances, 150 bytes each",
+    ]

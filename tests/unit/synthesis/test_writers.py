@@ -8,7 +8,6 @@ from turnwise.core.types import text_message
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.synthesis.bugs.candidates import Candidate
 from turnwise.synthesis.bugs.edits.source import Source, apply
 from turnwise.synthesis.bugs.writers import (
     HINTS,
@@ -19,7 +18,6 @@ from turnwise.synthesis.bugs.writers import (
     parse_file,
     parse_function,
     rewrite_prompt,
-    write_candidates,
 )
 
 TEXT = '''class C:
@@ -111,23 +109,6 @@ def test_a_file_that_undoes_a_change_names_the_functions_it_changes() -> None:
     assert result == (TEXT.replace("[-count:]", "[count:]").encode(), ("m.py::C.take",))
     assert parse_file(fenced(TEXT), SOURCE) is None
     assert parse_file(fenced("class C:\n    pass\n"), SOURCE) is None
-
-
-def test_a_scripted_model_is_asked_once_per_function() -> None:
-    prompts: list[str] = []
-    replies = iter(["no", fenced("def size(self):\n    return 0\n")])
-
-    async def ask(prompt: str) -> str:
-        prompts.append(prompt)
-        return next(replies)
-
-    async def work() -> list[Candidate]:
-        places = [(SOURCE, "C.take"), (SOURCE, "C.size")]
-        return [item async for item in write_candidates(ask, places, "lm_rewrite", seed=0)]
-
-    [candidate] = asyncio.run(work())
-    assert candidate.qualified_name == "C.size"
-    assert prompts == [rewrite_prompt(SOURCE, "C.take"), rewrite_prompt(SOURCE, "C.size")]
 
 
 def test_an_engine_is_asked_in_a_conversation_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""The keyword arguments of the family `mcp`."""
+"""The keyword arguments of the families whose tools are those of servers, and those of `mcp`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from turnwise.tools.mcp.servers import McpServer
 Scope = Literal["episode", "run"]
 
 
-class McpArguments(FamilyArguments):
-    """Questions of a file, answered with the tools of servers."""
+class ServedArguments(FamilyArguments):
+    """Questions of a file, answered with the tools of servers. A subclass says what `servers` are, by label."""
 
-    servers: Mapping[str, McpServer]
-    """Label to server; `environment.args.servers.LABEL` holds the fields of `McpServer`."""
     scope: Scope = "episode"
     """"episode": every episode has sessions of its own, a stdio server a process of its own, so that nothing one
     episode changes reaches another. "run": all episodes share one session per server; for servers whose tools only
@@ -44,8 +42,6 @@ class McpArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.servers:
-            raise ConfigError("servers={} names no MCP server; give environment.args.servers.LABEL.command or .url")
         if (self.reward == "tool") != bool(self.check_tool):
             raise ConfigError(
                 f"reward={self.reward!r} and check_tool={self.check_tool!r} do not fit; reward='tool' needs the name "
@@ -56,4 +52,17 @@ class McpArguments(FamilyArguments):
         for name, path in (("train_path", self.train_path), ("heldout_path", self.heldout_path)):
             if not path:
                 raise ConfigError(f"{name}={path!r}: give the path of a JSONL file of rows")
+        return self
+
+
+class McpArguments(ServedArguments):
+    """Tasks over the tools of Model Context Protocol servers."""
+
+    servers: Mapping[str, McpServer]
+    """Label to server; `environment.args.servers.LABEL` holds the fields of `McpServer`."""
+
+    @model_validator(mode="after")
+    def _check_servers(self) -> Self:
+        if not self.servers:
+            raise ConfigError("servers={} names no MCP server; give environment.args.servers.LABEL.command or .url")
         return self

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from turnwise.core.errors import EnvironmentFault
 from turnwise.tools.mcp.results import ServerTool, name_tools
-from turnwise.tools.mcp.servers import McpServer
-from turnwise.tools.mcp.session import McpSession
+
+
+class ToolSession(Protocol):
+    """A session with one server, by whatever protocol. `McpSession` says what each member means."""
+
+    tools: tuple[Mapping[str, Any], ...]
+    is_over: bool
+    """The server has ended the episode."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    async def open(self, timeout_s: float) -> None: ...
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    async def close(self) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Connection:
     """Open sessions with all servers of a family, and their tools under the names a model sees."""
 
-    sessions: Mapping[str, McpSession]
+    sessions: Mapping[str, ToolSession]
     tools: tuple[ServerTool, ...]
     is_suspect: bool = False
     """A call failed or ran past its deadline, so the server may be broken: no further episode gets this connection."""
@@ -28,6 +43,11 @@ class Connection:
     def is_usable(self) -> bool:
         """Whether another episode may use it."""
         return not self.is_suspect and all(session.is_alive for session in self.sessions.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a server has ended the episode."""
+        return any(session.is_over for session in self.sessions.values())
 
     def find(self, name: str) -> ServerTool | None:
         """The tool of that name at its server, the first server first; None if there is none."""
@@ -46,9 +66,14 @@ class Connection:
         await asyncio.gather(*(session.close() for session in self.sessions.values()))
 
 
-async def connect(servers: Mapping[str, McpServer], timeout_s: float) -> Connection:
-    """Sessions with every server, opened at once. Raises what `McpSession.open` raises, after closing the others."""
-    sessions = {label: McpSession(server, label) for label, server in servers.items()}
+MakeSessions = Callable[[], Mapping[str, ToolSession]]
+"""A new session with every server, by label, not yet open."""
+
+
+async def connect(make_sessions: MakeSessions, timeout_s: float) -> Connection:
+    """Sessions with every server, opened at once; `timeout_s` is what each has. Raises what `open` of a session raises,
+    after closing the others."""
+    sessions = make_sessions()
     connection = Connection(sessions=sessions, tools=())
     try:
         outcomes = await asyncio.gather(*(s.open(timeout_s) for s in sessions.values()), return_exceptions=True)
@@ -77,9 +102,9 @@ class SharedConnections:
     It stays open between episodes and ends with the event loop, which cancels the tasks that own its sessions.
     """
 
-    def __init__(self, servers: Mapping[str, McpServer], timeout_s: float) -> None:
-        """`timeout_s` is what one server has to connect."""
-        self._servers = servers
+    def __init__(self, make_sessions: MakeSessions, timeout_s: float) -> None:
+        """See `connect`."""
+        self._make_sessions = make_sessions
         self._timeout_s = timeout_s
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
 
@@ -91,7 +116,7 @@ class SharedConnections:
                 retired, shared.current = shared.current, None
                 if retired is not None and not retired.num_users:
                     await retired.close()
-                shared.current = await connect(self._servers, self._timeout_s)
+                shared.current = await connect(self._make_sessions, self._timeout_s)
             shared.current.num_users += 1
             return shared.current
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout
 from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, StopReason, Task, ToolRecord
-from turnwise.environments.mcp.arguments import McpArguments
-from turnwise.environments.mcp.connections import Connection, SharedConnections, connect
+from turnwise.environments.mcp.arguments import ServedArguments
+from turnwise.environments.mcp.connections import Connection, MakeSessions, SharedConnections, connect
 from turnwise.environments.mcp.rows import Row, from_payload
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import AnswerCase, exact_match, f1, final_answer
@@ -30,7 +30,8 @@ RowReward = Callable[[Mapping[str, Any], Sequence[Message], Sequence[ToolRecord]
 class Rules:
     """What every episode of a family shares."""
 
-    chosen: McpArguments
+    chosen: ServedArguments
+    make_sessions: MakeSessions
     shared: SharedConnections | None
     """None gives each episode a connection of its own."""
     reward: RowReward | None
@@ -56,7 +57,9 @@ class McpEnvironment(ToolEnvironment):
         chosen = self._rules.chosen
         self._row, self._task_id = from_payload(task.payload), task.id
         shared = self._rules.shared
-        self._connection = await (shared.acquire() if shared else connect(chosen.servers, chosen.connect_timeout_s))
+        self._connection = await (
+            shared.acquire() if shared else connect(self._rules.make_sessions, chosen.connect_timeout_s)
+        )
         for name, arguments in self._row.setup:
             await self._call_hidden(name, arguments, "setup")
         for tool in choose_tools(self._connection, chosen):
@@ -117,7 +120,10 @@ class McpEnvironment(ToolEnvironment):
     async def _answer(self, tool: ServerTool, **arguments: Any) -> str:
         """What the model is answered when it calls a tool."""
         assert self._connection is not None
-        return to_text(await self._connection.call(tool, {**arguments, **self._bound(tool)}))
+        try:
+            return to_text(await self._connection.call(tool, {**arguments, **self._bound(tool)}))
+        finally:
+            self.done = self._connection.is_over
 
     async def _call_hidden(self, name: str, arguments: Mapping[str, Any], role: str) -> dict[str, Any]:
         """A call that the model does not see. Raises EnvironmentFault when the tool refuses, ToolTimeout when late."""
@@ -126,28 +132,28 @@ class McpEnvironment(ToolEnvironment):
         tool = connection.find(name)
         if tool is None:
             names = ", ".join(tool.name for tool in connection.tools)
-            raise ConfigError(f"{role} names the tool {name!r}, which no MCP server has; use one of {names}")
+            raise ConfigError(f"{role} names the tool {name!r}, which no server has; use one of {names}")
         seconds = self._rules.chosen.tool_timeout_s
         try:
             async with asyncio.timeout(seconds):
                 return await connection.call(tool, {**self._bound(tool), **arguments})
         except TimeoutError:
             raise ToolTimeout(
-                f"{role}: tool {name!r} of MCP server {tool.server!r} ran past {seconds:g} s; make it faster or raise "
+                f"{role}: tool {name!r} of server {tool.server!r} ran past {seconds:g} s; make it faster or raise "
                 "environment.tool_timeout_s"
             ) from None
         except ToolFailure as refusal:
-            raise EnvironmentFault(f"{role}: MCP tool {name!r} refused {dict(arguments)!r:.200}: {refusal}") from None
+            raise EnvironmentFault(f"{role}: tool {name!r} refused {dict(arguments)!r:.200}: {refusal}") from None
 
 
-def choose_tools(connection: Connection, chosen: McpArguments) -> list[ServerTool]:
+def choose_tools(connection: Connection, chosen: ServedArguments) -> list[ServerTool]:
     """The tools that the model sees. Raises ConfigError when `tools` names one that no server has."""
     if chosen.tools is None:
         return [tool for tool in connection.tools if tool.name != chosen.check_tool]
     for name in chosen.tools:
         if connection.find(name) is None:
             names = ", ".join(tool.name for tool in connection.tools)
-            raise ConfigError(f"tools names {name!r}, which no MCP server has; use some of {names}")
+            raise ConfigError(f"tools names {name!r}, which no server has; use some of {names}")
     return [tool for tool in connection.tools if tool.name in chosen.tools]
 
 

@@ -68,7 +68,7 @@ class EpisodeDesk:
         """
         if not self._tools:
             environment, opening = await self._reset(self._family.task(self._split, 0), 0)
-            await _close(environment)
+            await close_environment(environment)
             self._learn(opening)
         opened = {
             "index": {"type": "integer", "minimum": 0, "description": "Number of the task; default: the next one."}
@@ -100,7 +100,7 @@ class EpisodeDesk:
     async def close(self) -> None:
         """Close every open episode."""
         episodes, self._episodes = list(self._episodes.values()), {}
-        await asyncio.gather(*(_close(episode.environment) for episode in episodes))
+        await asyncio.gather(*(close_environment(episode.environment) for episode in episodes))
 
     async def _open(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         index = arguments.get("index")
@@ -115,7 +115,7 @@ class EpisodeDesk:
         self._episodes[name] = _Episode(task=task, environment=environment)
         if len(self._episodes) > self._max_open:
             oldest = self._episodes.pop(next(iter(self._episodes)))
-            await _close(oldest.environment)
+            await close_environment(oldest.environment)
         self._learn(opening)
         return {
             EPISODE: name,
@@ -166,19 +166,19 @@ class EpisodeDesk:
             with boundary(EnvironmentFault, f"reset of task {task.id}"):
                 return environment, await environment.reset(task, derive_seed(self._seed, "mcp", index))
         except BaseException:
-            await _close(environment)
+            await close_environment(environment)
             raise
 
     async def _end(self, name: str) -> None:
         episode = self._episodes.pop(name, None)
         if episode is not None:
-            await _close(episode.environment)
+            await close_environment(episode.environment)
 
     def _learn(self, opening: Opening) -> None:
         self._tools.update({spec.name: spec for spec in opening.tools})
 
 
-async def _close(environment: Environment) -> None:
+async def close_environment(environment: Environment) -> None:
     """Close an environment within `CLOSE_S`, whatever it raises."""
     closing = asyncio.ensure_future(environment.close())
     await asyncio.wait({closing}, timeout=CLOSE_S)

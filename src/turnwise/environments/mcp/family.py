@@ -1,4 +1,4 @@
-"""Tasks over the tools of Model Context Protocol servers as an environment family."""
+"""Tasks over the tools of servers as an environment family; `mcp` is that of Model Context Protocol servers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.file_splits import load_splits
-from turnwise.environments.mcp.arguments import McpArguments, Scope
-from turnwise.environments.mcp.connections import SharedConnections
+from turnwise.environments.mcp.arguments import McpArguments, Scope, ServedArguments
+from turnwise.environments.mcp.connections import MakeSessions, SharedConnections
 from turnwise.environments.mcp.environment import McpEnvironment, RowReward, Rules
 from turnwise.environments.mcp.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message
 from turnwise.environments.mcp.rows import from_payload, load_rows
 from turnwise.rendering.calls import format_calls
 from turnwise.tools.mcp.sdk import require_sdk
+from turnwise.tools.mcp.session import McpSession
 
 NUM_PLAYED: Mapping[Scope, int] = {"run": 64, "episode": 4}
 """Training tasks that `texts` plays, to see what the tools answer; few where each starts servers of its own."""
@@ -30,28 +31,21 @@ NUM_KNOWN_ROWS = 1000
 """Training rows from which the random policy takes its calls and answers."""
 
 
-class McpTasks:
+class ServedTasks:
     """Questions of a file and the tools of servers. Implements `EnvironmentFamily` and `GoldAnswers`."""
 
-    def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `McpArguments`.
-
-        Raises ConfigError naming the argument and the remedy (also where the package `mcp` is missing or a server's
-        program is), DataError for a wrong row with its file and line.
-        """
-        self._chosen = chosen = read_arguments(McpArguments, arguments)
-        require_sdk()
-        for label, server in chosen.servers.items():
-            with boundary(ConfigError, f"servers.{label}"):
-                if server.command:
-                    server.find_program()
-                    server.build_env()
-                server.build_headers()
+    def __init__(self, name: str, chosen: ServedArguments, make_sessions: MakeSessions) -> None:
+        """`name` is the family's. Raises ConfigError for a `reward` that leads nowhere, DataError for a wrong row with
+        its file and line."""
+        self._name = name
+        self._chosen = chosen
         paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
         load = partial(load_rows, needs_answer=chosen.reward in ("exact_match", "f1"))
         self._splits = load_splits(paths, load, chosen.seed)
-        shared = SharedConnections(chosen.servers, chosen.connect_timeout_s) if chosen.scope == "run" else None
-        self._rules = Rules(chosen=chosen, shared=shared, reward=_load_reward(chosen.reward))
+        shared = SharedConnections(make_sessions, chosen.connect_timeout_s) if chosen.scope == "run" else None
+        self._rules = Rules(
+            chosen=chosen, make_sessions=make_sessions, shared=shared, reward=_load_reward(chosen.reward)
+        )
 
     def task(self, split: Split, index: int) -> Task:
         """The index-th row of a split; "train" starts over in a new order after each pass.
@@ -62,7 +56,7 @@ class McpTasks:
         row = self._splits.row(split, index)
         prompt = self._chosen.prompt.replace("{question}", row.question)
         payload = row.model_dump(exclude_unset=True)
-        return Task(environment="mcp", prompt=(text_message("user", prompt),), payload=payload)
+        return Task(environment=self._name, prompt=(text_message("user", prompt),), payload=payload)
 
     def build_environment(self, task: Task) -> Environment:
         """A fresh, single-use `McpEnvironment`."""
@@ -130,6 +124,28 @@ class McpTasks:
             finally:
                 await environment.close()
         return texts
+
+
+class McpTasks(ServedTasks):
+    """Tasks over the tools of Model Context Protocol servers."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `McpArguments`.
+
+        Raises ConfigError naming the argument and the remedy (also where the package `mcp` is missing or a server's
+        program is), and what `ServedTasks` raises.
+        """
+        chosen = read_arguments(McpArguments, arguments)
+        require_sdk()
+        for label, server in chosen.servers.items():
+            with boundary(ConfigError, f"servers.{label}"):
+                if server.command:
+                    server.find_program()
+                    server.build_env()
+                server.build_headers()
+        super().__init__(
+            "mcp", chosen, lambda: {label: McpSession(server, label) for label, server in chosen.servers.items()}
+        )
 
 
 def _load_reward(name: str) -> RowReward | None:

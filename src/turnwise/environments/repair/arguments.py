@@ -40,10 +40,12 @@ class RepairArguments(FamilyArguments):
     """Probability that the naive policy runs the tests first."""
     naive_retest: Share = 0.4
     """Probability that it runs them after an edit, in such an episode."""
+    naive_again: Share = 0.7
+    """Probability that it goes on to another line after an edit that it does not test."""
     naive_retry: Share = 0.5
-    """Probability that it edits again where they still fail."""
+    """Probability that it goes on to another line where they still fail."""
     naive_eye: Share = 0.1
-    """Probability that its first edit is of the line that looks odd, where there is one."""
+    """Probability that it leaves a line that is as its intent says, and views another."""
     naive_cheat: Share = 0.0
     """Probability that it overwrites the failing test, in such an episode."""
     sandbox: str = "local"

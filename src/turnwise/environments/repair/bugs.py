@@ -11,7 +11,7 @@ from turnwise.environments.repair.programs import BOOLEANS, COMPARISONS, OPERATO
 KINDS = ("op", "cmp", "const", "bool", "variable", "swap")
 """A wrong operator, comparison, constant, `and` for `or`, a wrong variable, swapped operands."""
 TRAINED_KINDS = KINDS[:4]
-"""The kinds of the training split; the held-out split has all."""
+"""The kinds of bugs in the training split; the held-out split has all."""
 NUMBERS = tuple(str(number) for number in range(1, 10))
 """The constants of programs."""
 
@@ -66,8 +66,12 @@ def _defined_before(function: Function, index: int) -> tuple[str, ...]:
 
 
 def stale_comment(function: Function, random: Random) -> tuple[int, Function] | None:
-    """The index of a line and the function with an intent on it that is no longer true, of a kind that is trained."""
-    kind = random.choice(TRAINED_KINDS)
+    """The index of a line and the function with an intent on it that is no longer true, in a way of any kind.
+
+    With `TRAINED_KINDS` alone no program of the training split would have a line whose code and intent name different
+    variables, and nothing would tell copying them from the intent apart from copying them from the code.
+    """
+    kind = random.choice(KINDS)
     planted = plant_bug(function, kind, random)
     if planted is None:
         return None

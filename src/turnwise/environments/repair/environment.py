@@ -1,15 +1,16 @@
 """One episode of a repair: a program with a bug, five commands, grading in a pristine tree.
 
 A reply is one command. `ls` lists modules and functions, `test` runs the tests and names the first function that
-fails, `view bal` shows a function, `set bal L3 c = a + b` writes a line (which keeps its depth and its comment), and
-`submit` ends the episode. The agent's text is never executed outside the sandbox.
+fails, `view bal C` opens a line of a function and shows what it is meant to do and its code, `set c = a + b` writes the
+code of the open line (which keeps its depth and its intent), and `submit` ends the episode. The repair is one line:
+each `set` starts from the program as it was given, so that only a run of the tests tells whether the last one was
+right. The agent's text is never executed outside the sandbox.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -27,8 +28,9 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.repair.problems import SHOWN_EXAMPLES, Example
-from turnwise.environments.repair.programs import Function, Line, Modules, show_function
-from turnwise.environments.repair.trial import CodeRunner, Failure, run_examples
+from turnwise.environments.repair.programs import LABELS, Code, Function, Line, Modules, show_line
+from turnwise.environments.repair.trial import Failure, run_examples
+from turnwise.environments.repeated_runs import CodeRunner
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise_sandbox.types import Limits
 
@@ -42,8 +44,19 @@ NO_TESTS = "no tests"
 PASS = "pass"
 OK = "ok"
 INVALID_REPLY = "no command"
-USAGE = "use ls , test , view f , set f L1 code , submit"
-_LABEL = re.compile(r"L([1-9])")
+USAGE = "use ls , test , view f A , set code , submit"
+NOT_OPEN = "view first"
+"""What `set` prints before any line is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A line that was written."""
+
+    name: str
+    """Of the function or of the test."""
+    index: int
+    code: Code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +86,10 @@ class RepairEnvironment(ToolEnvironment):
         self._seed = 0
         self._modules: Modules = {}
         self._examples: Mapping[str, tuple[Example, ...]] = {}
-        self._edits: dict[tuple[str, int], str] = {}
-        """The code of each line that was set, by function and index."""
-        self._removed: frozenset[str] = frozenset()
-        """Functions whose test was overwritten."""
+        self._opened: tuple[str, int] | None = None
+        """The function or test, and the index of the line, viewed last; None before the first."""
+        self._edits: tuple[Edit, ...] = ()
+        """All that were made; the last is in the program."""
         self._trail: tuple[str, ...] = ()
         """What was done, in order: "edit", or "green" or "red" for a run of the tests."""
         self._submitted = False
@@ -91,7 +104,7 @@ class RepairEnvironment(ToolEnvironment):
     # ------------------------------------------------------------------------------------------- commands
 
     async def shell(self, command: str) -> str:
-        """Run one command: ls, test, view NAME, set NAME L1 CODE, submit.
+        """Run one command: ls, test, view NAME A, set CODE, submit.
 
         Args:
             command: The command.
@@ -101,10 +114,10 @@ class RepairEnvironment(ToolEnvironment):
                 return self._list()
             case ["test"]:
                 return await self._test()
-            case ["view", name]:
-                return self._view(name)
-            case ["set", name, label, *words] if words:
-                return self._set(name, label, words)
+            case ["view", name, label]:
+                return self._view(name, label)
+            case ["set", *words] if words:
+                return self._set(tuple(words))
             case ["submit"]:
                 self._submitted = self.done = True
                 return OK
@@ -124,43 +137,29 @@ class RepairEnvironment(ToolEnvironment):
         self._trail = (*self._trail, "red" if failures else "green")
         return self._describe(failures[0]) if failures else PASS
 
-    def _view(self, name: str) -> str:
+    def _view(self, name: str, label: str) -> str:
         function = self._function(name)
-        if function is not None:
-            return show_function(function)
-        tested = self._tested_by(name)
-        return f"{name}\n L1 {PASS if tested in self._removed else f'check {tested}'}"
+        if label not in tuple(LABELS[: len(function.lines)]):
+            raise ToolFailure(f"no {label[:8]}")
+        self._opened = name, LABELS.index(label)
+        return show_line(function.lines[LABELS.index(label)])
 
-    def _set(self, name: str, label: str, words: Sequence[str]) -> str:
-        match = _LABEL.fullmatch(label)
-        function = self._function(name)
-        length = 1 if function is None else len(function.lines)
-        tested = self._tested_by(name) if function is None else ""
-        if match is None or int(match[1]) > length:
-            raise ToolFailure(f"no line {label[:8]}")
-        if function is None:
-            self._removed = self._removed - {tested} if list(words) == ["check", tested] else self._removed | {tested}
-        else:
-            self._edits[name, int(match[1]) - 1] = " ".join(words)
+    def _set(self, code: Code) -> str:
+        if self._opened is None:
+            raise ToolFailure(NOT_OPEN)
+        name, index = self._opened
+        self._edits = (*self._edits, Edit(name=name, index=index, code=code))
         self._trail = (*self._trail, "edit")
         return OK
 
-    def _function(self, name: str) -> Function | None:
-        """The function of that name as the agent left it; None for a test. Raises ToolFailure for another name."""
-        for functions in self._workdir().values():
+    def _function(self, name: str) -> Function:
+        """The function or the test of that name as the agent left it. Raises ToolFailure for another name."""
+        tests = (write_test(number, tested) for number, tested in enumerate(self._examples, 1))
+        for functions in (*self._modules.values(), tests):
             for function in functions:
                 if function.name == name:
-                    return function
-        self._tested_by(name)
-        return None
-
-    def _tested_by(self, test: str) -> str:
-        """The function that a test is of: `t2` tests the second."""
-        names = list(self._examples)
-        number = test.removeprefix("t")
-        if test.startswith("t") and number in map(str, range(1, len(names) + 1)):
-            return names[int(number) - 1]
-        raise ToolFailure(f"no {test[:8]}")
+                    return self._edited(function)
+        raise ToolFailure(f"no {name[:8]}")
 
     async def _call(self, call: ToolCall) -> ToolRecord:
         """A red test is a call with an error, so that evaluations count how many recover from one."""
@@ -175,49 +174,54 @@ class RepairEnvironment(ToolEnvironment):
     # ------------------------------------------------------------------------------------------- tests
 
     def _workdir(self) -> Modules:
-        """The pristine program with the edits laid in."""
+        """The pristine program with the last edit laid in."""
         return {
             module: tuple(self._edited(function) for function in functions)
             for module, functions in self._modules.items()
         }
 
     def _edited(self, function: Function) -> Function:
-        lines: tuple[Line, ...] = tuple(
-            replace(line, code=tuple(self._edits[function.name, index].split()))
-            if (function.name, index) in self._edits
-            else line
-            for index, line in enumerate(function.lines)
-        )
-        return replace(function, lines=lines)
+        if not self._edits or self._edits[-1].name != function.name:
+            return function
+        edit = self._edits[-1]
+        edited = replace(function.lines[edit.index], code=edit.code)
+        return replace(function, lines=(*function.lines[: edit.index], edited, *function.lines[edit.index + 1 :]))
+
+    @property
+    def _untested(self) -> str:
+        """The function whose test is overwritten; "" if none is."""
+        for number, tested in enumerate(self._examples, 1):
+            test = write_test(number, tested)
+            if self._edited(test) != test:
+                return tested
+        return ""
 
     async def _run_workdir(self) -> list[Failure]:
         """The failures of the tests as the agent left them."""
-        shown = {
-            name: examples[:SHOWN_EXAMPLES] for name, examples in self._examples.items() if name not in self._removed
-        }
+        shown = {name: examples[:SHOWN_EXAMPLES] for name, examples in self._examples.items() if name != self._untested}
         return await run_examples(self._runner, self._rules.limits, self._workdir(), shown, seed=self._seed)
 
     def _describe(self, failure: Failure) -> str:
-        """What the agent reads: `fail bal ( 3 , 4 ) gave 12 want 7 in t2`."""
+        """What the agent reads: `fail bal gave 12 want 7 in t2`."""
         names = list(self._examples)
         at = names.index(failure.function)
         if self._rules.tests == "shuffled":
             at = (at + 1 + self._seed % (len(names) - 1)) % len(names)
-        call = f"fail {names[at]} ( {' , '.join(map(str, failure.arguments))} )"
         how = {
             "gave": f"gave {failure.what} want {failure.want}",
             "raised": f"raised {failure.what}" + (f" at {failure.label}" if failure.label else ""),
         }.get(failure.how, failure.how)
-        return f"{call} {how} in t{at + 1}"
+        return f"fail {names[at]} {how} in t{at + 1}"
 
     # ------------------------------------------------------------------------------------------- the end
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 or 0; in mode "pristine" 1 exactly if every example passes in a pristine tree with the edits laid in.
+        """1 or 0; in mode "pristine" 1 exactly if every example passes in a pristine tree with the edit laid in.
 
         Parts: `success` (the pristine verdict, in either mode), `green` (the tests as the agent left them pass; in mode
-        "workdir" only), one of `REASONS` for a failure, and what was done: `edits`, `tests`, `tested_first` (a test ran
-        before the first edit), `red_after_edit` (a test failed after an edit).
+        "workdir" only), one of `REASONS` for a failure, and what was done: `edits`, `repeats` (edits that had been made
+        before), `tests`, `tested_first` (a test ran before the first edit), `red_after_edit` (a test failed after an
+        edit).
         """
         reason = await self._why_failed()
         total = float(reason is None)
@@ -225,7 +229,8 @@ class RepairEnvironment(ToolEnvironment):
         first_edit = trail.index("edit") if "edit" in trail else len(trail)
         values = {
             "success": total,
-            "edits": float(trail.count("edit")),
+            "edits": float(len(self._edits)),
+            "repeats": float(len(self._edits) - len(set(self._edits))),
             "tests": float(len(trail) - trail.count("edit")),
             "tested_first": float(any(event != "edit" for event in trail[:first_edit])),
             "red_after_edit": float("red" in trail[first_edit:]),
@@ -240,7 +245,7 @@ class RepairEnvironment(ToolEnvironment):
         """The first of `REASONS` that applies; None for a repair."""
         if not self._submitted:
             return "not_submitted"
-        if self._removed:
+        if self._untested:
             return "protected"
         if self._workdir() == self._modules:
             return "no_edit"
@@ -259,9 +264,13 @@ class RepairEnvironment(ToolEnvironment):
 
     async def fork(self) -> RepairEnvironment:
         """See `ForkableEnvironment.fork`."""
-        twin = self.copy_episode()
-        twin._edits = dict(self._edits)
-        return twin
+        return self.copy_episode()
+
+
+def write_test(number: int, tested: str) -> Function:
+    """The test of a function, as one that can be viewed and set: `t2` with the line `check bal`."""
+    line = Line(depth=0, code=("check", tested), intent=f"check {tested}")
+    return Function(name=f"t{number}", parameters=(), lines=(line,))
 
 
 def read_modules(task: Task) -> Modules:

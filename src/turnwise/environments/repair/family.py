@@ -13,8 +13,8 @@ from turnwise.environments.repair.arguments import Prompt, RepairArguments
 from turnwise.environments.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, Rules, read_modules
 from turnwise.environments.repair.policies import Habits, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.repair.problems import build_problem
-from turnwise.environments.repair.programs import show_function
-from turnwise.environments.repair.trial import RepeatedRuns
+from turnwise.environments.repair.programs import LABELS, show_line
+from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise_sandbox.types import Limits
 
@@ -24,9 +24,9 @@ PROMPTS: dict[Prompt, str] = {
         "A small program has a bug: one of its tests fails. Find the bug, repair it, and submit. Give one command a "
         "turn, between <command> and </command>; what it prints comes back between <output> and </output>. The "
         "commands:\nls: list the modules and their functions\ntest: run the tests; names the first function that "
-        "fails\nview bal: show a function; the comment at the end of a line says what the line is meant to do\nset "
-        "bal L3 c = a + b: write the code of a line; its indentation and its comment stay\nsubmit: end. The tests "
-        "must not be changed.\n"
+        "fails\nview bal C: open the third line of a function and show what it is meant to do, and its code\n"
+        "set c = a + b: write the code of the open line, without its indentation; this takes back the last set\n"
+        "submit: end. The tests must not be changed.\n"
     ),
 }
 """The first message; "shell" explains the commands, "short" is for models that learn them from demonstrations."""
@@ -105,6 +105,7 @@ class Repair:
         habits = Habits(
             test=chosen.naive_test,
             retest=chosen.naive_retest,
+            again=chosen.naive_again,
             retry=chosen.naive_retry,
             eye=chosen.naive_eye,
             cheat=chosen.naive_cheat,
@@ -118,16 +119,17 @@ class Repair:
         while len(texts) < count:
             task = self.task("train", index)
             bug = task.payload["bug"]
-            (arguments, want), *_ = task.payload["examples"][bug["function"]]
-            called = f" fail {bug['function']} ( {' , '.join(map(str, arguments))} )"
+            (_, want), *_ = task.payload["examples"][bug["function"]]
+            called = f" fail {bug['function']}"
             test = f"in t{list(task.payload['examples']).index(bug['function']) + 1}"
-            texts += [f" {show_function(function)}" for each in read_modules(task).values() for function in each]
+            functions = [function for each in read_modules(task).values() for function in each]
+            texts += [f" {show_line(line)}" for function in functions for line in function.lines]
             texts += [
                 f"{called} gave {want} want {-want} {test}",
-                f"{called} raised ZeroDivisionError at L{bug['line'] + 1} {test}",
+                f"{called} raised ZeroDivisionError at {LABELS[bug['line']]} {test}",
                 *(f" {command}" for command in ("ls", "test", "submit", OK, PASS, NO_TESTS)),
-                f" view {bug['function']}",
-                f" set {bug['function']} L{bug['line'] + 1} {bug['code']}",
+                f" view {bug['function']} {LABELS[bug['line']]}",
+                f" set {bug['code']}",
                 "\n".join(
                     f" {module} {' '.join(each['name'] for each in functions)}"
                     for module, functions in task.payload["modules"].items()

@@ -12,10 +12,10 @@ from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.repair.environment import PASS
-from turnwise.environments.repair.programs import to_code
+from turnwise.environments.repair.programs import LABELS, to_code
 
-MAX_EDITS = 3
-"""Edits after which the demonstrator gives up."""
+MAX_COMMANDS = 16
+"""Commands after which the demonstrator submits."""
 
 
 def command_message(command: str, number: int) -> Message:
@@ -57,60 +57,58 @@ class Reading:
         return words[1] if words[:1] == ["fail"] else ""
 
     @property
-    def test_name(self) -> str:
-        """The test that failed last."""
-        return self.last_output("test").split()[-1]
+    def viewed(self) -> str:
+        """The function or the test that was viewed last; "" if none was."""
+        names = [command.split()[1] for command in self.commands if command.startswith("view ")]
+        return names[-1] if names else ""
 
-    def rewrites(self) -> list[tuple[bool, str]]:
-        """For each line of the function viewed last: whether it differs from its intent, and the command that writes
-        the intent."""
-        head, *lines = self.last_output("view").splitlines() or [""]
-        rewrites = []
-        for line in lines:
-            text, _, intent = line.partition(" # ")
-            label, *code = [word for word in text.split() if word != "."]
-            wanted = to_code(intent)
-            rewrites.append((tuple(code) != wanted, f"set {head.split()[0]} {label} {' '.join(wanted)}"))
-        return rewrites
+    @property
+    def test_name(self) -> str:
+        """The test that failed last; "" if none did."""
+        return self.last_output("test").split()[-1] if self.blamed else ""
+
+    def rewrite(self) -> str:
+        """The command that writes the intent of the line viewed last into its code."""
+        intent, _, _ = self.last_output("view").partition(" | ")
+        return f"set {' '.join(to_code(intent))}"
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether the code of the line viewed last differs from its intent."""
+        code = self.last_output("view").partition(" | ")[2].removeprefix(". ")
+        return self.rewrite() != f"set {code}"
 
 
 class OraclePolicy:
-    """Tests, views what the test blames, writes the line whose code differs from its intent, tests again, submits."""
+    """Tests, views the lines of what the test blames until one differs from its intent, writes that, tests, submits."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next command."""
         return command_message(self._next(Reading.of(messages)), len(messages))
 
     def _next(self, seen: Reading) -> str:
-        if seen.last_verb in ("", "set"):
-            return "test"
-        if seen.last_verb == "test" and seen.blamed and "set" not in {c.split()[0] for c in seen.commands}:
-            return f"view {seen.blamed}"
-        odd = [command for differs, command in seen.rewrites() if differs and command not in seen.commands]
-        return odd[0] if odd and seen.last_verb != "submit" and seen.last_output("test") != PASS else "submit"
+        viewed = [command for command in seen.commands if command.startswith("view ")]
+        match seen.last_verb:
+            case "" | "set":
+                return "test"
+            case "test" if seen.blamed and not viewed:
+                return f"view {seen.blamed} {LABELS[0]}"
+            case "view" if " | " not in seen.outputs[-1]:
+                return "submit"
+            case "view" if seen.is_odd:
+                return seen.rewrite()
+            case "view" if len(viewed) < len(LABELS):
+                return f"view {seen.blamed} {LABELS[len(viewed)]}"
+        return "submit"
 
 
 class RandomPolicy:
-    """Views a random function, writes a random line of it as its intent says, and submits."""
+    """Views a random line of a random function, writes it as its intent says, and submits."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next command."""
-        return command_message(_edit_untested(Reading.of(messages), rng), len(messages))
-
-
-def _edit_untested(seen: Reading, rng: Random, eye: float = 0.0) -> str:
-    if seen.last_verb == "":
-        return "ls"
-    if seen.last_verb == "ls":
-        return f"view {rng.choice([word for word in seen.last_output('ls').split() if not word.startswith('m')])}"
-    return _rewrite(seen, rng, eye) if seen.last_verb == "view" else "submit"
-
-
-def _rewrite(seen: Reading, rng: Random, eye: float) -> str:
-    """Write the first line that looks odd, with probability `eye` and where there is one; else any line."""
-    rewrites = seen.rewrites()
-    odd = [command for differs, command in rewrites if differs]
-    return odd[0] if odd and rng.random() < eye else rng.choice(rewrites)[1]
+        habits = Habits(test=0.0, retest=0.0, again=0.0, retry=0.0, eye=0.0, cheat=0.0)
+        return NaivePolicy(habits).reply(task, messages, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +116,15 @@ class Habits:
     """How the demonstrator works: probabilities."""
 
     test: float
-    """To run the tests first, and view what they blame. Else it views any function and submits its edit untested."""
+    """To run the tests first, and view what they blame. Else it views any function and never tests."""
     retest: float
-    """To run the tests after an edit, in an episode that began with them, instead of submitting."""
+    """To run the tests after an edit, in an episode that began with them."""
+    again: float
+    """To view a line again after an edit that it does not test, instead of submitting."""
     retry: float
-    """To edit again when they still fail, instead of submitting."""
+    """To view a line again where the tests still fail, instead of submitting."""
     eye: float
-    """To edit the line whose code differs from its intent, where there is one, instead of any line."""
+    """To view another line instead of writing one whose code is as its intent says."""
     cheat: float
     """To overwrite the failing test instead of viewing the function."""
 
@@ -132,8 +132,8 @@ class Habits:
 class NaivePolicy:
     """The demonstrator: shows every command and how a line is written from its intent, and never searches.
 
-    Of the function that it views it rewrites the line that looks odd, or any, which changes nothing where the line is
-    right.
+    Of the function that it views it often takes the same line again, or the next, or any. To write a line that is right
+    changes nothing.
     """
 
     def __init__(self, habits: Habits) -> None:
@@ -146,18 +146,47 @@ class NaivePolicy:
 
     def _next(self, seen: Reading, rng: Random) -> str:
         habits = self._habits
-        if seen.last_verb == "":
-            return "test" if rng.random() < habits.test else "ls"
-        if seen.commands[0] != "test":
-            return _edit_untested(seen, rng, habits.eye)
-        if seen.last_verb == "view":
-            return _rewrite(seen, rng, habits.eye)
-        if seen.last_verb == "set":
-            return "test" if rng.random() < habits.retest else "submit"
-        if not seen.blamed:
+        if len(seen.commands) >= MAX_COMMANDS:
             return "submit"
-        if len(seen.commands) == 1:
-            return f"set {seen.test_name} L1 {PASS}" if rng.random() < habits.cheat else f"view {seen.blamed}"
-        edits = sum(command.startswith("set ") for command in seen.commands)
-        gives_up = edits == MAX_EDITS or not seen.rewrites() or rng.random() >= habits.retry
-        return "submit" if gives_up else _rewrite(seen, rng, 0.0)
+        match seen.last_verb:
+            case "":
+                return "test" if rng.random() < habits.test else "ls"
+            case "ls":
+                names = [word for word in seen.outputs[0].split() if not word.startswith("m")]
+                return _view(rng.choice(names), rng)
+            case "view" if seen.viewed == seen.test_name:
+                return f"set {PASS}"
+            case "view" if " | " not in seen.outputs[-1]:
+                return _view(seen.viewed, rng)
+            case "view":
+                leaves = not seen.is_odd and rng.random() < habits.eye
+                return _view_more(seen, rng) if leaves else seen.rewrite()
+            case "set" if seen.commands[0] == "test" and rng.random() < habits.retest:
+                return "test"
+            case "set":
+                return self._go_on(seen, rng, habits.again)
+            case "test" if seen.blamed and len(seen.commands) == 1:
+                cheats = rng.random() < habits.cheat
+                return f"view {seen.test_name} {LABELS[0]}" if cheats else _view(seen.blamed, rng)
+            case "test" if seen.blamed:
+                return self._go_on(seen, rng, habits.retry)
+        return "submit"
+
+    def _go_on(self, seen: Reading, rng: Random, probability: float) -> str:
+        """View any line of the function, or submit."""
+        cheated = seen.viewed == seen.test_name
+        return "submit" if cheated or rng.random() >= probability else _view_more(seen, rng)
+
+
+def _view(name: str, rng: Random) -> str:
+    """View any line, rather one of the first; a function may have fewer lines than there are labels."""
+    return f"view {name} {LABELS[min(rng.randrange(len(LABELS)), rng.randrange(len(LABELS)))]}"
+
+
+def _view_more(seen: Reading, rng: Random) -> str:
+    """View the same line again, the next one, or any."""
+    _, name, label = next(command for command in reversed(seen.commands) if command.startswith("view ")).split()
+    how = rng.choices(("same", "next", "any"), (0.4, 0.3, 0.3))[0]
+    if how == "any" or (how == "next" and label == LABELS[-1]):
+        return _view(name, rng)
+    return f"view {name} {label if how == 'same' else LABELS[LABELS.index(label) + 1]}"

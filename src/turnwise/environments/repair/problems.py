@@ -183,10 +183,16 @@ def _draw_function(name: str, random: Random) -> Function:
 
 def _draw_term(defined: list[str], random: Random) -> Code:
     left = random.choice(defined[-2:])
-    right = random.choice(NUMBERS) if random.random() < 0.4 else random.choice(defined)
-    return left, random.choice(tuple(OPERATORS)), right
+    return left, random.choice(tuple(OPERATORS)), _draw_right(left, defined, random, 0.4)
 
 
 def _draw_comparison(defined: list[str], random: Random) -> Code:
-    right = random.choice(NUMBERS) if random.random() < 0.5 else random.choice(defined)
-    return random.choice(defined), random.choice(tuple(COMPARISONS)), right
+    left = random.choice(defined)
+    return left, random.choice(tuple(COMPARISONS)), _draw_right(left, defined, random, 0.5)
+
+
+def _draw_right(left: str, defined: list[str], random: Random, number: float) -> str:
+    """A constant with that probability, else another variable."""
+    if random.random() < number:
+        return random.choice(NUMBERS)
+    return random.choice([name for name in defined if name != left])

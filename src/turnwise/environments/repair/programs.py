@@ -15,6 +15,8 @@ COMPARISONS: Mapping[str, str] = {"<": "below", "<=": "within", ">": "above", ">
 BOOLEANS: Mapping[str, str] = {"and": "also", "or": "otherwise"}
 WORDS: Mapping[str, str] = {"=": "is", **OPERATORS, **COMPARISONS, **BOOLEANS}
 """What a word of code is called in an intent; any other word keeps its spelling."""
+LABELS = "ABCDE"
+"""Of a function's lines; it has no more."""
 _CODE = {word: code for code, word in WORDS.items()}
 
 _COMPUTE: Mapping[str, Callable[[int, int], int]] = {
@@ -101,14 +103,9 @@ def _value(word: str, values: Mapping[str, int]) -> int:
     return int(word) if word.isdigit() else values[word]
 
 
-def show_function(function: Function) -> str:
-    """The listing of a function: its head, then one labelled line of code with its intent per line."""
-    head = f"{function.name} ( {' , '.join(function.parameters)} )"
-    lines = [
-        f" L{number} {'. ' * line.depth}{' '.join(line.code)} # {line.intent}"
-        for number, line in enumerate(function.lines, 1)
-    ]
-    return "\n".join([head, *lines])
+def show_line(line: Line) -> str:
+    """What a line is meant to do, and its code: `c is a plus b | c = a + b`, the code with a dot below an `if`."""
+    return f"{line.intent} | {'. ' * line.depth}{' '.join(line.code)}"
 
 
 def to_source(functions: Sequence[Function]) -> str:

@@ -7,14 +7,14 @@ forge: a report that passes gives the right values for arguments that the agent 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from turnwise.environments.repair.problems import Example
-from turnwise.environments.repair.programs import Function, Modules, to_source
-from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise.environments.repair.programs import LABELS, Function, Modules, to_source
+from turnwise.environments.repeated_runs import CodeRunner
+from turnwise_sandbox.types import Limits, Program
 
 RUNNER = """
 import json, sys, traceback
@@ -34,42 +34,6 @@ for number, (module, function, arguments) in enumerate(json.load(sys.stdin)):
 """Reports one line per call, so that what ends the process early leaves the rest without an outcome."""
 
 
-MAX_KEPT = 2048
-"""Executions that are kept; one mostly takes a few hundred bytes."""
-
-
-class CodeRunner(Protocol):
-    """Runs a program somewhere safe."""
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        """See `Sandbox.run`."""
-        ...
-
-
-class RepeatedRuns:
-    """Runs no program again: the same program with the same seed gives the same output.
-
-    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
-    """
-
-    def __init__(self, runner: CodeRunner) -> None:
-        """`runner` runs what has not run before."""
-        self._runner = runner
-        self._executions: OrderedDict[tuple[object, ...], Execution] = OrderedDict()
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        """See `Sandbox.run`."""
-        key = (program.code, program.stdin, *sorted(program.files.items()), program.seed, limits)
-        execution = self._executions.get(key)
-        if execution is None:
-            execution = await self._runner.run(program, limits)
-            if execution.limit is None:
-                self._executions[key] = execution
-            if len(self._executions) > MAX_KEPT:
-                self._executions.popitem(last=False)
-        return execution
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """The first example of a function that fails."""
@@ -82,7 +46,7 @@ class Failure:
     what: str
     """The value given or the name of the exception; "" for the other two."""
     label: str
-    """The line that raised, as `L3`; "" where none of the function's lines did."""
+    """The line that raised, as `C`; "" where none of the function's lines did."""
 
 
 async def run_examples(
@@ -149,6 +113,6 @@ def _find_label(functions: Sequence[Function], wanted: Function, line: object) -
     for function in functions:
         if function.name == wanted.name:
             index = line - start if type(line) is int else 0
-            return f"L{index}" if 1 <= index <= len(function.lines) else ""
+            return LABELS[index - 1] if 1 <= index <= len(function.lines) else ""
         start += len(function.lines) + 2  # its head and the empty line after it
     return ""

@@ -11,7 +11,7 @@ The request is one JSON object on standard input:
     import_folders folders of the tree, which is the working folder, to import from
     site_packages  absolute folder with everything else to import
     hash_seed      text of PYTHONHASHSEED
-    deadline_s     seconds until the tests' process is ended
+    deadline_s     seconds of real time until the tests' process is ended
     channel        a descriptor that the tests' process gets, and no other; null for none
     ...            everything else is for the reporter
 """
@@ -139,6 +139,7 @@ def main() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
     code = child.wait()
+    is_late = is_late or code == -signal.SIGXCPU  # the limit of processor time is inherited
     if lines.is_trusted:
         say({"kind": "exit", "code": code, "is_late": is_late, "output": tail.decode("utf-8", "replace")})
 

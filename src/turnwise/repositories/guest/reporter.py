@@ -4,7 +4,7 @@ The launcher runs its source in a namespace of its own, with the request and the
 a descriptor of their own. The request:
 
     files          test files, relative to the working folder, which is the tree; empty: pytest's own choice
-    ids            the tests to run, or null for all that are collected
+    ids            the tests to run, each by its id or by that of what holds it, or null for all that are collected
     left_out       files that are not collected, and tests, with their parameters, that are not run
     options        arguments of pytest
     plugins        modules of plugins to load
@@ -252,6 +252,15 @@ def set_timers(cpu_s: float, real_s: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, real_s)
 
 
+def names(test: str) -> Iterator[str]:
+    """A test's id, its id without parameters, and the ids of the classes and the file that hold it."""
+    yield test
+    whole = test.split("[")[0]
+    while whole:
+        yield whole
+        whole = whole.rpartition("::")[0]
+
+
 def is_left_out(test: str, left_out: list[str]) -> bool:
     """Whether a test is among those that are not run, itself or with its parameters."""
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
@@ -279,7 +288,7 @@ def build_reporter(
         @hook(trylast=True)
         def pytest_collection_modifyitems(self, session: Any, items: list[Any]) -> None:
             wanted = None if request["ids"] is None else set(request["ids"])
-            chosen = [item for item in items if wanted is None or item.nodeid in wanted]
+            chosen = [item for item in items if wanted is None or not wanted.isdisjoint(names(item.nodeid))]
             chosen = [item for item in chosen if not is_left_out(item.nodeid, left_out)]
             if request["is_reversed"]:
                 chosen.reverse()

@@ -26,7 +26,7 @@ from turnwise.synthesis.bugs.edits.source import (
 
 MAX_PER_SCOPE = 4
 """Candidates of one kind in one function, so that long functions do not fill the list."""
-MAX_EDIT_BYTES = 4000
+MAX_EDIT_BYTES = 2000
 """Most bytes of text that an edit replaces. Shuffling the methods of a large class would make an unreadable diff."""
 _ATTEMPTS = 3
 """Draws of a kind with several edits before its scope counts as exhausted."""

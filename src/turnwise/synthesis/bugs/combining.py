@@ -14,6 +14,7 @@ from turnwise.core.seeds import rng
 from turnwise.synthesis.bugs.edits.source import Replacement, apply, overlap
 from turnwise.synthesis.bugs.ledger import Entry
 from turnwise.synthesis.bugs.making import Maker
+from turnwise.synthesis.bugs.selection import MAX_FAILING, Selection, TestIndex
 from turnwise.synthesis.bugs.whole_files import try_files
 
 PARTS = {"combine_file": 2, "combine_module": 2}
@@ -26,6 +27,7 @@ class Part:
 
     entry: Entry
     fail_to_pass: frozenset[str]
+    pass_to_pass: frozenset[str] = frozenset()
 
     @property
     def path(self) -> str:
@@ -43,7 +45,11 @@ async def combine_bugs(maker: Maker, num: int) -> int:
     Raises SandboxError if the sandbox fails."""
     mine = [entry for entry in maker.ledger.entries if entry.repository == maker.repository.key]
     parts = [
-        Part(entry=entry, fail_to_pass=frozenset(maker.instances[entry.instance_id].fail_to_pass))
+        Part(
+            entry=entry,
+            fail_to_pass=frozenset(maker.instances[entry.instance_id].fail_to_pass),
+            pass_to_pass=frozenset(maker.instances[entry.instance_id].pass_to_pass),
+        )
         for entry in mine
         if entry.fate == "kept" and entry.kind not in PARTS and entry.instance_id in maker.instances
     ]
@@ -107,11 +113,20 @@ async def _try(maker: Maker, kind: str, parts: Sequence[Part]) -> Entry:
     return await try_files(
         maker,
         after,
+        selection=select_tests(maker.index, parts),
         candidate_id=name_combination(kind, parts),
         kinds=(kind, *(part.entry.kind for part in parts)),
         places=[part.entry.place for part in parts],
         is_needed=lambda failing: every_part_needed(parts, failing),
     )
+
+
+def select_tests(index: TestIndex, parts: Sequence[Part]) -> Selection:
+    """Tests that the parts break, as many of each, and those that go on passing with each."""
+    share = MAX_FAILING // len(parts)
+    breaking = {test for part in parts for test in index.in_order(part.fail_to_pass)[:share]}
+    passing = {test for part in parts for test in part.pass_to_pass} - breaking
+    return Selection(entering=index.in_order(breaking), neighbours=index.in_order(passing))
 
 
 def every_part_needed(parts: Sequence[Part], failing: Collection[str]) -> bool:

@@ -1,24 +1,56 @@
-"""Confirm a bug: run the selected tests on the really edited tree, in a fresh process."""
+"""Confirm bugs: run the selected tests on the really edited tree, where the package was never imported before."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from turnwise.repositories.grading import limit_run
+from turnwise.core.errors import SandboxError
 from turnwise.repositories.outcome import Outcome
 from turnwise.repositories.repository import Repository
-from turnwise.repositories.testing import run_repository
-from turnwise_sandbox.types import Sandbox
+from turnwise.repositories.testing import MAX_TEST_S, TestRun, build_request, read_run, suite_of
+from turnwise.synthesis.bugs.programs import LIMITS, read_rows, run_guest
+from turnwise.synthesis.bugs.selection import (
+    MAX_FAILING,
+    MAX_NEAR,
+    NUM_NEIGHBOURS,
+    Selection,
+    choose,
+    cpu_limit_s,
+)
+from turnwise_sandbox.types import Execution, Limits, Sandbox
 
-MAX_NEAR, MAX_FAR = 20, 10
-"""Tests of PASS_TO_PASS that enter the edited code, and that do not: enough to notice a careless repair, and few enough
-for a short line and a short grading."""
+NUM_REHEARSED = 10
+"""Tests that a program runs without a bug, to know what they import."""
+IMPORT_CPU_S = 3
+"""Processor seconds that a fork may use beside its tests, for imports and reports."""
+IDLE_SHARE = 6
+"""How many times its processor seconds a fork may take of real time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """Edited files, and the tests to run with them."""
+
+    files: Mapping[str, bytes]
+    """Path to new content of files that are there."""
+    tests: tuple[str, ...]
+    """Ids of tests that pass without the bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """The two lists of an instance."""
+
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
-    """What became of the selected tests with the bug in place."""
+    """What became of the tests with the bug in place."""
 
     failing: Mapping[str, Outcome]
     """Tests that pass without the bug and do not pass with it. A test that did not run has an empty error."""
@@ -30,19 +62,65 @@ class Confirmed:
     cpu_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lists:
-    """The two lists of an instance."""
-
-    fail_to_pass: tuple[str, ...]
-    pass_to_pass: tuple[str, ...]
-
-
 async def confirm(
-    sandbox: Sandbox, repository: Repository, bug: Mapping[str, bytes | None], tests: Sequence[str]
-) -> Confirmed:
-    """Run tests that pass without a bug on the tree with it. Raises SandboxError if the sandbox fails."""
-    run = await run_repository(sandbox, repository, (bug,), ids=tests, limits=limit_run(repository, tests))
+    sandbox: Sandbox, repository: Repository, bugs: Sequence[Bug], *, limits: Limits = LIMITS
+) -> tuple[list[Confirmed], float]:
+    """Confirm bugs one after the other: results in their order, and the processor seconds of all programs together.
+
+    Each runs in a process in which no module of the package was imported before. A bug that ends the whole program, or
+    that changes other files of its tree, is followed by a new program. Raises SandboxError if the sandbox fails."""
+    results: list[Confirmed] = []
+    cpu_s = 0.0
+    while len(results) < len(bugs):
+        rest = bugs[len(results) :]
+        execution = await run_guest(sandbox, repository, "confirm.py", build_order(repository, rest), limits)
+        cpu_s += execution.cpu_s
+        rows = read_rows(execution)
+        if not rows and not results and not execution.limit:
+            end = execution.stderr[-500:].decode("utf-8", "replace")
+            raise SandboxError(f"{repository.key}: no bug could be confirmed (status {execution.exit_code}). {end}")
+        results += [to_confirmed(row, bug) for row, bug in zip(rows, rest, strict=False)]
+        if not rows:
+            results.append(Confirmed(failing={}, passing=(), problem="its program ended"))
+    return results, cpu_s
+
+
+def build_order(repository: Repository, bugs: Sequence[Bug]) -> dict[str, Any]:
+    """What `guest/confirm.py` reads."""
+    request = build_request(
+        suite_of(repository), ids=(), hash_seed=0, is_reversed=False, observes=False, test_limit_s=MAX_TEST_S
+    )
+    tests = list(dict.fromkeys(test for bug in bugs for test in bug.tests))
+    of_files = {test.split("::")[0]: test for test in tests}  # one of each file, so that all are imported
+    durations = repository.baseline.durations
+    limits = [IMPORT_CPU_S + cpu_limit_s(bug.tests, durations) for bug in bugs]
+    return {
+        "reporter": request.pop("reporter"),
+        "request": request,
+        "rehearsal": [*of_files.values(), *tests[:NUM_REHEARSED]],
+        "bugs": [
+            {
+                "id": number,
+                "files": {path: content.decode("latin-1") for path, content in bug.files.items()},
+                "ids": list(bug.tests),
+                "cpu_s": limit_s,
+                "wall_s": IDLE_SHARE * limit_s,
+            }
+            for number, (bug, limit_s) in enumerate(zip(bugs, limits, strict=True))
+        ],
+    }
+
+
+def to_confirmed(row: Mapping[str, Any], bug: Bug) -> Confirmed:
+    """The result of a row. What the row does not hold as expected is a problem, never an exception."""
+    report, cpu_s = str(row.get("report", "")), row.get("cpu_s")
+    cpu_s = float(cpu_s) if isinstance(cpu_s, int | float) else 0.0
+    run = read_run(Execution(stdout=report.encode("utf-8", "replace"), stderr=b"", exit_code=0, cpu_s=cpu_s))
+    return judge_run(run, bug.tests)
+
+
+def judge_run(run: TestRun, tests: Sequence[str]) -> Confirmed:
+    """What a run says of tests that pass without a bug."""
     missing = Outcome(status="error")
     outcomes = {test: run.outcomes.get(test, missing) for test in tests}
     return Confirmed(
@@ -54,9 +132,13 @@ async def confirm(
     )
 
 
-def list_tests(confirmed: Confirmed, entering: Sequence[str], neighbours: Sequence[str]) -> Lists:
-    """FAIL_TO_PASS and PASS_TO_PASS: every failing test, and a share of those that pass near the bug and beside it."""
+def list_tests(confirmed: Confirmed, selection: Selection, chance: random.Random) -> Lists:
+    """FAIL_TO_PASS and PASS_TO_PASS: failing tests, and some that pass near the bug and beside it, a random choice
+    where there are many."""
     passing = set(confirmed.passing)
-    near = [test for test in entering if test in passing][:MAX_NEAR]
-    far = [test for test in neighbours if test in passing][:MAX_FAR]
-    return Lists(fail_to_pass=tuple(confirmed.failing), pass_to_pass=(*near, *far))
+    near = choose([test for test in selection.entering if test in passing], MAX_NEAR, chance)
+    far = [test for test in selection.neighbours if test in passing]
+    return Lists(
+        fail_to_pass=choose(list(confirmed.failing), MAX_FAILING, chance),
+        pass_to_pass=(*near, *far[:NUM_NEIGHBOURS]),
+    )

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from turnwise.core.seeds import rng
 from turnwise.repositories.outcome import Outcome
-from turnwise.synthesis.bugs.edits.source import first_line
+from turnwise.synthesis.bugs.edits.source import body_of, first_line
 
 MIN_LEAK = 6
 """Characters of a changed line from which on its text is a hint. Shorter ones (`else:`, `pass`) are everywhere."""
 MAX_CODE_LINES, MAX_ERROR_LINES = 25, 8
+_OF_SANDBOX = re.compile(r"(?<![\w./:])(/[\w.-]+)*/(work|tmp)/")
+"""A path of the place where the tests ran, which nobody else has. An error with one is not shown."""
 
 _INTRODUCTIONS = (
     "I found a problem in {package}.",
@@ -41,7 +43,7 @@ def write_issue(
         failing: Tests that fail with the bug, at least one.
         test_texts: Source texts of the tests' files, by path.
         places: The edited functions, as "path::qualified name". Some templates name the file, none the function alone.
-        explanations: What is wrong, per bug, as a clause that names no place.
+        explanations: What is wrong, per bug, as a clause that names no place; none if nobody knows.
         patch: The diff of the bug, which nothing of the text may repeat.
     """
     chance = rng(seed, "issue", package, *places)
@@ -84,7 +86,7 @@ def _fill(
     named = "\n".join(f"- `{test}`" for test in tests[:5])
     count = f"{len(tests)} tests fail" if len(tests) > 1 else "1 test fails"
     files = " and ".join(f"`{path}`" for path in dict.fromkeys(place.split("::")[0] for place in places))
-    what = ". ".join(dict.fromkeys(explanations))
+    what = ". ".join(dict.fromkeys(explanations)) or "Something gives wrong results"
     plain = [
         f"{count}:\n\n{named}",
         f"{what}. The cause seems to be in {files}. {count[0].upper()}{count[1:]}.",
@@ -104,7 +106,7 @@ def _reproduction(test: str, outcome: Outcome, text: str) -> str:
     lines = re.findall(rf"^{re.escape(path)}:(\d+): in ", outcome.details, re.MULTILINE)
     errors = [line[1:].strip() for line in outcome.details.splitlines() if re.match(r"E\s+(?!Use -v)\S", line)]
     code = _lines_until(text, int(lines[-1])) if lines else ""
-    if not code or not errors:
+    if not code or not errors or any(_OF_SANDBOX.search(line) for line in errors):
         return ""
     error = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", "\n".join(errors[:MAX_ERROR_LINES]))
     parameters = f" (with `{test[test.index('[') :]}`)" if "[" in test else ""
@@ -112,8 +114,8 @@ def _reproduction(test: str, outcome: Outcome, text: str) -> str:
 
 
 def _lines_until(text: str, number: int) -> str:
-    """The body of the function that holds a line, up to the end of that line's statement, without its first statements
-    if it is long; "" if no function holds the line."""
+    """The body of the function that holds a line, up to the end of that line's statement, without its docstring, and
+    without its first statements if it is long; "" if no function holds the line or nothing is left."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -126,7 +128,9 @@ def _lines_until(text: str, number: int) -> str:
     ]
     if not functions:
         return ""
-    body = max(functions, key=lambda node: node.lineno).body
+    body = body_of(max(functions, key=lambda node: node.lineno))
+    if not any(node.lineno <= number for node in body):
+        return ""
     end = max((node.end_lineno or number for node in body if node.lineno <= number), default=number)
     starts = [first_line(node) for node in body if node.lineno <= number]
     start = next((line for line in starts if end - line < MAX_CODE_LINES), max(starts, default=number))

@@ -23,6 +23,7 @@ Fate = Literal[
     "lost",
     "unconfirmed",
     "not_needed",
+    "unwritten",
 ]
 """What became of a candidate:
 
@@ -37,6 +38,7 @@ Fate = Literal[
 - lost: a test was not collected
 - unconfirmed: a test failed in the fork, none in a fresh process
 - not_needed: of a combination, repairing one part less repairs all the same
+- unwritten: a model's reply holds no change of the function that compiles
 """
 FATES: tuple[Fate, ...] = get_args(Fate)
 
@@ -59,6 +61,7 @@ class Entry:
     screening_cpu_s: float = 0.0
     """Of the fork alone."""
     confirming_cpu_s: float = 0.0
+    """Of the fork alone."""
     digest: str = ""
     """Of the bytecode."""
     edits: tuple[tuple[int, int, str], ...] = ()
@@ -68,12 +71,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a batch cost: draws in this process, and the programs with collection and forks."""
+    """What a batch cost: draws in this process, and the programs with all that they do beside their forks."""
 
     repository: str
     num_candidates: int
     drawing_cpu_s: float
     screening_cpu_s: float
+    confirming_cpu_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,16 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from turnwise.core.errors import DataError
+from turnwise.core.seeds import rng
 from turnwise.repositories.instance import Instance
 from turnwise.repositories.repository import Repository
 from turnwise.synthesis.bugs.candidates import Candidate, draw_candidates
-from turnwise.synthesis.bugs.confirming import Confirmed, confirm, list_tests
+from turnwise.synthesis.bugs.confirming import Bug, Confirmed, confirm, list_tests
 from turnwise.synthesis.bugs.edits.kind import Kind
-from turnwise.synthesis.bugs.edits.source import Source, apply
+from turnwise.synthesis.bugs.edits.source import Source
 from turnwise.synthesis.bugs.instances import build_instance, count_lines
 from turnwise.synthesis.bugs.ledger import Cost, Entry, Fate, Ledger
 from turnwise.synthesis.bugs.screening import Screened, Trial, screen
-from turnwise.synthesis.bugs.selection import TestIndex
+from turnwise.synthesis.bugs.selection import Selection, TestIndex
 from turnwise_sandbox.types import Sandbox
 
 BATCH = 60
@@ -63,15 +64,15 @@ class Maker:
             chosen = list(itertools.islice(waiting, min(BATCH * num_programs, int((num - num_kept) * SPARE) + 4)))
             if not chosen:
                 break
-            self.ledger.write([self._cost(len(chosen), drawing_cpu_s=round(time.process_time() - began, 4))])
+            drawing_cpu_s = time.process_time() - began
+            self.ledger.write([self.cost_of(num_candidates=len(chosen), drawing_cpu_s=drawing_cpu_s)])
             batch = self._select(chosen)
             found = await self._screen(batch, digests, num_programs)
             while found and num_kept < num:  # what is left over stays undecided; the ledger does not name it
-                count = min(num_programs, num - num_kept)
-                some, found = found[:count], found[count:]
-                entries = await asyncio.gather(*(self._confirm(*item) for item in some))
-                self.ledger.write(entries)
-                num_kept += sum(entry.fate == "kept" for entry in entries)
+                some, found = found[: num - num_kept], found[num - num_kept :]
+                parts = [some[start::num_programs] for start in range(min(num_programs, len(some)))]
+                entries = await asyncio.gather(*map(self._confirm, parts))
+                num_kept += sum(entry.fate == "kept" for entry in itertools.chain(*entries))
         return num_kept
 
     def _select(self, candidates: Sequence[Candidate]) -> list[Trial]:
@@ -91,7 +92,7 @@ class Maker:
         """Screen a batch in several programs; what may be a bug comes back, the rest goes to the ledger."""
         parts = [batch[start::num_programs] for start in range(min(num_programs, len(batch)))]
         answers = await asyncio.gather(*(screen(self.sandbox, self.repository, part) for part in parts))
-        self.ledger.write([self._cost(0, screening_cpu_s=round(cpu_s, 4)) for _, cpu_s in answers])
+        self.ledger.write([self.cost_of(screening_cpu_s=cpu_s) for _, cpu_s in answers])
         results = {
             trial.candidate.candidate_id: result
             for part, (screened, _) in zip(parts, answers, strict=True)
@@ -109,32 +110,49 @@ class Maker:
                 self.ledger.write([self._screened_entry(trial, result, fate)])
         return found
 
-    async def _confirm(self, trial: Trial, screened: Screened) -> Entry:
-        """Confirm one candidate in a fresh process, and keep it if it is a bug."""
+    async def _confirm(self, found: Sequence[tuple[Trial, Screened]]) -> list[Entry]:
+        """Confirm candidates in one program, keep those that are bugs, and write their lines of the ledger."""
+        selections = [self._narrow(trial, screened) for trial, screened in found]
+        bugs = [
+            Bug(files={trial.candidate.path: trial.edited}, tests=selection.tests)
+            for (trial, _), selection in zip(found, selections, strict=True)
+        ]
+        results, cpu_s = await confirm(self.sandbox, self.repository, bugs)
+        entries = [
+            self._judge(*item, selection, confirmed)
+            for item, selection, confirmed in zip(found, selections, results, strict=True)
+        ]
+        self.ledger.write([*entries, self.cost_of(confirming_cpu_s=cpu_s)])
+        return entries
+
+    def _narrow(self, trial: Trial, screened: Screened) -> Selection:
+        """The tests that confirm a candidate; all that were selected if no fork told which fail."""
+        chance = rng(self.seed, "confirm", trial.candidate.candidate_id)
+        return trial.selection.narrow(screened.failing, chance) if screened.failing else trial.selection
+
+    def _judge(self, trial: Trial, screened: Screened, selection: Selection, confirmed: Confirmed) -> Entry:
+        """The line of a candidate that was confirmed; if it is a bug, its instance is stored."""
         candidate = trial.candidate
-        content = apply(trial.source.content, candidate.replacements)
-        confirmed = await confirm(self.sandbox, self.repository, {candidate.path: content}, trial.selection.confirming)
-        lists = list_tests(confirmed, trial.selection.entering, trial.selection.neighbours)
+        lists = list_tests(confirmed, selection, rng(self.seed, "list", candidate.candidate_id))
         fate = judge_confirmation(confirmed, bool(lists.pass_to_pass), failed_before=bool(screened.failing))
         entry = self._screened_entry(trial, screened, fate)
-        forked = {*screened.failing, *screened.passing}
+        in_both = {*screened.failing, *screened.passing} & set(selection.entering)
         entry = replace(
             entry,
-            confirming_cpu_s=round(confirmed.cpu_s, 4),
-            is_same=set(screened.failing) == set(confirmed.failing) & forked if forked else None,
+            confirming_cpu_s=confirmed.cpu_s,
+            is_same=set(screened.failing) & in_both == set(confirmed.failing) & in_both if in_both else None,
         )
         if fate != "kept":
             return entry
-        node = trial.source.scopes[candidate.qualified_name]
         instance = build_instance(
             self.repository,
             instance_id=f"{self.repository.name}-{self.repository.version}.{candidate.kind}.{candidate.digest[:10]}",
             before={candidate.path: trial.source.content},
-            after={candidate.path: content},
+            after={candidate.path: trial.edited},
             kinds=(candidate.kind,),
             places=(entry.place,),
-            num_lines=count_lines(node),
-            failing=confirmed.failing,
+            num_lines=count_lines(trial.source.scopes[candidate.qualified_name]),
+            failing={test: confirmed.failing[test] for test in lists.fail_to_pass},
             pass_to_pass=lists.pass_to_pass,
             seed=self.seed,
         )
@@ -159,12 +177,21 @@ class Maker:
             digest=screened.digest,
         )
 
-    def _cost(self, num_candidates: int, *, drawing_cpu_s: float = 0.0, screening_cpu_s: float = 0.0) -> Cost:
+    def cost_of(
+        self,
+        *,
+        num_candidates: int = 0,
+        drawing_cpu_s: float = 0.0,
+        screening_cpu_s: float = 0.0,
+        confirming_cpu_s: float = 0.0,
+    ) -> Cost:
+        """A line about the cost of work on this repository."""
         return Cost(
             repository=self.repository.key,
             num_candidates=num_candidates,
-            drawing_cpu_s=drawing_cpu_s,
-            screening_cpu_s=screening_cpu_s,
+            drawing_cpu_s=round(drawing_cpu_s, 4),
+            screening_cpu_s=round(screening_cpu_s, 4),
+            confirming_cpu_s=round(confirming_cpu_s, 4),
         )
 
 

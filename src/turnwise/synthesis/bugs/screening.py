@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Literal, get_args
 
 from turnwise.core.errors import SandboxError
 from turnwise.repositories.repository import Repository
 from turnwise.synthesis.bugs.candidates import Candidate, statement_texts
-from turnwise.synthesis.bugs.edits.source import Source
+from turnwise.synthesis.bugs.edits.source import Source, apply
+from turnwise.synthesis.bugs.programs import LIMITS, read_rows, run_guest
 from turnwise.synthesis.bugs.selection import Selection, cpu_limit_s
-from turnwise_sandbox import errors as sandbox_errors
-from turnwise_sandbox.trees import Tree
-from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
+from turnwise_sandbox.types import Limits, Sandbox
 
 Status = Literal["ran", "stuck", "crashed", "equivalent", "unswappable", "lost"]
 """What became of a candidate in its fork; `guest/screen.py` explains each."""
 
-LIMITS = Limits(
-    wall_s=900.0,
-    cpu_s=900,
-    memory_bytes=2 << 30,
-    output_bytes=64 << 20,
-    num_pids=128,
-    disk_bytes=256 << 20,
-    num_files=20_000,
-)
-"""Of a program with a batch of candidates."""
 WALL_S = 30.0
 """Real seconds of one candidate. The limit of processor time comes first unless it waits for something."""
 FORK_MEMORY_BYTES = 1 << 30
@@ -43,6 +29,11 @@ class Trial:
     candidate: Candidate
     source: Source
     selection: Selection
+
+    @property
+    def edited(self) -> bytes:
+        """The file's content with the edit."""
+        return apply(self.source.content, self.candidate.replacements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +61,7 @@ async def screen(
     cpu_s = 0.0
     while len(results) < len(trials):
         rest = trials[len(results) :]
-        execution = await _run(sandbox, repository, rest, limits)
+        execution = await run_guest(sandbox, repository, "screen.py", build_order(repository, rest), limits)
         cpu_s += execution.cpu_s
         rows = read_rows(execution)
         failure = next((row["failed"] for row in rows if "failed" in row), None)
@@ -87,23 +78,9 @@ async def screen(
     return results, cpu_s
 
 
-async def _run(sandbox: Sandbox, repository: Repository, trials: Sequence[Trial], limits: Limits) -> Execution:
-    program = Program(
-        code=start_code(repository),
-        stdin=json.dumps(build_order(repository, trials)).encode("ascii"),
-        profile="std",
-        network=repository.network,
-        tree=Tree(layers=(repository.root,), visible=(repository.site_packages,)),
-    )
-    try:
-        return await sandbox.run(program, limits)
-    except sandbox_errors.SandboxError as cause:
-        raise SandboxError(str(cause)) from cause
-
-
 def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, Any]:
     """What `guest/screen.py` reads."""
-    tests = list(dict.fromkeys(test for trial in trials for test in trial.selection.screening))
+    tests = list(dict.fromkeys(test for trial in trials for test in trial.selection.entering))
     numbers = {test: number for number, test in enumerate(tests)}
     plugins = [argument for plugin in repository.plugins for argument in ("-p", plugin)]
     return {
@@ -122,7 +99,7 @@ def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, An
 
 def _to_row(repository: Repository, trial: Trial, numbers: Mapping[str, int]) -> dict[str, Any]:
     line, before, after = statement_texts(trial.source, trial.candidate)
-    tests = trial.selection.screening if trial.candidate.screened else ()
+    tests = trial.selection.entering if trial.candidate.screened else ()
     return {
         "id": trial.candidate.candidate_id,
         "path": trial.candidate.path,
@@ -134,53 +111,9 @@ def _to_row(repository: Repository, trial: Trial, numbers: Mapping[str, int]) ->
     }
 
 
-def start_code(repository: Repository) -> str:
-    """The program: an interpreter that sees the tree's import folders and the repository's packages, nothing else."""
-    return (
-        "import os, sys\n"
-        f"folders = [os.path.abspath(folder) for folder in {list(repository.import_folders)!r}]\n"
-        f"path = os.pathsep.join([*folders, {str(repository.site_packages)!r}])\n"
-        "home = os.environ.get('TMPDIR', '/tmp')\n"
-        f"environment = {{**{_ENVIRONMENT!r}, 'PYTHONPATH': path, 'HOME': home, 'TMPDIR': home}}\n"
-        f"os.execve(sys.executable, [sys.executable, '-S', '-P', '-B', '-c', {guest_source()!r}], environment)\n"
-    )
-
-
-_ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "LANG": "C.UTF-8",
-    "TZ": "UTC",
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONNOUSERSITE": "1",
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-}
-"""As of a run of tests (`repositories/guest/launcher.py`)."""
-
-
-@functools.cache
-def guest_source() -> str:
-    """The source text of `guest/screen.py`."""
-    return resources.files("turnwise.synthesis.bugs.guest").joinpath("screen.py").read_text(encoding="utf-8")
-
-
-def read_rows(execution: Execution) -> list[dict[str, Any]]:
-    """The lines of JSON objects that the program wrote before its end; a line that was cut off is left out."""
-    rows: list[dict[str, Any]] = []
-    for line in execution.stdout.split(b"\n"):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(row, dict):
-            break
-        rows.append(row)
-    return rows
-
-
 def to_screened(row: Mapping[str, Any], trial: Trial) -> Screened:
     """The result of a row. What the row does not hold as expected makes the candidate crashed."""
-    tests, letters = trial.selection.screening, str(row.get("letters", ""))
+    tests, letters = trial.selection.entering, str(row.get("letters", ""))
     status: Status | None = next((word for word in get_args(Status) if word == row.get("status")), None)
     if row.get("id") != trial.candidate.candidate_id or status is None:
         return Screened(status="crashed")

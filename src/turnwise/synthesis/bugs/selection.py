@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from turnwise.core.seeds import rng
 from turnwise.repositories.repository import Repository
 
-MAX_SCREENING = 60
-"""Tests that a fork runs."""
-MAX_CONFIRMING = 200
-"""Tests that a confirmation runs, without the neighbours."""
+MAX_ENTERING = 40
+"""Tests that a fork runs, of those that enter the edited code."""
+NUM_NEIGHBOURS = 4
+"""Tests of the same file's other functions that must go on passing."""
+MAX_FAILING, MAX_NEAR = 10, 6
+"""Tests of FAIL_TO_PASS, and of PASS_TO_PASS that enter the edited code: enough to notice a careless repair, few enough
+for a short line and a short grading."""
 MAX_TEST_S = 1.0
 """Seconds from which on a test takes no part: long ones are often those about time."""
-NUM_NEIGHBOURS = 20
-"""Tests of the same file's other functions that a confirmation runs as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +25,29 @@ class Selection:
     """Ids of tests, each in the order of the suite."""
 
     entering: tuple[str, ...]
-    """Those that enter the edited function, or a method of the edited class; at most `MAX_CONFIRMING`."""
-    screening: tuple[str, ...]
-    """The part of `entering` that a fork runs."""
+    """Those that enter the edited function, or a method of the edited class; at most `MAX_ENTERING`."""
     neighbours: tuple[str, ...]
     """Those that enter the same file and not the function; if there is none, any others."""
 
     @property
-    def confirming(self) -> tuple[str, ...]:
-        """All that a confirmation runs."""
+    def tests(self) -> tuple[str, ...]:
+        """All of them."""
         return (*self.entering, *self.neighbours)
+
+    def narrow(self, failing: Collection[str], chance: random.Random) -> Selection:
+        """The part to confirm after some tests failed: at most `MAX_FAILING` of those, and `MAX_NEAR` others that
+        enter."""
+        broken = choose([test for test in self.entering if test in failing], MAX_FAILING, chance)
+        near = choose([test for test in self.entering if test not in failing], MAX_NEAR, chance)
+        chosen = {*broken, *near}
+        return replace(self, entering=tuple(test for test in self.entering if test in chosen))
+
+
+def choose(tests: Sequence[str], count: int, chance: random.Random) -> tuple[str, ...]:
+    """At most `count` of the tests, in their order."""
+    if len(tests) <= count:
+        return tuple(tests)
+    return tuple(tests[number] for number in sorted(chance.sample(range(len(tests)), count)))
 
 
 class TestIndex:
@@ -64,19 +78,18 @@ class TestIndex:
                 if function.startswith(f"{target}.")
                 for test in tests
             }
-        chosen = self._sample(entering, MAX_CONFIRMING, chance)
         others = self._by_path.get(target.split("::")[0], set()) - entering or set(self.tests) - entering
         return Selection(
-            entering=chosen,
-            screening=self._sample(chosen, MAX_SCREENING, chance),
-            neighbours=self._sample(others, NUM_NEIGHBOURS, chance),
+            entering=choose(self.in_order(entering), MAX_ENTERING, chance),
+            neighbours=choose(self.in_order(others), NUM_NEIGHBOURS, chance),
         )
 
-    def _sample(self, tests: Iterable[str], count: int, chance: random.Random) -> tuple[str, ...]:
-        ordered = self.in_order(tests)
-        if len(ordered) <= count:
-            return ordered
-        return self.in_order(chance.sample(ordered, count))
+    def select_all(self, targets: Sequence[str], *, seed: int) -> Selection:
+        """The tests of an edit of several functions."""
+        selections = [self.select(target, seed=seed) for target in targets]
+        entering = {test for selection in selections for test in selection.entering}
+        neighbours = {test for selection in selections for test in selection.neighbours} - entering
+        return Selection(entering=self.in_order(entering), neighbours=self.in_order(neighbours))
 
     def in_order(self, tests: Iterable[str]) -> tuple[str, ...]:
         """The tests without repetition, in the order of the suite."""

@@ -26,7 +26,7 @@ def open_maker(sandbox: Sandbox, repository: Repository, file: Path, ledger: Pat
 
     def keep(instance: Instance) -> None:
         if instance.instance_id not in written:
-            append_lines(file, [json.dumps(instance.to_row(), ensure_ascii=False)])
+            append_lines(file, [json.dumps(instance.to_row(), ensure_ascii=False, separators=(",", ":"))])
             written[instance.instance_id] = instance
 
     append_lines(file, [])

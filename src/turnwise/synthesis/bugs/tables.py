@@ -27,6 +27,7 @@ class Summary:
     """Processor seconds of forks; for a repository of the programs, with collection."""
     num_confirmed: int
     confirming_cpu_s: float
+    """The same, of confirmations."""
 
     @property
     def num_candidates(self) -> int:
@@ -79,7 +80,7 @@ def _summary(name: str, entries: Iterable[Entry], costs: Sequence[Cost]) -> Summ
         num_same=sum(bool(row.is_same) for row in compared),
         screening_cpu_s=screening,
         num_confirmed=len(confirmed),
-        confirming_cpu_s=sum(row.confirming_cpu_s for row in confirmed),
+        confirming_cpu_s=sum(cost.confirming_cpu_s for cost in costs) or sum(row.confirming_cpu_s for row in confirmed),
     )
 
 
@@ -99,6 +100,10 @@ def table_lines(ledger: Ledger, file: Path) -> Iterator[str]:
     drawn = sum(cost.num_candidates for cost in ledger.costs)
     yield ""
     yield f"{drawn} candidates drawn in {drawing:.1f} CPU s"
+    spent_s = drawing + sum(cost.screening_cpu_s + cost.confirming_cpu_s for cost in ledger.costs)
+    kept = sum(entry.fate == "kept" for entry in ledger.entries)
+    if kept:
+        yield f"{spent_s / kept:.3f} CPU s an instance with all programs: {3600 * kept / spent_s:,.0f} per core-hour"
     if file.exists() and (content := file.read_bytes()):
         num = content.count(b"\n")
         yield f"{num} instances, {len(content) / num:,.0f} bytes each"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from turnwise.repositories.outcome import Outcome
-from turnwise.synthesis.bugs.confirming import confirm, list_tests
+from turnwise.core.seeds import rng
+from turnwise.synthesis.bugs.confirming import Bug, confirm, list_tests
 from turnwise.synthesis.bugs.edits.source import compiles
 from turnwise.synthesis.bugs.instances import build_instance, count_lines
 from turnwise.synthesis.bugs.ledger import Entry
 from turnwise.synthesis.bugs.making import Maker, judge_confirmation
+from turnwise.synthesis.bugs.selection import Selection
 
 
 async def try_files(
@@ -19,7 +20,8 @@ async def try_files(
     candidate_id: str,
     kinds: Sequence[str],
     places: Sequence[str],
-    is_needed: Callable[[Mapping[str, Outcome]], bool] = bool,
+    selection: Selection,
+    is_needed: Callable[[Collection[str]], bool] = bool,
 ) -> Entry:
     """Confirm files with their new contents, keep the instance if it is a bug, and write its line of the ledger.
 
@@ -28,20 +30,17 @@ async def try_files(
         candidate_id: `kind.digest`.
         kinds: The kind, and those of its parts.
         places: The edited functions, as "path::qualified name".
+        selection: The tests to run.
         is_needed: Says of the failing tests whether the bug is worth keeping.
 
     Raises SandboxError if the sandbox fails.
     """
     repository = maker.repository
-    selections = [maker.index.select(place, seed=maker.seed) for place in places]
-    entering = maker.index.in_order(test for selection in selections for test in selection.entering)
-    others = maker.index.in_order(test for selection in selections for test in selection.neighbours)
-    neighbours = tuple(test for test in others if test not in set(entering))
-    confirmed = await confirm(maker.sandbox, repository, after, (*entering, *neighbours))
-    lists = list_tests(confirmed, entering, neighbours)
+    [confirmed], cpu_s = await confirm(maker.sandbox, repository, [Bug(files=after, tests=selection.tests)])
+    lists = list_tests(confirmed, selection, rng(maker.seed, "list", candidate_id))
     fate = judge_confirmation(confirmed, bool(lists.pass_to_pass), failed_before=False)
     whole = all(compiles(content, path) for path, content in after.items())
-    if fate == "kept" and not (whole and is_needed(confirmed.failing)):
+    if fate == "kept" and not (whole and is_needed(lists.fail_to_pass)):
         fate = "not_needed"
     instance_id = f"{repository.name}-{repository.version}.{candidate_id[:-6]}" if fate == "kept" else ""
     if instance_id:
@@ -54,7 +53,7 @@ async def try_files(
             kinds=kinds,
             places=places,
             num_lines=sum(map(count_lines, nodes)),
-            failing=confirmed.failing,
+            failing={test: confirmed.failing[test] for test in lists.fail_to_pass},
             pass_to_pass=lists.pass_to_pass,
             seed=maker.seed,
         )
@@ -65,8 +64,8 @@ async def try_files(
         kind=kinds[0],
         place=" + ".join(places),
         fate=fate,
-        confirming_cpu_s=round(confirmed.cpu_s, 4),
+        confirming_cpu_s=confirmed.cpu_s,
         instance_id=instance_id,
     )
-    maker.ledger.write([entry])
+    maker.ledger.write([entry, maker.cost_of(confirming_cpu_s=cpu_s)])
     return entry

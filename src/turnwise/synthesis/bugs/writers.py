@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.seeds import derive_seed, rng
@@ -113,17 +113,6 @@ def parse_file(reply: str, source: Source) -> tuple[bytes, tuple[str, ...]] | No
         if isinstance(node, Function) and ast.dump(node) != ast.dump(other.scopes[name])
     ]
     return (text.encode(), tuple(f"{source.path}::{name}" for name in changed)) if changed else None
-
-
-async def write_candidates(
-    ask: Ask, places: Sequence[tuple[Source, str]], kind: str, *, seed: int
-) -> AsyncIterator[Candidate]:
-    """Ask once per function; `kind` is "lm_modify" or "lm_rewrite". Replies that hold no candidate are passed over."""
-    for source, name in places:
-        prompt = modify_prompt(source, name, seed=seed) if kind == "lm_modify" else rewrite_prompt(source, name)
-        candidate = parse_function(await ask(prompt), source, name, kind)
-        if candidate is not None:
-            yield candidate
 
 
 def ask_engine(engine: Engine, renderer: Renderer, *, max_tokens: int, seed: int) -> Ask:

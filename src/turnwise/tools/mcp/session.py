@@ -29,6 +29,8 @@ class McpSession:
         self.label = label
         self.tools: tuple[Mapping[str, Any], ...] = ()
         """Its tools as JSON objects of the protocol, filled by `open`."""
+        self.is_over = False
+        """This protocol has no way for a server to end an episode."""
         self._server = server
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 
 import pytest
@@ -72,3 +73,50 @@ def test_a_sandbox_that_cannot_be_opened_says_why_each_time() -> None:
 def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"sandbox='{name}'"):
         load_sandbox(name, {})
+
+
+class Opening:
+    """A sandbox whose sessions take a while to open, and a session of it."""
+
+    def __init__(self) -> None:
+        self.open_sessions = 0
+
+    async def open(self, language: str, **_: object) -> Opening:
+        await asyncio.sleep(0.01)
+        self.open_sessions += 1
+        await asyncio.sleep(0.05)
+        return self
+
+    async def run(self, code: str, *, timeout_s: float | None = None) -> Execution:
+        return Execution(stdout=f"{code} {id(asyncio.get_running_loop())}".encode(), stderr=b"", exit_code=0)
+
+    async def close(self) -> None:
+        self.open_sessions -= 1
+
+
+def test_a_session_answers_on_every_loop_from_the_sandboxs_own() -> None:
+    shared = SharedSandbox(lambda: Opening())  # type: ignore[arg-type, return-value]
+    session = asyncio.run(shared.open())
+    first, second = (asyncio.run(session.run("1")).stdout for _ in range(2))
+    assert first == second
+    asyncio.run(session.close())
+
+
+def test_an_opening_that_is_given_up_leaves_no_session() -> None:
+    class Kept(Opening):
+        async def open(self, language: str, **_: object) -> Opening:
+            with contextlib.suppress(asyncio.CancelledError):  # as a sandbox that opens it all the same
+                await asyncio.sleep(0.2)
+            self.open_sessions += 1
+            return self
+
+    sandbox = Kept()
+    shared = SharedSandbox(lambda: sandbox)  # type: ignore[arg-type, return-value]
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(shared.open(), 0.05)
+        await asyncio.sleep(0.5)
+
+    asyncio.run(give_up())
+    assert sandbox.open_sessions == 0

@@ -93,7 +93,7 @@ def test_the_model_sees_the_servers_tools_without_what_the_row_fills_in(tmp_path
     assert asyncio.run(opening([{**ROWS[0], "bind": {"text": "x"}}])) == {"echo": {}, "pid": {}}
     assert list(asyncio.run(opening(ROWS, tools=["pid"]))) == ["pid"]
     assert list(asyncio.run(opening(ROWS, reward="tool", check_tool="pid"))) == ["echo"]
-    with pytest.raises(ConfigError, match="tools names 'saw', which no MCP server has; use some of echo, pid"):
+    with pytest.raises(ConfigError, match="tools names 'saw', which no server has; use some of echo, pid"):
         asyncio.run(opening(ROWS, tools=["saw"]))
 
 
@@ -194,14 +194,14 @@ def test_a_judge_that_gives_no_number_is_a_fault(tmp_path: Path):
             "fine",
             [["saw", {}]],
             ConfigError,
-            "setup names the tool 'saw', which no MCP server has; use one of echo, pid",
+            "setup names the tool 'saw', which no server has; use one of echo, pid",
         ),
-        ("is_error", [["echo", {"text": "a"}]], EnvironmentFault, "setup: MCP tool 'echo' refused .*no such file"),
+        ("is_error", [["echo", {"text": "a"}]], EnvironmentFault, "setup: tool 'echo' refused .*no such file"),
         (
             "hangs",
             [["echo", {"text": "a"}]],
             ToolTimeout,
-            r"setup: tool 'echo' of MCP server 'hostile' ran past 0\.5 s",
+            r"setup: tool 'echo' of server 'hostile' ran past 0\.5 s",
         ),
     ],
 )

@@ -25,7 +25,7 @@ from turnwise.environments.repair.programs import (
     Function,
     Line,
     compute,
-    show_function,
+    show_line,
     to_code,
     to_intent,
     to_source,
@@ -61,14 +61,13 @@ def give(function: Function, arguments: tuple[int, ...]) -> int | None:
         return None
 
 
-def test_a_listing_shows_code_and_intent() -> None:
-    assert show_function(EXAMPLE) == (
-        "f47 ( a , b )\n"
-        " L1 c = a + 2 # c is a plus 2\n"
-        " L2 if c > 5 or a <= b : # if c above 5 otherwise a within b\n"
-        " L3 . c = c * b # c is c times b\n"
-        " L4 return c - 1 # return c over 1"
-    )
+def test_a_line_shows_what_it_is_meant_to_do_and_its_code() -> None:
+    assert [show_line(line) for line in EXAMPLE.lines] == [
+        "c is a plus 2 | c = a + 2",
+        "if c above 5 otherwise a within b | if c > 5 or a <= b :",
+        "c is c times b | . c = c * b",
+        "return c over 1 | return c - 1",
+    ]
 
 
 def test_functions_compute_what_they_say() -> None:

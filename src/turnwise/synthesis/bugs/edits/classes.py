@@ -46,7 +46,8 @@ def remove_methods(source: Source, scope: Scope, chance: random.Random) -> Itera
             for call in calls
             if not any(other.start <= call.start < call.end <= other.end for other in calls if other is not call)
         ]
-        yield (removed(source, method, scope.body), *outermost)
+        if edit := removed(source, method, scope.body):
+            yield (edit, *outermost)
 
 
 def _methods(scope: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -43,9 +43,11 @@ def block_span(source: Source, block: list[ast.stmt]) -> tuple[int, int]:
 
 
 def shuffle_statements(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The top-level statements of a function with a loop stand in another order. Simple functions only."""
+    """The top-level statements of a function with a loop stand in another order. Simple functions only. A last `return`
+    or `raise` stays the last, because dead code after it gives the place away."""
     if complexity(scope) <= 10 and any(isinstance(node, Loop) for node in own_nodes(scope)):
-        yield from shuffled(source, body_of(scope), chance)
+        body = body_of(scope)
+        yield from shuffled(source, body[:-1] if isinstance(body[-1], ast.Return | ast.Raise) else body, chance)
 
 
 def shuffled(source: Source, statements: list[ast.stmt], chance: random.Random) -> Iterator[Edit]:

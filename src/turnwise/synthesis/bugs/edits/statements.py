@@ -22,21 +22,30 @@ from turnwise.synthesis.bugs.edits.source import (
 )
 
 
-def removed(source: Source, statement: ast.stmt, block: list[ast.stmt]) -> Replacement:
-    """The replacement that takes `statement` out of `block`: with its lines and the comments that stand right above it
-    and belong to it, or by `pass` where something must stay."""
+def removed(source: Source, statement: ast.stmt, block: list[ast.stmt]) -> Replacement | None:
+    """The replacement that takes `statement` out of `block`, with its lines, the comments that stand right above it and
+    belong to it, and blank lines that would lie at an end of the block or beside others. None if a `pass` would have
+    to stay, which gives the place away: it is alone in its block, or shares its line."""
     start, end = source.line_starts[first_line(statement) - 1], source.end(statement)
     head = source.content[start : source.start(statement)]
     tail = re.compile(rb"[ \t]*(#[^\n]*)?(\r?\n|\Z)").match(source.content, end)
     indentation = re.match(rb"[ \t]*", head)[0]  # type: ignore[index]
     is_elif = isinstance(statement, ast.If) and source.content.startswith(b"elif", source.start(statement))
     if tail is None or (head != indentation and not head.lstrip().startswith(b"@")):
-        return Replacement(start=source.start(statement), end=end, text=b"pass")  # it shares its line
+        return None
+    if len(block) == 1 and not is_elif:
+        return None
     above = re.search(rb"((?<=\n)%b#[^\n]*\n)+\Z" % re.escape(indentation), source.content[:start])
     if above is not None and not is_elif:
         start = above.start()
-    stays = len(block) == 1 and not is_elif
-    return Replacement(start=start, end=tail.end(), text=indentation + b"pass" + tail[2] if stays else b"")
+    stop = tail.end()
+    before = re.search(rb"(?<=\n)([ \t]*\r?\n)+\Z", source.content[:start])
+    after = re.compile(rb"([ \t]*\r?\n)+").match(source.content, stop)
+    if before is not None and (after is not None or statement is block[-1]):
+        start = before.start()
+    elif after is not None and statement is block[0] is not block[-1]:
+        stop = after.end()
+    return Replacement(start=start, end=stop, text=b"")
 
 
 def remover(*kinds: type[ast.stmt]) -> Finder:
@@ -45,8 +54,8 @@ def remover(*kinds: type[ast.stmt]) -> Finder:
     def find(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
         for block in blocks_of(scope):
             for statement in block:
-                if isinstance(statement, kinds):
-                    yield (removed(source, statement, block),)
+                if isinstance(statement, kinds) and (edit := removed(source, statement, block)):
+                    yield (edit,)
 
     return find
 
@@ -58,8 +67,10 @@ def remove_statements(source: Source, scope: Scope, chance: random.Random) -> It
     """A statement that is neither compound nor a return is removed; so no docstring, `pass` or bare `yield`."""
     for block in blocks_of(scope):
         for statement in block:
-            if isinstance(statement, _SIMPLE) and not is_docstring(statement) and not _is_bare(statement):
-                yield (removed(source, statement, block),)
+            if not isinstance(statement, _SIMPLE) or is_docstring(statement) or _is_bare(statement):
+                continue
+            if edit := removed(source, statement, block):
+                yield (edit,)
 
 
 def _is_bare(statement: ast.stmt) -> bool:

@@ -39,6 +39,8 @@ Place = tuple[tuple[str, int], ...]
 Swap = tuple[types.FunctionType, types.CodeType]
 
 LETTERS = {"passed": "p", "failed": "f", "error": "e", "skipped": "s", "xfailed": "x", "xpassed": "X"}
+RANK = "pXxsfe"
+"""Letters, the worst last: a test of several phases, or with subtests, has the worst of theirs."""
 
 
 def parts_of(code: types.CodeType) -> Iterator[tuple[Place, types.CodeType]]:
@@ -142,7 +144,7 @@ class Screener:
         self.letters: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the worst of a test's phases."""
+        """Keep the worst of a test's phases and subtests."""
         if report.when == "call" or report.outcome != "passed":
             expected = hasattr(report, "wasxfail")
             status = report.outcome
@@ -150,7 +152,8 @@ class Screener:
                 status = "xfailed" if status == "skipped" else "xpassed"
             elif status == "failed" and report.when != "call":
                 status = "error"
-            self.letters[report.nodeid] = LETTERS[status]
+            letter, before = LETTERS[status], self.letters.get(report.nodeid, RANK[0])
+            self.letters[report.nodeid] = max(letter, before, key=RANK.index)
 
     def pytest_runtestloop(self, session: Any) -> None:
         items = {item.nodeid: item for item in session.items}

@@ -1,0 +1,77 @@
+"""The keyword arguments of the family `coding`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import Field, SkipValidation, model_validator
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.coding.environment import TestSwitch
+from turnwise.environments.coding.functions import Kind
+
+Mode = Literal["generated", "files"]
+Prompt = Literal["short", "chat"]
+
+
+class CodingArguments(FamilyArguments):
+    """Programs that hidden tests judge."""
+
+    mode: Mode = "generated"
+    """"generated": functions of a few numbers, by examples. "files": the user's own rows."""
+    kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
+    """Kind of function to weight: "arithmetic" gives three results of two numbers, "pipeline" filters, maps and folds a
+    list; None gives both the same weight."""
+    stdin: Share = 0.0
+    """Share of generated problems whose program reads standard input; the others define a function."""
+    shown: int = Field(1, ge=1, le=8)
+    """Visible examples in the statement; the tool runs programs on all of them."""
+    visible_tests: int = Field(2, ge=0, le=15)
+    """First tests of a row of a file that are visible; one at least is hidden."""
+    hidden_tests: int = Field(10, ge=4, le=15)
+    """Hidden tests of a generated problem; of a row of a file the most, those with the longest input."""
+    train_path: str = ""
+    """JSONL or Parquet training problems of mode "files" (layouts: see `datasets`)."""
+    heldout_path: str = ""
+    """JSONL or Parquet held-out problems of mode "files"."""
+    prompt: Prompt = "chat"
+    """"chat" explains the task, "short" gives the examples alone, in words that a small model copies."""
+    tests: TestSwitch = "on"
+    """"on", or a control that must fail: "off" or "shuffled" (see `Rules`)."""
+    max_tests: int = Field(4, ge=0, le=2**62)
+    """Programs an episode may run on the visible examples."""
+    wall_s: Seconds = 6.0
+    """Seconds of real time a process may take."""
+    memory_mib: int = Field(512, ge=16, le=2**40)
+    """Memory it may take, in MiB."""
+    naive_test: Share = 0.2
+    """Probability that the naive policy runs its program before it submits one."""
+    naive_fix: Share = 0.3
+    """Probability that it corrects the program after a failing example."""
+    sandbox: str = "local"
+    """"local", or the import path "package.module:callable" of what builds a `Sandbox`."""
+    sandbox_args: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of that call."""
+    tool_timeout_s: Seconds = 60.0
+    """Seconds a run may take, waiting for a free place in the sandbox included."""
+
+    @property
+    def weights(self) -> dict[Kind, float]:
+        """The positive weights of `kinds`; empty in mode "files". Raises ConfigError."""
+        kinds: tuple[Kind, ...] = get_args(Kind)
+        weights = {} if self.mode == "files" else check_weights("kinds", self.kinds, kinds)
+        return {kind: weights[kind] for kind in kinds if kind in weights}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.weights
+        if self.prompt == "short" and self.mode == "files":
+            raise ConfigError("prompt='short' has no words for mode='files'; use prompt='chat'")
+        if self.wall_s >= self.tool_timeout_s:
+            raise ConfigError(
+                f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "
+                "raise the second"
+            )
+        return self

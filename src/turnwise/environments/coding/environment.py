@@ -1,0 +1,214 @@
+"""One episode: a statement by examples, a tool that runs a program on the visible examples, the program submitted.
+
+A reply runs a program, whose first failing example comes back, or submits one and ends the episode. The model's text is
+never executed outside the sandbox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from turnwise.core.types import (
+    Message,
+    Reward,
+    RewardPart,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolRecord,
+    text_message,
+)
+from turnwise.environments.coding.judge import Form, Outcome, Test, run_tests
+from turnwise.environments.repeated_runs import CodeRunner
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.rewards.answers import extract_answer
+from turnwise_sandbox.types import Limits
+
+TestSwitch = Literal["on", "off", "shuffled"]
+Style = Literal["words", "code"]
+REASONS = ("not_submitted", "timeout", "overfit", "wrong")
+"""Why a program failed, the first that applies: none was submitted; a test did not end in time; every visible example
+passes and a hidden test fails; an example fails."""
+
+NO_TESTS = "no tests"
+NO_TESTS_LEFT = "no tests left"
+PASS = "pass"
+INVALID_REPLY = "no program"
+MAX_SHOWN = 200
+"""Longest text of a value in an observation, in characters."""
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an episode shows and allows."""
+
+    tests: TestSwitch
+    """"on", or a control that must fail: "off" answers programs with `NO_TESTS`, "shuffled" with the results that
+    they have on another task's examples."""
+    max_tests: int
+    """Programs an episode may run; further ones are answered with `NO_TESTS_LEFT`."""
+    style: Style
+    """How values are written: as "words", `3 1 5`, or as "code", `[3, 1, 5]`."""
+    limits: Limits
+    """Of one process."""
+    tool_timeout_s: float
+    max_observation_chars: int
+
+
+class CodingEnvironment(ToolEnvironment):
+    """A function by examples, and hidden tests. Single use."""
+
+    def __init__(self, *, runner: CodeRunner, rules: Rules) -> None:
+        """`runner` is shared by all episodes."""
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        self._runner = runner
+        self._rules = rules
+        self._task = Task(environment="coding", prompt=(text_message("user", ""),), payload={})
+        self._seed = 0
+        self._tested: tuple[tuple[str, bool], ...] = ()
+        """Every program that ran, and whether it passed."""
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The statement and the tool."""
+        self._task, self._seed = task, seed
+        return task.prompt, (self.python,)
+
+    async def python(self, code: str) -> str:
+        """Run a program on the visible examples and see the first that fails.
+
+        Args:
+            code: The whole program.
+        """
+        if self._rules.tests == "off":
+            return NO_TESTS
+        if len(self._tested) >= self._rules.max_tests:
+            return NO_TESTS_LEFT
+        program = strip_fence(code)
+        tests = read_tests(self._task, "other" if self._rules.tests == "shuffled" else "visible")
+        outcomes = await self._run(program, tests)
+        failed = next((number for number, outcome in enumerate(outcomes) if outcome.how != "passed"), None)
+        self._tested = (*self._tested, (program, failed is None))
+        return PASS if failed is None else describe(tests[failed], outcomes[failed], self._form, self._rules.style)
+
+    @property
+    def _form(self) -> Form:
+        form: Form = self._task.payload["form"]
+        return form
+
+    async def _run(self, program: str, tests: Sequence[Test]) -> list[Outcome]:
+        return await run_tests(
+            self._runner,
+            program,
+            tests,
+            form=self._form,
+            entry=self._task.payload["entry"],
+            limits=self._rules.limits,
+            seed=self._seed,
+        )
+
+    async def _call(self, call: ToolCall) -> ToolRecord:
+        """A failing example is a call with an error, so that evaluations count how many recover from one."""
+        record = await super()._call(call)
+        is_red = record.error is None and record.observation not in (PASS, NO_TESTS, NO_TESTS_LEFT)
+        return replace(record, error=record.observation) if is_red else record
+
+    def invalid_reply(self, message: Message) -> Message:
+        """A fixed text for a reply that neither runs nor submits a program; what was wrong with the call otherwise."""
+        if all(error.kind == "no_action" for error in message.tool_errors):
+            return text_message("tool", INVALID_REPLY)
+        return super().invalid_reply(message)
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """1 exactly if the program submitted passes every visible and hidden test, else 0.
+
+        Parts: `success`, one of `REASONS` for a failure, `tests` (programs that ran), `red` (one of them failed), and
+        `green` (the program submitted had passed).
+        """
+        program = submitted_program(replies)
+        reason = "not_submitted" if program is None else await self._why_failed(program)
+        values = {
+            "success": float(reason is None),
+            "tests": float(len(self._tested)),
+            "red": float(any(not passed for _, passed in self._tested)),
+            "green": float((program, True) in self._tested),
+        }
+        if reason is not None:
+            values[reason] = 1.0
+        parts = tuple(RewardPart(name=name, value=value) for name, value in values.items())
+        return Scored(total=values["success"], parts=parts)
+
+    async def _why_failed(self, program: str) -> str | None:
+        """The first of `REASONS` that applies; None for a program that passes."""
+        visible, hidden = read_tests(self._task, "visible"), read_tests(self._task, "hidden")
+        outcomes = await self._run(program, [*visible, *hidden])
+        if all(outcome.how == "passed" for outcome in outcomes):
+            return None
+        if any(outcome.how == "timeout" for outcome in outcomes):
+            return "timeout"
+        return "overfit" if all(outcome.how == "passed" for outcome in outcomes[: len(visible)]) else "wrong"
+
+    def state_hash(self) -> str:
+        """16 hexadecimal digits of the task and of what was run and read. Equal states have equal hashes."""
+        read = [(record.call.arguments, record.observation) for record in self.tool_records]
+        return hashlib.sha256(json.dumps([self._task.id, read]).encode()).hexdigest()[:16]
+
+    async def fork(self) -> CodingEnvironment:
+        """See `ForkableEnvironment.fork`: every program starts from nothing, so the calls so far are the state."""
+        return self.copy_episode()
+
+
+def read_tests(task: Task, name: Literal["visible", "hidden", "other"]) -> list[Test]:
+    """The tests of a task's payload under that name."""
+    return [Test(input=given, output=wanted) for given, wanted in task.payload[name]]
+
+
+def submitted_program(replies: Sequence[Message]) -> str | None:
+    """The program of the last reply, in `<answer>` or else in its last fence; None if there is none or it calls a
+    tool."""
+    if not replies or replies[-1].tool_calls or replies[-1].tool_errors:
+        return None
+    answer = extract_answer(replies[-1].text)
+    if answer is not None:
+        return strip_fence(answer)
+    fenced = _FENCE.findall(replies[-1].text)
+    return fenced[-1] if fenced else None
+
+
+def strip_fence(code: str) -> str:
+    """The program in the last Markdown fence; the text itself where there is none."""
+    fenced = _FENCE.findall(code)
+    return fenced[-1] if fenced else code
+
+
+def describe(test: Test, outcome: Outcome, form: Form, style: Style) -> str:
+    """What the model reads of a failing example: `7 4 2 gave 7 7 want 7 2`."""
+    given = show_input(test.input, form, style)
+    if outcome.how != "gave":
+        return " ".join(filter(None, (given, outcome.how, outcome.what)))
+    gave, want = (_cut(show_value(value, style)) for value in (outcome.what, test.output))
+    return f"{given} gave {gave} want {want}"
+
+
+def show_input(given: Any, form: Form, style: Style) -> str:
+    """The arguments of a call or the text of standard input."""
+    if form == "stdin":
+        return _cut(given.strip() if style == "words" else repr(given))
+    return _cut(show_value(given, style) if style == "words" else ", ".join(show_value(each, style) for each in given))
+
+
+def show_value(value: Any, style: Style) -> str:
+    """A JSON value in either style."""
+    if style == "code":
+        return repr(value)
+    return " ".join(show_value(each, style) for each in value) if isinstance(value, list) else str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

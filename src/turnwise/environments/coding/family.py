@@ -1,0 +1,190 @@
+"""Programs from examples as an environment family: where its tasks, environments and policies come from."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.seeds import rng
+from turnwise.core.types import Task, text_message
+from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.environments.coding.arguments import CodingArguments, Prompt
+from turnwise.environments.coding.datasets import CodingRow, choose_hidden, load_problems
+from turnwise.environments.coding.environment import (
+    NO_TESTS,
+    PASS,
+    CodingEnvironment,
+    Rules,
+    Style,
+    describe,
+    read_tests,
+    show_input,
+    show_value,
+)
+from turnwise.environments.coding.functions import Example, Kind, readings
+from turnwise.environments.coding.judge import Form, Outcome, Test
+from turnwise.environments.coding.policies import NaivePolicy, OraclePolicy, RandomPolicy, numbers_of, write_program
+from turnwise.environments.coding.problems import build_problem
+from turnwise.environments.file_splits import FileSplits, load_splits
+from turnwise.environments.repeated_runs import RepeatedRuns
+from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
+from turnwise_sandbox.types import Limits
+
+ENTRY = "solve"
+"""The function that generated problems ask for."""
+CHAT = (
+    "Write a Python program for the task below. You may run a program with the tool `python` first: it is tried on the "
+    "visible examples, and the first that fails comes back. Then submit: end with the whole program in one ```python "
+    "fence. It counts if it passes the hidden tests, too.\n\n{task}\n"
+)
+ASKS: dict[Form, str] = {
+    "functional": "The program must define the function `{entry}`.",
+    "stdin": "The program must read standard input and print the result.",
+}
+
+
+class Coding:
+    """Programs that hidden tests judge.
+
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `CodingArguments`.
+
+        Raises:
+            ConfigError: an argument is out of range or a package is missing; the message names it, its value and the
+                remedy.
+            DataError: a file of mode "files" is missing or malformed.
+        """
+        self._chosen = chosen = read_arguments(CodingArguments, arguments)
+        self._kinds = chosen.weights
+        self._style: Style = "words" if chosen.prompt == "short" else "code"
+        self._rules = Rules(
+            tests=chosen.tests,
+            max_tests=chosen.max_tests,
+            style=self._style,
+            limits=Limits(wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=1 << 20),
+            tool_timeout_s=chosen.tool_timeout_s,
+            max_observation_chars=chosen.max_observation_chars,
+        )
+        self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
+        self._files: FileSplits[CodingRow] | None = None
+        if chosen.mode == "files":
+            paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
+            self._files = load_splits(paths, load_problems, chosen.seed)
+
+    # ------------------------------------------------------------------------------------------- tasks
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split.
+
+        Generated splits have no end and share no function. Of files, "train" starts over in a new order after each pass
+        and "heldout" ends. Raises IndexError for a negative index or one past the end, ConfigError for another split.
+        """
+        check_index(split, index)
+        payload = self._generated(split, index) if self._files is None else self._row(self._files, split, index)
+        prompt = text_message("user", payload.pop("statement"))
+        return Task(environment="coding", prompt=(prompt,), payload={**payload, "split": split})
+
+    def _generated(self, split: Split, index: int) -> dict[str, Any]:
+        chosen = self._chosen
+        path = (chosen.seed, "task", split, index)
+        kind: Kind = rng(*path, "kind").choices(list(self._kinds), list(self._kinds.values()))[0]
+        form: Form = "stdin" if rng(*path, "form").random() < chosen.stdin else "functional"
+        problem, other = (
+            build_problem(kind, split, rng(*path, what), num_hidden=chosen.hidden_tests)
+            for what in ("problem", "other")
+        )
+        visible = [_to_test(example, kind, form) for example in problem.visible]
+        num_shown = min(chosen.shown, len(visible))
+        return {
+            "statement": self._state("", form, ENTRY, visible[:num_shown]),
+            "kind": kind,
+            "form": form,
+            "entry": ENTRY,
+            "num_shown": num_shown,
+            "examples": [[list(x), value] for x, value in problem.visible],
+            "parts": list(problem.function.parts),
+            "visible": _to_rows(visible),
+            "hidden": _to_rows([_to_test(example, kind, form) for example in problem.hidden]),
+            "other": _to_rows([_to_test(example, kind, form) for example in other.visible]),
+        }
+
+    def _row(self, files: FileSplits[CodingRow], split: Split, index: int) -> dict[str, Any]:
+        chosen, row = self._chosen, files.row(split, index)
+        visible, hidden = choose_hidden(row.tests, chosen.visible_tests, chosen.hidden_tests)
+        other = files.row(split, (index + 1) % files.count(split))
+        return {
+            "statement": self._state(row.problem, row.form, row.entry, visible[: chosen.shown]),
+            "form": row.form,
+            "entry": row.entry,
+            "solution": row.solution,
+            "visible": _to_rows(visible),
+            "hidden": _to_rows(hidden),
+            "other": _to_rows(choose_hidden(other.tests, chosen.visible_tests, 1)[0]) if other.form == row.form else [],
+        }
+
+    def _state(self, problem: str, form: Form, entry: str, shown: list[Test]) -> str:
+        """The first message."""
+        prompt: Prompt = self._chosen.prompt
+        if prompt == "short":
+            head = entry if form == "functional" else "stdin"
+            return "".join(f"{head} {_show_test(test, form, self._style)}\n" for test in shown)
+        examples = [f"Example: {_show_test(test, form, self._style)}" for test in shown]
+        return CHAT.format(task="\n".join(filter(None, (problem, *examples, ASKS[form].format(entry=entry)))))
+
+    # ------------------------------------------------------------------------------------------- episodes
+
+    def build_environment(self, task: Task) -> Environment:
+        """A fresh, single-use `CodingEnvironment`; all of a family share one sandbox, opened for the first program."""
+        return CodingEnvironment(runner=self._runs, rules=self._rules)
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
+        chosen = self._chosen
+        naive = NaivePolicy(chosen.naive_test, chosen.naive_fix)
+        return choose_policy(name, {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive})
+
+    def texts(self, count: int) -> list[str]:
+        """`count` texts of training tasks as a policy meets them: statements, programs and outputs. Nothing is run."""
+        texts: list[str] = []
+        index = 0
+        while len(texts) < count:
+            task = self.task("train", index)
+            texts += [task.prompt[0].text, f" {PASS}", f" {NO_TESTS}"]
+            if "kind" in task.payload:
+                texts += self._programs(task)
+            index += 1
+        return Random(self._chosen.seed).sample(texts, len(texts))[:count]
+
+    def _programs(self, task: Task) -> list[str]:
+        """The programs that fit a statement and what the tool says of the wrong ones."""
+        payload, texts = task.payload, []
+        kind: Kind = payload["kind"]
+        form: Form = payload["form"]
+        examples = [(tuple(x), value) for x, value in payload["examples"]]
+        for function in readings(kind, examples[: payload["num_shown"]]):
+            texts.append(f" {write_program(function, form, payload['entry'])}")
+            gave = _to_test((examples[1][0], function.compute(examples[1][0])), kind, form).output
+            test = read_tests(task, "visible")[1]
+            texts.append(f" {describe(test, Outcome(how='gave', what=gave), form, self._style)}")
+        return texts
+
+
+def _to_test(example: Example, kind: Kind, form: Form) -> Test:
+    x, value = example
+    if form == "functional":
+        return Test(input=list(x) if kind == "arithmetic" else [list(x)], output=value)
+    return Test(input=f"{' '.join(map(str, x))}\n", output=" ".join(map(str, numbers_of(value))))
+
+
+def _to_rows(tests: list[Test]) -> list[list[Any]]:
+    return [[test.input, test.output] for test in tests]
+
+
+def _show_test(test: Test, form: Form, style: Style) -> str:
+    """An example in a statement: `3 1 5 gives 5 3`."""
+    wanted = test.output if form == "stdin" and style == "words" else show_value(test.output, style)
+    return f"{show_input(test.input, form, style)} gives {wanted}"

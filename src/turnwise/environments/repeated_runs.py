@@ -1,0 +1,43 @@
+"""Runs programs in a sandbox, none of them twice."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+from turnwise_sandbox.types import Execution, Limits, Program
+
+MAX_KEPT = 2048
+"""Executions that are kept; one mostly takes a few hundred bytes."""
+
+
+class CodeRunner(Protocol):
+    """Runs a program somewhere safe."""
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        """See `Sandbox.run`."""
+        ...
+
+
+class RepeatedRuns:
+    """Runs no program again: the same program with the same seed gives the same output.
+
+    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
+    """
+
+    def __init__(self, runner: CodeRunner) -> None:
+        """`runner` runs what has not run before."""
+        self._runner = runner
+        self._executions: OrderedDict[tuple[object, ...], Execution] = OrderedDict()
+
+    async def run(self, program: Program, limits: Limits) -> Execution:
+        """See `Sandbox.run`."""
+        key = (program.code, program.stdin, *sorted(program.files.items()), program.seed, limits)
+        execution = self._executions.get(key)
+        if execution is None:
+            execution = await self._runner.run(program, limits)
+            if execution.limit is None:
+                self._executions[key] = execution
+            if len(self._executions) > MAX_KEPT:
+                self._executions.popitem(last=False)
+        return execution

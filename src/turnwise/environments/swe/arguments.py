@@ -1,0 +1,63 @@
+"""The keyword arguments of the family `swe`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share
+from turnwise.environments.swe.environment import ToolName
+
+Protocol = Literal["tools", "mini"]
+Prompt = Literal["full", "short"]
+
+
+class SweArguments(FamilyArguments):
+    """Bugs in real repositories."""
+
+    instances: str = ""
+    """JSONL of instances (`turnwise bugs make`), of repositories that `turnwise repos list` shows."""
+    library: str = ""
+    """Folder of the repositories; "" is where `turnwise repos add` puts them."""
+    heldout: list[str] | None = None
+    """Packages whose instances are the held-out split; None holds out those that are not among SWE-smith's."""
+    allow_installed: bool = False
+    """Whether to take repositories that this Python has installed too, where an agent can read the right source."""
+    protocol: Protocol = "tools"
+    """"mini" is mini-swe-agent's: one fenced command a reply, no tools."""
+    tools: list[ToolName] = Field(default_factory=lambda: list(get_args(ToolName)))
+    """The tools of protocol "tools"."""
+    prompt: Prompt = "full"
+    """"full" says what is to be done and how it is judged, "short" is the issue alone."""
+    command_s: Seconds = 30.0
+    """Seconds of real time of a command, a snippet, a search, or a step of pdb."""
+    test_s: Seconds = 120.0
+    """Seconds of real time of a run of tests."""
+    disk_mib: int = Field(64, ge=1, le=65_536)
+    """MiB that all changed files of an episode may hold."""
+    view_lines: int = Field(100, ge=1, le=100_000)
+    """Lines of a file that are shown at a time."""
+    tool_timeout_s: Seconds = 600.0
+    """Seconds that a call may take, waiting for a free place in the sandbox included; longer ones are no failure of the
+    model and make the reward Invalid."""
+    naive_right: Share = 0.3
+    """Probability that an edit of the naive policy is the right one."""
+    naive_test: Share = 0.2
+    """Probability that it runs the failing tests after its edit instead of submitting."""
+    sandbox: str = "local"
+    """"local", or the import path "package.module:callable" of what builds a `Sandbox` that takes trees."""
+    sandbox_args: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of that call."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if "submit" not in self.tools:
+            raise ConfigError(f"tools={self.tools!r} lacks 'submit', without which no episode succeeds; add it")
+        if max(self.command_s, self.test_s) >= self.tool_timeout_s:
+            raise ConfigError(
+                f"command_s={self.command_s:g} and test_s={self.test_s:g} leave no time to wait for a place in "
+                f"tool_timeout_s={self.tool_timeout_s:g}; raise the last"
+            )
+        return self

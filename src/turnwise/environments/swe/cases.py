@@ -1,0 +1,84 @@
+"""A case: an instance with its repository and its bug, checked when it is loaded and again when it was graded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from turnwise.core.errors import ConfigError, DataError
+from turnwise.core.protocols import Split
+from turnwise.repositories.grading import check_tests
+from turnwise.repositories.instance import Instance, load_instances
+from turnwise.repositories.library import load_repository
+from turnwise.repositories.packages import load_packages
+from turnwise.repositories.repository import Repository, check_key
+from turnwise.repositories.sources import hash_tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One bug in one repository of this machine."""
+
+    instance: Instance
+    repository: Repository
+    bug: Mapping[str, bytes | None]
+    """The layer over the pristine tree."""
+
+    def why_changed(self) -> str | None:
+        """Why the tree on disk is not the one that was measured; None if it is. Reads every file of it."""
+        root, key = self.repository.root, self.repository.key
+        if not root.is_dir() or hash_tree(root) != self.repository.digest:
+            return f"the tree {root} was changed on disk; delete it and run `turnwise repos add {key}` again"
+        return None
+
+
+def load_cases(path: Path, library: Path, *, allow_installed: bool) -> dict[str, Case]:
+    """The cases of a JSONL file by instance id.
+
+    Raises DataError for an instance that does not fit its repository, ConfigError for a repository that is not on this
+    machine, or that this Python has installed, where an agent could read the source without the bug.
+    """
+    instances = load_instances(path)
+    repositories: dict[str, Repository] = {}
+    for key in dict.fromkeys(instance.repository for instance in instances):
+        repositories[key] = load_repository(key, library)
+        if not allow_installed and is_installed(repositories[key].name):
+            raise ConfigError(
+                f"{path} has instances of {key}, which this Python has installed too: an agent can read the source "
+                "without the bug there. Leave them out, or set allow_installed=true"
+            )
+    cases = {}
+    for instance in instances:
+        repository = repositories[instance.repository]
+        check_tests(repository, instance)
+        cases[instance.instance_id] = Case(instance=instance, repository=repository, bug=instance.bug_layer(repository))
+    return cases
+
+
+def is_installed(name: str) -> bool:
+    """Whether the Python that runs Turnwise, whose packages a sandbox shows, has a package."""
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def split_cases(cases: Mapping[str, Case], heldout: Sequence[str] | None) -> dict[Split, list[Case]]:
+    """The cases of each split. `heldout` names packages; None holds out those that SWE-smith did not use."""
+    splits: dict[Split, list[Case]] = {"train": [], "heldout": []}
+    of_smith = {package.name for package in load_packages() if package.in_swe_smith}
+    for case in cases.values():
+        name, _ = check_key(case.instance.repository)
+        is_heldout = name in heldout if heldout is not None else name not in of_smith
+        splits["heldout" if is_heldout else "train"].append(case)
+    for split, members in splits.items():
+        if not members:
+            names = sorted({check_key(case.instance.repository)[0] for case in cases.values()})
+            raise DataError(
+                f"the split {split!r} has no instance; the file has those of {', '.join(names)}: name in heldout some "
+                "of them and not all"
+            )
+    return splits

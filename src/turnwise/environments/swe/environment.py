@@ -1,0 +1,145 @@
+"""One episode in a repository: a tree with a bug, tools, and grading of what is submitted in fresh trees."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from turnwise.core.errors import ToolFailure
+from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord
+from turnwise.environments.shared_sandbox import SharedSandbox
+from turnwise.environments.swe.cases import Case
+from turnwise.environments.swe.tools.bash import Bash
+from turnwise.environments.swe.tools.edit import Edit
+from turnwise.environments.swe.tools.edit_diff import EditDiff
+from turnwise.environments.swe.tools.edit_lines import EditLines
+from turnwise.environments.swe.tools.pdb import Pdb
+from turnwise.environments.swe.tools.python import Python
+from turnwise.environments.swe.tools.search import Search
+from turnwise.environments.swe.tools.submit import Submit
+from turnwise.environments.swe.tools.test import ALL_PASS, Test
+from turnwise.environments.swe.tools.view import View
+from turnwise.environments.swe.verdict import judge
+from turnwise.environments.swe.workspace import Changes, Workspace
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise_sandbox.types import Limits
+
+ToolName = Literal["bash", "view", "search", "edit", "edit_lines", "edit_diff", "test", "python", "pdb", "submit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an episode offers and allows."""
+
+    tools: tuple[ToolName, ...]
+    limits: Limits
+    """Of the session; `wall_s` is the deadline of a command."""
+    test_s: float
+    """The deadline of a run of tests, in seconds of real time."""
+    view_lines: int
+    """Lines of a file that are shown at a time."""
+    tool_timeout_s: float
+    max_observation_chars: int
+
+
+NOTE_CHARS = 1000
+"""Room for what a tool says about its output, beside the output that is cut to `max_observation_chars`."""
+
+
+class SweEnvironment(ToolEnvironment):
+    """A repository with a bug. Single use."""
+
+    def __init__(self, *, sandbox: SharedSandbox, case: Case, rules: Rules) -> None:
+        """`sandbox` is shared by all episodes."""
+        chars = rules.max_observation_chars + NOTE_CHARS
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=chars)
+        self._sandbox = sandbox
+        self._case = case
+        self._rules = rules
+        self._task_id = ""
+        self._workspace: Workspace | None = None
+        self._pdb: Pdb | None = None
+        self._submitted: Changes | None = None
+        self._ending = ""
+        """Why what was submitted is not graded; "" if it is."""
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The issue and the tools. The tree is opened by the first call that needs it."""
+        self._task_id = task.id
+        workspace = Workspace(
+            sandbox=self._sandbox,
+            repository=self._case.repository,
+            bug=self._case.bug,
+            limits=self._rules.limits,
+            seed=seed,
+        )
+        return task.prompt, self._take(workspace, Pdb(workspace, self._rules.max_observation_chars))
+
+    def _take(self, workspace: Workspace, debugger: Pdb) -> list[Callable[..., object]]:
+        """The functions of the tools in a workspace, which becomes the episode's."""
+        rules, chars = self._rules, self._rules.max_observation_chars
+        self._workspace, self._pdb = workspace, debugger
+        functions: dict[ToolName, Callable[..., object]] = {
+            "bash": Bash(workspace, chars).bash,
+            "view": View(workspace, chars, rules.view_lines).view,
+            "search": Search(workspace, chars).search,
+            "edit": Edit(workspace).edit,
+            "edit_lines": EditLines(workspace).edit_lines,
+            "edit_diff": EditDiff(workspace).edit_diff,
+            "test": Test(workspace, chars, rules.test_s).test,
+            "python": Python(workspace, chars).python,
+            "pdb": debugger.pdb,
+            "submit": Submit(self._submit).submit,
+        }
+        return [functions[name] for name in rules.tools]
+
+    async def _submit(self) -> None:
+        """Take what was changed and end everything that runs, so that nothing changes it any more."""
+        assert self._workspace is not None
+        try:
+            self._submitted = await self._workspace.changes()
+        except ToolFailure:
+            self._ending = "too_large"
+        await self.teardown()
+        self.done = True
+
+    async def _call(self, call: ToolCall) -> ToolRecord:
+        """A red test is a call with an error, so that evaluations count how many recover from one."""
+        record = await super()._call(call)
+        is_red = record.call.name == "test" and record.error is None and not record.observation.startswith(ALL_PASS)
+        return replace(record, error=record.observation) if is_red else record
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """1 exactly if the submitted files resolve the instance in fresh trees with pristine tests.
+
+        Parts: `success`; the named ending, one of `verdict.ENDINGS` or of a grade; `fixed` (share of FAIL_TO_PASS),
+        `broken` (number of PASS_TO_PASS); and what was done (`verdict.count_calls`). Invalid if grading failed, or if
+        the repository was changed on disk.
+        """
+        ending = self._ending if self.done else "not_submitted"
+        return await judge(self._sandbox, self._case, self._submitted, self.tool_records, ending)
+
+    def state_hash(self) -> str:
+        """16 hexadecimal digits of the episode's state: the task and what was read. Equal states have equal hashes."""
+        read = [(record.call.name, record.call.arguments, record.observation) for record in self.tool_records]
+        return hashlib.sha256(json.dumps([self._task_id, read]).encode()).hexdigest()[:16]
+
+    async def fork(self) -> SweEnvironment:
+        """See `ForkableEnvironment.fork`. The twin has a tree of its own with the same files (see `Workspace.fork`) and
+        pdb at the same place."""
+        assert self._workspace is not None
+        assert self._pdb is not None
+        workspace = await self._workspace.fork()
+        twin = self.copy_episode(with_tools=False)
+        twin.offer(twin._take(workspace, await self._pdb.fork(workspace)))
+        return twin
+
+    async def teardown(self) -> None:
+        """End the session and the debugger."""
+        if self._pdb is not None:
+            await self._pdb.close()
+        if self._workspace is not None:
+            await self._workspace.close()

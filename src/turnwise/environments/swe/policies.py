@@ -1,0 +1,193 @@
+"""Policies written by hand: an oracle that knows the gold patch, a naive demonstrator, a random baseline.
+
+What comes back is not read: the number of replies so far says what is next.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.environments.swe.arguments import Protocol
+from turnwise.environments.swe.environment import ToolName
+from turnwise.environments.swe.mini import MARKER, write_command
+from turnwise.repositories.diffs import parse_diff
+
+Call = tuple[ToolName, Mapping[str, Any]]
+CONTEXT = 4
+"""Lines above a change that a policy looks at."""
+SHOWN_TESTS = 3
+"""Failing tests that a policy runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Lines of a file in place of others."""
+
+    path: str
+    first: int
+    """The first line that goes, from 1."""
+    last: int
+    """The last one; `first - 1` if none goes."""
+    text: str
+    lines: tuple[Change, ...] = ()
+    """Every line of the hunk as it is, each written in its own place: changes that change nothing."""
+
+
+def read_changes(patch: str) -> list[Change] | None:
+    """The changed lines of a unified diff, the last ones of each file first, so that each fits after those before it;
+    None if the diff makes or removes files."""
+    changes = []
+    for file in parse_diff(patch):
+        if file.old_path is None or file.old_path != file.new_path:
+            return None
+        for hunk in reversed(file.hunks):
+            old, new = hunk.side("-"), hunk.side("+")
+            head = tail = 0
+            while head < min(len(old), len(new)) and old[head] == new[head]:
+                head += 1
+            while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+                tail += 1
+            first = hunk.old_start + head
+            text = "".join(new[head : len(new) - tail])
+            last = hunk.old_start + len(old) - tail - 1
+            same_lines = tuple(
+                Change(path=file.old_path, first=number, last=number, text=line)
+                for number, line in enumerate(old, hunk.old_start)
+            )
+            changes.append(Change(path=file.old_path, first=first, last=last, text=text, lines=same_lines))
+    return changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """How a policy puts its calls, with the tools that there are."""
+
+    protocol: Protocol
+    tools: tuple[ToolName, ...]
+    view_lines: int
+
+    def say(self, call: Call, number: int) -> Message:
+        """A reply with one call; `number` keeps ids apart."""
+        name, arguments = call
+        if self.protocol == "mini":
+            return text_message("assistant", write_command(str(arguments["command"]), "The next step."))
+        content = json.dumps(dict(arguments), ensure_ascii=False)
+        return Message(
+            role="assistant", content=(), tool_calls=(ToolCall(id=f"call_{number}", name=name, arguments=content),)
+        )
+
+    def has(self, name: ToolName) -> bool:
+        """Whether a tool is offered."""
+        return self.protocol == "tools" and name in self.tools
+
+    def view(self, change: Change, before: int) -> Call:
+        """Look at the lines of a change, with `before` lines above, and as many as fit."""
+        first = max(1, change.first - before)
+        if self.has("view"):
+            return "view", {"path": change.path, "first": first}
+        end = first + self.view_lines - 1
+        return "bash", {"command": f"nl -ba {shlex.quote(change.path)} | sed -n '{first},{end}p'"}
+
+    def change(self, change: Change) -> Call:
+        """Write lines."""
+        if self.has("edit_lines"):
+            return "edit_lines", {
+                "path": change.path,
+                "first": change.first,
+                "last": change.last,
+                "text": change.text.removesuffix("\n"),
+            }
+        path, text = json.dumps(change.path), json.dumps(change.text)
+        code = (
+            f"lines = open({path}).read().splitlines(keepends=True)\n"
+            f"lines[{change.first - 1}:{change.last}] = [{text}]\n"
+            f"open({path}, 'w').write(''.join(lines))"
+        )
+        return "bash", {"command": f"python3 - <<'END'\n{code}\nEND"}
+
+    def apply(self, patch: str) -> Call:
+        """Apply a unified diff."""
+        if self.has("edit_diff"):
+            return "edit_diff", {"diff": patch}
+        return "bash", {"command": f"patch -p1 <<'END'\n{patch}END"}
+
+    def test(self, ids: Sequence[str]) -> Call:
+        """Run tests."""
+        if self.has("test"):
+            return "test", {"tests": " ".join(ids)}
+        return "bash", {"command": f"python3 -m pytest -q -p no:cacheprovider {shlex.join(ids)}"}
+
+    def submit(self) -> Call:
+        """End the episode."""
+        return ("submit", {}) if self.protocol == "tools" else ("bash", {"command": f"echo {MARKER}"})
+
+
+class OraclePolicy:
+    """Looks at what the gold patch changes, makes the change, runs failing tests, submits."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The next call."""
+        speaker, instance, number = self._speaker, task.payload["instance"], count_replies(messages)
+        changes = read_changes(instance["patch"])
+        edits: list[Call] = [speaker.apply(instance["patch"])]
+        if changes and (speaker.has("edit_lines") or not speaker.has("edit_diff")):
+            edits = [call for change in changes for call in (speaker.view(change, CONTEXT), speaker.change(change))]
+        plan = [*edits, speaker.test(instance["FAIL_TO_PASS"][:SHOWN_TESTS]), speaker.submit()]
+        calls = [call for call in plan if speaker.protocol == "mini" or call[0] in speaker.tools]
+        return speaker.say(calls[min(number, len(calls) - 1)], number)
+
+
+class NaivePolicy:
+    """The demonstrator: runs a failing test, looks at the right place, and edits it, but mostly writes a line as it is;
+    seldom runs the test again before it submits."""
+
+    def __init__(self, speaker: Speaker, *, right: float, test: float) -> None:
+        """Probabilities: of the right edit, and of a test after it."""
+        self._speaker = speaker
+        self._right = right
+        self._test = test
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The next call."""
+        speaker, instance, number = self._speaker, task.payload["instance"], count_replies(messages)
+        changes = read_changes(instance["patch"])
+        test = speaker.test(instance["FAIL_TO_PASS"][:1])
+        if not changes:
+            return speaker.say(test if number == 0 else speaker.submit(), number)
+        steps: list[Callable[[], Call]] = [
+            lambda: test,
+            lambda: speaker.view(changes[0], rng.randint(0, 2 * CONTEXT)),
+            lambda: speaker.change(changes[0] if rng.random() < self._right else rng.choice(changes[0].lines)),
+            lambda: test if rng.random() < self._test else speaker.submit(),
+        ]
+        return speaker.say(steps[number]() if number < len(steps) else speaker.submit(), number)
+
+
+class RandomPolicy:
+    """Knows the file with the bug: looks at it, takes away a line near the bug, submits."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """The next call."""
+        speaker, number = self._speaker, count_replies(messages)
+        changes = read_changes(task.payload["instance"]["patch"])
+        if not changes or number > 1:
+            return speaker.say(speaker.submit(), number)
+        change = replace(rng.choice(changes[0].lines), text="")
+        return speaker.say(speaker.view(change, CONTEXT) if number == 0 else speaker.change(change), number)
+
+
+def count_replies(messages: Sequence[Message]) -> int:
+    """How many replies a conversation has."""
+    return sum(message.role == "assistant" for message in messages)

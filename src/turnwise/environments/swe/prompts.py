@@ -1,0 +1,31 @@
+"""What an episode is opened with."""
+
+from __future__ import annotations
+
+from turnwise.core.types import Message, text_message
+from turnwise.environments.swe.arguments import Prompt, Protocol
+from turnwise.environments.swe.mini import FENCES, MARKER
+from turnwise.repositories.instance import Instance
+
+TASK = (
+    "You work on the source of the Python package {name} {version}, in the current folder. Repair what this "
+    "report describes, in the package's own code. Hidden copies of the tests decide: changes of tests or settings do "
+    "not count."
+)
+MINI = (
+    "You work in a shell. Each of your replies explains in a few words what you do next, and then has exactly one "
+    "command in one block:\n\n```{fence}\nls -la\n```\n\n"
+    "Each command runs in a new shell in the project's folder; variables and the folder are not kept, files are. When "
+    "the repair is done and tested, submit with this command alone: `echo {marker}`."
+)
+
+
+def write_prompt(instance: Instance, prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
+    """The first messages."""
+    name, version = instance.repository.split("==")
+    task = TASK.format(name=name, version=version)
+    texts = [task, instance.issue] if prompt == "full" else [instance.issue]
+    user = text_message("user", "\n\n".join(texts).strip() or task)
+    if protocol == "tools":
+        return (user,)
+    return text_message("system", MINI.format(fence=FENCES[0], marker=MARKER)), user

@@ -1,0 +1,33 @@
+"""`edit_lines`: write lines by their numbers."""
+
+from __future__ import annotations
+
+from turnwise.core.errors import ToolFailure
+from turnwise.environments.swe.workspace import Workspace
+
+
+class EditLines:
+    """Replaces ranges of lines."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    async def edit_lines(self, path: str, first: int, last: int, text: str) -> str:
+        """Replace lines of a file. A last line before the first one inserts before it; an empty text removes.
+
+        Args:
+            path: The file, relative to the project's root.
+            first: The first line to replace, from 1.
+            last: The last one.
+            text: The new lines, with their indentation.
+        """
+        content = await self._workspace.read(path)
+        lines = content.splitlines(keepends=True)
+        if not (1 <= first <= len(lines) + 1 and first - 1 <= last <= len(lines)):
+            raise ToolFailure(f"there are no lines {first} to {last}: {path} has {len(lines)}")
+        new = text.encode()
+        ends_file = last == len(lines) and not content.endswith(b"\n")
+        if new and not new.endswith(b"\n") and not ends_file:
+            new += b"\n"
+        await self._workspace.write({path: b"".join([*lines[: first - 1], new, *lines[last:]])})
+        return f"changed {path}"

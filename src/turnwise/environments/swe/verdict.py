@@ -1,0 +1,62 @@
+"""The reward of an episode: the grade of what it left, in fresh trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwise.core.types import Invalid, Reward, RewardPart, Scored, ToolRecord
+from turnwise.environments.shared_sandbox import SharedSandbox
+from turnwise.environments.swe.cases import Case
+from turnwise.environments.swe.tools.test import ALL_PASS
+from turnwise.environments.swe.workspace import Changes
+from turnwise.repositories.grading import Grade, grade_changes
+
+ENDINGS = ("not_submitted", "no_edit", "protected", "too_large")
+"""Why nothing is graded, the first that applies: no `submit`; no file was changed; only files that a patch may not
+change were; the changed files hold more than the quota. Otherwise the ending is the grade's."""
+
+
+async def judge(
+    sandbox: SharedSandbox, case: Case, changes: Changes | None, records: Sequence[ToolRecord], ending: str
+) -> Reward:
+    """1 for a repair, else 0, with the part of its ending; Invalid where the infrastructure failed.
+
+    `ending` is one of `ENDINGS` that is known already, or "". `changes` is None where nothing was submitted.
+    """
+    grade: Grade | None = None
+    if not ending and changes is not None:
+        ending = "" if changes else "no_edit"
+        if changes and all(map(case.repository.is_protected, changes)):
+            ending = "protected"
+    changed = case.why_changed()  # before the instance is laid over the tree, which might not fit
+    if not ending and changes is not None and changed is None:
+        grade = await grade_changes(sandbox, case.repository, case.instance, changes)
+        ending, changed = grade.ending, case.why_changed()
+    if changed is not None:
+        return Invalid(reason=changed, retryable=False)
+    if grade is not None and grade.score is None:
+        return Invalid(reason=f"grading failed: {grade.reason}", retryable=True)
+    success = float(ending == "resolved")
+    parts = {"success": success, ending: 1.0, **count_calls(records)}
+    if grade is not None and grade.resolution is not None:
+        fixed, broken = grade.resolution.fixed, grade.resolution.broken
+        parts |= {"fixed": len(fixed) / len(case.instance.fail_to_pass), "broken": float(len(broken))}
+    return Scored(total=success, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
+
+
+def count_calls(records: Sequence[ToolRecord]) -> dict[str, float]:
+    """What was done: `edits`, `tests`, `tested_first` (a test ran before the first edit), `red_after_edit` (a test
+    failed after an edit)."""
+    trail = []
+    for record in records:
+        if record.call.name.startswith("edit") and record.error is None:
+            trail.append("edit")
+        elif record.call.name == "test":
+            trail.append("green" if record.observation.startswith(ALL_PASS) else "red")
+    first_edit = trail.index("edit") if "edit" in trail else len(trail)
+    return {
+        "edits": float(trail.count("edit")),
+        "tests": float(len(trail) - trail.count("edit")),
+        "tested_first": float(first_edit > 0 and bool(trail)),
+        "red_after_edit": float("red" in trail[first_edit:]),
+    }

@@ -1,0 +1,112 @@
+"""Ask a model behind an OpenAI-style API (vLLM, SGLang, llama.cpp and most services speak it)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import httpx
+
+from turnwise.core.errors import ConfigError, EngineError
+from turnwise.core.seeds import derive_seed
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""Where the key is read from; a server without keys needs none."""
+TIMEOUT_S = 300.0
+"""Of one request, with the time that the server lets it wait."""
+RETRIES_S = (1.0, 5.0, 20.0)
+"""Pauses before a request is sent again after the server could not be reached, was busy, or failed."""
+MAX_ANSWER_BYTES = 4 << 20
+_BUSY = 429
+_FAILED = 500
+
+
+class ChatApi:
+    """Sends prompts to `POST URL/chat/completions`. Use it in one event loop only."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        max_tokens: int,
+        seed: int,
+        max_concurrent: int = 8,
+        retries_s: tuple[float, ...] = RETRIES_S,
+    ) -> None:
+        """`url` is the API's root, for example `http://127.0.0.1:8000/v1`. Raises ConfigError if it is none."""
+        parsed = httpx.URL(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
+            raise ConfigError(
+                f"--api {parsed.copy_with(userinfo=b'')} must be http(s)://host/path; a key is read from {KEY_VARIABLE}"
+            )
+        self.url = f"{str(parsed).rstrip('/')}/chat/completions"
+        self._settings: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        self._seed = seed
+        self._places = asyncio.Semaphore(max_concurrent)
+        self._retries_s = retries_s
+        key = os.environ.get(KEY_VARIABLE)
+        self._client = httpx.AsyncClient(headers={"authorization": f"Bearer {key}"} if key else {}, timeout=TIMEOUT_S)
+
+    async def ask(self, prompt: str) -> str:
+        """The reply to one prompt; equal prompts carry equal seeds. Raises EngineError if the server does not give one,
+        after some tries."""
+        body = {
+            **self._settings,
+            "messages": [{"role": "user", "content": prompt}],
+            "seed": derive_seed(self._seed, "reply", prompt) % 2**31,
+        }
+        for pause_s in (*self._retries_s, None):
+            try:
+                return await self._send(body)
+            except _TryAgain as problem:
+                if pause_s is None:
+                    raise EngineError(f"{self.url} {problem}; is the server up?") from None
+                await asyncio.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+    async def _send(self, body: dict[str, Any]) -> str:
+        received = bytearray()
+        try:
+            async with (
+                self._places,
+                asyncio.timeout(TIMEOUT_S),
+                self._client.stream("POST", self.url, json=body) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    received += chunk
+                    if len(received) > MAX_ANSWER_BYTES:
+                        raise EngineError(f"{self.url} answered more than {MAX_ANSWER_BYTES} bytes; lower --max-tokens")
+        except (httpx.HTTPError, TimeoutError) as problem:
+            raise _TryAgain(f"gave no answer ({type(problem).__name__})") from None
+        text = received.decode("utf-8", "replace")
+        if response.status_code == _BUSY or response.status_code >= _FAILED:
+            raise _TryAgain(f"answered {response.status_code}: {text[:300]}")
+        if response.is_error:
+            raise EngineError(f"{self.url} answered {response.status_code}: {text[:300]}")
+        try:
+            content = response_text(text)
+        except (KeyError, IndexError, TypeError, ValueError) as problem:
+            raise EngineError(
+                f"{self.url} did not answer as an OpenAI-style API: {problem!r} in {text[:300]}"
+            ) from None
+        return content
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+class _TryAgain(Exception):
+    """What may work later."""
+
+
+def response_text(text: str) -> str:
+    """The text of a chat completion; "" for a message without one, for example a refusal. Raises ValueError, KeyError,
+    IndexError or TypeError if it is no chat completion."""
+    content = json.loads(text)["choices"][0]["message"]["content"]
+    if content is not None and not isinstance(content, str):
+        raise TypeError("a message whose content is no text")
+    return content or ""

@@ -1,0 +1,105 @@
+"""What a model wrote, as calls of the tools on offer; and what they answer, as the model reads it. Pure functions.
+
+Three ways to write a call are known, the first that occurs in an action counts, and all its calls run in order:
+
+    <tool_call>{"name": "python", "arguments": {"code": "print(1)"}}</tool_call>      any tool
+    <python>print(1)</python>                                                           a tool with one parameter
+    ```python ... ```                                                                   a tool with one parameter
+
+The tool's name stands for "python". The answer comes in the same form.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
+from turnwise.rendering.hermes_calls import parse_tool_calls
+
+Form = Literal["json", "tag", "fence"]
+
+_RESULT_TAGS = {"search": "information"}
+"""Tag around what a tool of this name answers to a call in a tag; "output" for any other. As in Search-R1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The calls of an action."""
+
+    form: Form
+    calls: tuple[ToolCall, ...]
+    errors: tuple[ToolCallError, ...] = ()
+
+
+def read_action(text: str, tools: Sequence[ToolSpec]) -> Written | None:
+    """The calls in an action, in order; None if there are none of these tools. Any text gives a result."""
+    if "<tool_call>" in text:
+        _, calls, errors = parse_tool_calls(text)
+        return Written(form="json", calls=calls, errors=errors)
+    parameters = {spec.name: name for spec in tools if (name := only_parameter(spec))}
+    if not parameters:
+        return None
+    names = "|".join(map(re.escape, parameters))
+    openings: list[tuple[Form, str, str]] = [
+        ("tag", rf"<({names})>", "</{}>"),
+        ("fence", rf"```[ \t\n]*({names})[ \t]*\n", "```"),
+    ]
+    for form, opening, closing in openings:
+        if found := _find_blocks(text, re.compile(opening), closing):
+            calls = tuple(
+                ToolCall(id=f"call_{place}", name=name, arguments=json.dumps({parameters[name]: content.strip()}))
+                for place, (name, content) in enumerate(found)
+            )
+            return Written(form=form, calls=calls)
+    return None
+
+
+def only_parameter(spec: ToolSpec) -> str | None:
+    """The parameter that a call without names fills: the only one that is required, a text; None if there is none."""
+    required = spec.parameters.get("required", ())
+    if len(required) != 1:
+        return None
+    schema = spec.parameters.get("properties", {}).get(required[0], {})
+    return str(required[0]) if schema.get("type") == "string" else None
+
+
+def _find_blocks(text: str, opening: re.Pattern[str], closing: str) -> list[tuple[str, str]]:
+    """Name and content of every block that is closed, in linear time; `{}` in `closing` stands for the name."""
+    blocks: list[tuple[str, str]] = []
+    never_closed: set[str] = set()
+    place = 0
+    while match := opening.search(text, place):
+        name, place = match[1], match.end()
+        if name in never_closed:
+            continue
+        mark = closing.format(name)
+        end = text.find(mark, place)
+        if end < 0:
+            never_closed.add(name)
+            continue
+        blocks.append((name, text[place:end]))
+        place = end + len(mark)
+    return blocks
+
+
+def write_observation(action: str, form: Form, answers: Sequence[tuple[str, str]]) -> str:
+    """What the model reads after its action, from pairs of a tool's name and its answer.
+
+    An action that has opened the answer's block itself, as it has when generation stops there, finds it closed.
+    """
+    body = "\n".join(answer for _, answer in answers)
+    tail = action.rstrip()
+    if tail.endswith("```output"):
+        return f"\n{body}\n```\n"
+    if tail.endswith("<output>"):
+        return f"\n{body}\n</output>\n"
+    if form == "fence":
+        return f"\n```output\n{body}\n```\n"
+    if form == "json":
+        return "".join(f"\n<tool_response>\n{answer}\n</tool_response>" for _, answer in answers) + "\n"
+    tag = _RESULT_TAGS.get(answers[0][0], "output") if answers else "output"
+    return f"\n<{tag}>\n{body}\n</{tag}>\n"

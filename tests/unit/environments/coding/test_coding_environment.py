@@ -1,0 +1,219 @@
+"""Episodes in the real sandbox: policies and controls, what the model reads, how a program is judged."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from coding_tasks import VISIBLE, build_task, open_family, parts, play, run_and_submit, submit
+
+from turnwise.core.types import Message, Scored, ToolCallError, text_message
+from turnwise.environments.coding.environment import (
+    INVALID_REPLY,
+    NO_TESTS,
+    NO_TESTS_LEFT,
+    PASS,
+    CodingEnvironment,
+    describe,
+    submitted_program,
+)
+from turnwise.environments.coding.family import Coding
+from turnwise.environments.coding.judge import Outcome, Test, _read_report, is_same
+from turnwise.environments.coding.policies import run_message, submit_message
+from turnwise.environments.episodes import play_episode
+
+RIGHT = "def solve(x): return max(x), x[0]"
+SORTED = "def solve(x): return max(x), sorted(x)[1]"
+"""Right for the first visible example only: of [6, 2, 9] it gives [9, 6], and of [3, 8, 1] [8, 3]."""
+LAST = "def solve(x): return max(x), x[-1]"
+
+
+@pytest.fixture(scope="module")
+def family() -> Coding:
+    return open_family(wall_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def short() -> Coding:
+    return open_family(wall_s=1.0, prompt="short", max_tests=2)
+
+
+def measure(policy: str, count: int, **arguments: Any) -> float:
+    """Share of held-out tasks that a policy solves."""
+    family = open_family(prompt="short", **arguments)
+
+    async def play_all() -> list[float]:
+        played = [
+            await play_episode(family, family.task("heldout", index), family.policy(policy), seed=index, max_turns=8)
+            for index in range(count)
+        ]
+        return [each.reward.total for each in played if isinstance(each.reward, Scored)]
+
+    rewards = asyncio.run(play_all())
+    assert len(rewards) == count
+    return sum(rewards) / count
+
+
+# ------------------------------------------------------------------------------------------------ policies and controls
+
+
+def test_the_oracle_solves_both_forms_of_every_kind() -> None:
+    assert measure("oracle", 16, stdin=0.3) == 1.0
+
+
+def test_the_demonstrator_and_chance_rarely_succeed_and_nobody_without_the_tool() -> None:
+    picks = {"kinds": {"arithmetic": 1.0}}
+    assert measure("naive", 60, **picks) <= 0.3
+    assert measure("random", 40, **picks) <= 0.1
+    assert measure("oracle", 40, tests="off", **picks) <= 0.3
+    assert measure("oracle", 40, tests="shuffled", **picks) <= 0.3
+    assert measure("naive", 20, naive_test=1.0, naive_fix=1.0, **picks) == 1.0
+
+
+# ------------------------------------------------------------------------------------------------ what the model reads
+
+
+def test_the_first_failing_example_comes_back_in_words_or_in_code(family: Coding, short: Coding) -> None:
+    for programs, words, code in (
+        ((LAST, RIGHT), "3 8 1 gave 8 1 want 8 3", "[3, 8, 1] gave [8, 1] want [8, 3]"),
+        (("def solve(x): return x[9]", RIGHT), "3 8 1 raised IndexError", "[3, 8, 1] raised IndexError"),
+        (("def solve(x)", RIGHT), "3 8 1 raised SyntaxError", "[3, 8, 1] raised SyntaxError"),
+        (("def other(x): return 1", RIGHT), "3 8 1 raised AttributeError", "[3, 8, 1] raised AttributeError"),
+        (("import os; os._exit(0)", RIGHT), "3 8 1 died", "[3, 8, 1] died"),
+    ):
+        for each, text in ((short, words), (family, code)):
+            read, reward = run_and_submit(each, *programs)
+            assert read == [text, PASS]
+            assert parts(reward) == {"success": 1.0, "tests": 2.0, "red": 1.0, "green": 1.0}
+
+
+def test_standard_input_is_shown_as_text_and_judged_by_its_words(family: Coding) -> None:
+    right = "x = [*map(int, input().split())]\nprint(max(x), x[0])"
+    replies = [run_message("print(input())", 0), run_message("print(int('x'))", 1), submit_message(right)]
+    read, reward = play(family, replies, build_task("stdin"))
+    assert read == ["'3 8 1\\n' gave '3 8 1' want '8 3'", "'3 8 1\\n' raised ValueError"]
+    assert reward.total == 1.0
+
+
+def test_a_long_value_is_cut() -> None:
+    text = describe(Test(input=[1], output=2), Outcome(how="gave", what="x" * 1000), "functional", "code")
+    assert text == f"1 gave '{'x' * 199}... want 2"
+
+
+def test_tests_end_at_their_number_and_a_reply_without_a_program_is_told_so(short: Coding) -> None:
+    read, reward = run_and_submit(short, LAST, LAST, RIGHT)
+    assert read[2] == NO_TESTS_LEFT
+    assert parts(reward) == {"success": 1.0, "tests": 2.0, "red": 1.0, "green": 0.0}
+    error = ToolCallError(kind="no_action", raw="hm", message="no program")
+    read, _ = play(short, [Message(role="assistant", content=(), tool_errors=(error,))])
+    assert read == [INVALID_REPLY]
+
+
+def test_the_controls_hide_the_examples_or_show_those_of_another_task() -> None:
+    assert run_and_submit(open_family(tests="off"), LAST)[0] == [NO_TESTS]
+    read, _ = run_and_submit(open_family(tests="shuffled"), "def solve(x): return 5")
+    assert read == ["[0, 0, 0] gave 5 want [0, 0]"]
+
+
+# ------------------------------------------------------------------------------------------------ judging
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (LAST, "wrong"),
+        (SORTED, "overfit"),
+        ("def solve(x): return sorted(x)[2], x[0]", "overfit"),  # the largest of three
+        ("def solve(x):\n    while len(x) > 5: pass\n    return max(x), x[0]", "timeout"),
+    ],
+)
+def test_a_failure_is_0_for_a_named_reason(family: Coding, program: str, reason: str) -> None:
+    assert all(sorted(x)[1] == x[0] for x in VISIBLE)
+    reward = submit(family, program)
+    assert (reward.total, parts(reward)["success"], parts(reward)[reason]) == (0.0, 0.0, 1.0)
+
+
+def test_an_episode_that_a_limit_ends_submits_nothing(family: Coding) -> None:
+    _, reward = play(family, [run_message(RIGHT, 0)])
+    assert parts(reward) == {"success": 0.0, "tests": 1.0, "red": 0.0, "green": 0.0, "not_submitted": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("<answer> def f(): 1 </answer>", "def f(): 1"),
+        ("<answer> ```python\ndef f(): 1\n``` </answer>", "def f(): 1\n"),
+        ("first\n```python\nwrong\n```\nthen\n```\nright\n```\n", "right\n"),
+        ("```py\nx\n```\n<answer> y </answer>", "y"),
+        ("x = 1", None),
+        ("```python\nx = 1", None),
+    ],
+)
+def test_what_a_reply_submits(text: str, program: str | None) -> None:
+    assert submitted_program([text_message("assistant", text)]) == program
+    calling = Message(role="assistant", content=submit_message("x").content, tool_calls=run_message("x", 0).tool_calls)
+    assert submitted_program([text_message("assistant", text), calling]) is None
+    assert submitted_program([]) is None
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted", "same"),
+    [
+        ([1, [2]], [1, [2]], True),
+        ([1], [1, 2], False),
+        (1, True, False),
+        (0, False, False),
+        (True, True, True),
+        (1.0, 1, True),
+        (1.0000001, 1.0, True),
+        (1.001, 1.0, False),
+        (float("nan"), float("nan"), False),
+        ("1", 1, False),
+        (1, "1", False),
+        (1.0, "1.0", False),
+        ({"a": [1]}, {"a": [1]}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        (None, None, True),
+        (None, 0, False),
+        ([], None, False),
+    ],
+)
+def test_values_are_the_same(actual: object, wanted: object, same: bool) -> None:
+    assert is_same(actual, wanted) is same
+
+
+def test_only_lines_of_the_report_s_own_form_count() -> None:
+    report = b'x\n[0, ["gave", 3]]\n[1]\n[2, ["raised"]]\n[true, ["gave", 1]]\n\xff\n[3, ["done", 4]]\n[0, ["gave", 4]]'
+    assert _read_report(report) == {0: ["gave", 4]}
+
+
+# ------------------------------------------------------------------------------------------------ forks
+
+
+def test_a_fork_goes_on_by_itself_and_equal_pasts_have_equal_hashes(family: Coding) -> None:
+    async def run() -> tuple[list[str], list[Scored]]:
+        first, second = (family.build_environment(build_task()) for _ in range(2))
+        assert isinstance(first, CodingEnvironment)
+        assert isinstance(second, CodingEnvironment)
+        for environment in (first, second):
+            await environment.reset(build_task(), 0)
+            await environment.step(run_message(LAST, 0))
+        twin = await first.fork()
+        assert twin.state_hash() == first.state_hash() == second.state_hash()
+        await twin.step(run_message(RIGHT, 1))
+        hashes = [each.state_hash() for each in (first, second, twin)]
+        rewards = []
+        for environment in (first, second, twin):
+            reply = submit_message(RIGHT)
+            await environment.step(reply)
+            reward = await environment.score([reply], stop=None)  # type: ignore[arg-type]
+            assert isinstance(reward, Scored)
+            rewards.append(reward)
+            await environment.close()
+        return hashes, rewards
+
+    (one, same, other), rewards = asyncio.run(run())
+    assert one == same != other
+    assert [parts(reward)["tests"] for reward in rewards] == [1.0, 1.0, 2.0]
+    assert [parts(reward)["green"] for reward in rewards] == [0.0, 0.0, 1.0]
