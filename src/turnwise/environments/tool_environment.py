@@ -64,8 +64,7 @@ class ToolEnvironment:
         return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
 
     def offer(self, functions: Sequence[Callable[..., object]]) -> None:
-        """Make these functions the episode's tools. Raises ConfigError as `reset` does."""
-        self._tools = {}
+        """Add these functions to the episode's tools. Raises ConfigError as `reset` does."""
         for tool in map(to_tool, functions):
             if tool.spec.name in self._tools:
                 raise ConfigError(
