@@ -1,9 +1,11 @@
-"""Runs programs in a sandbox, none of them twice."""
+"""Runs programs in a sandbox, none of them twice, and reads what they report of calls."""
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -41,3 +43,22 @@ class RepeatedRuns:
             if len(self._executions) > MAX_KEPT:
                 self._executions.popitem(last=False)
         return execution
+
+
+def read_outcomes(report: bytes, lengths: Mapping[str, int]) -> dict[int, list[Any]]:
+    """The outcome of every call that has a line `[number, [how, ...]]` in the report; the last line of a call counts.
+
+    `lengths` maps each `how` to the length of its outcome. Other lines, which the program may have written itself, are
+    passed over.
+    """
+    outcomes: dict[int, list[Any]] = {}
+    for line in report.decode("utf-8", "replace").splitlines():
+        try:
+            number, outcome = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            continue
+        if type(number) is not int or not isinstance(outcome, list) or not outcome:
+            continue
+        if isinstance(outcome[0], str) and lengths.get(outcome[0]) == len(outcome):
+            outcomes[number] = outcome
+    return outcomes

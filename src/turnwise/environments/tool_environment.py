@@ -7,6 +7,8 @@ neither, or when a tool sets `done`.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MethodType
@@ -21,8 +23,8 @@ from turnwise.tools.tool import Tool, run_tool, to_tool
 class ToolEnvironment:
     """Implements `core.protocols.Environment`.
 
-    Override `setup` and `score`; `invalid_reply` and `teardown` where needed. Single use: `EnvironmentFault` when it is
-    reset twice, or stepped before `reset` or after the end.
+    Override `setup` and `score`; `invalid_reply`, `is_failure` and `teardown` where needed. Single use:
+    `EnvironmentFault` when it is reset twice, or stepped before `reset` or after the end.
     """
 
     def __init__(self, *, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
@@ -125,10 +127,24 @@ class ToolEnvironment:
         if tool is None:
             text = f"error: there is no tool {call.name[:100]!r}; known tools: {', '.join(self._tools) or 'none'}"
             return ToolRecord(call=call, observation=text, error=text, seconds=0.0)
-        return await run_tool(tool, call, timeout_s=self._tool_timeout_s, max_chars=self._max_observation_chars)
+        record = await run_tool(tool, call, timeout_s=self._tool_timeout_s, max_chars=self._max_observation_chars)
+        is_failure = record.error is None and self.is_failure(record)
+        return replace(record, error=record.observation) if is_failure else record
+
+    def is_failure(self, record: ToolRecord) -> bool:
+        """Whether an answer is bad news, such as a failing test: its call then counts as one with an error, so that
+        evaluations count how many episodes recover from one."""
+        return False
 
     async def close(self) -> None:
         """See `Environment.close`. A second call does nothing."""
         if self._stage != "closed":
             self._stage = "closed"
             await self.teardown()
+
+
+def hash_calls(task_id: str, records: Sequence[ToolRecord]) -> str:
+    """16 hexadecimal digits of the task and every call with its answer: the `state_hash` of environments whose state is
+    that."""
+    read = [(record.call.name, record.call.arguments, record.observation) for record in records]
+    return hashlib.sha256(json.dumps([task_id, read]).encode()).hexdigest()[:16]

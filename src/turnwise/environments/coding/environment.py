@@ -6,11 +6,9 @@ never executed outside the sandbox.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnwise.core.types import (
@@ -20,13 +18,12 @@ from turnwise.core.types import (
     Scored,
     StopReason,
     Task,
-    ToolCall,
     ToolRecord,
     text_message,
 )
 from turnwise.environments.coding.judge import Form, Outcome, Test, run_tests
 from turnwise.environments.repeated_runs import CodeRunner
-from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import extract_answer
 from turnwise_sandbox.types import Limits
 
@@ -113,11 +110,9 @@ class CodingEnvironment(ToolEnvironment):
             seed=self._seed,
         )
 
-    async def _call(self, call: ToolCall) -> ToolRecord:
-        """A failing example is a call with an error, so that evaluations count how many recover from one."""
-        record = await super()._call(call)
-        is_red = record.error is None and record.observation not in (PASS, NO_TESTS, NO_TESTS_LEFT)
-        return replace(record, error=record.observation) if is_red else record
+    def is_failure(self, record: ToolRecord) -> bool:
+        """A run in which an example fails."""
+        return record.observation not in (PASS, NO_TESTS, NO_TESTS_LEFT)
 
     def invalid_reply(self, message: Message) -> Message:
         """A fixed text for a reply that neither runs nor submits a program; what was wrong with the call otherwise."""
@@ -156,8 +151,7 @@ class CodingEnvironment(ToolEnvironment):
 
     def state_hash(self) -> str:
         """16 hexadecimal digits of the task and of what was run and read. Equal states have equal hashes."""
-        read = [(record.call.arguments, record.observation) for record in self.tool_records]
-        return hashlib.sha256(json.dumps([self._task.id, read]).encode()).hexdigest()[:16]
+        return hash_calls(self._task.id, self.tool_records)
 
     async def fork(self) -> CodingEnvironment:
         """See `ForkableEnvironment.fork`: every program starts from nothing, so the calls so far are the state."""

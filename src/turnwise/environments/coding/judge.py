@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from turnwise.environments.repeated_runs import CodeRunner
+from turnwise.environments.repeated_runs import CodeRunner, read_outcomes
 from turnwise_sandbox.grading.cases import Case, CaseOutcome, grade_cases
 from turnwise_sandbox.types import Limits, Profile, Program
 
@@ -92,7 +92,7 @@ async def run_tests(
         ),
         limits,
     )
-    reported = _read_report(execution.stdout)
+    reported = read_outcomes(execution.stdout, {"gave": 2, "raised": 2})
     silent = Outcome(how="timeout" if execution.limit in ("wall", "cpu") else "died")
     outcomes = [_judge(reported[n], test) if n in reported else silent for n, test in enumerate(tests)]
     ended_well = execution.ok and not execution.stdout_dropped
@@ -131,16 +131,3 @@ def is_same(actual: Any, wanted: Any) -> bool:
         numbers = isinstance(actual, int | float) and isinstance(wanted, int | float)
         return numbers and math.isclose(actual, wanted, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     return bool(actual == wanted)
-
-
-def _read_report(report: bytes) -> dict[int, list[Any]]:
-    """The outcome of every call that has a line of the runner's form; the last line of a call counts."""
-    outcomes: dict[int, list[Any]] = {}
-    for line in report.decode("utf-8", "replace").splitlines():
-        try:
-            number, outcome = json.loads(line)
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if type(number) is int and isinstance(outcome, list) and len(outcome) == 2 and outcome[0] in ("gave", "raised"):
-            outcomes[number] = outcome
-    return outcomes

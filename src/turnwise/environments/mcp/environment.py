@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, St
 from turnwise.environments.mcp.arguments import ServedArguments
 from turnwise.environments.mcp.connections import Connection, MakeSessions, SharedConnections, connect
 from turnwise.environments.mcp.rows import Row, from_payload
-from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import AnswerCase, exact_match, f1, final_answer
 from turnwise.rewards.guard import score_guarded
 from turnwise.tools.mcp.results import ServerTool, hide_parameters, to_text
@@ -108,8 +106,7 @@ class McpEnvironment(ToolEnvironment):
 
     def state_hash(self) -> str:
         """16 hexadecimal digits of the task and every call with its answer. Equal states have equal hashes."""
-        made = [(record.call.name, record.call.arguments, record.observation) for record in self.tool_records]
-        return hashlib.sha256(json.dumps([self._task_id, made]).encode()).hexdigest()[:16]
+        return hash_calls(self._task_id, self.tool_records)
 
     def _bound(self, tool: ServerTool) -> dict[str, Any]:
         """The row's values for parameters of a tool."""

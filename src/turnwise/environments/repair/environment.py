@@ -9,8 +9,6 @@ right. The agent's text is never executed outside the sandbox.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -23,7 +21,6 @@ from turnwise.core.types import (
     Scored,
     StopReason,
     Task,
-    ToolCall,
     ToolRecord,
     text_message,
 )
@@ -31,7 +28,7 @@ from turnwise.environments.repair.problems import SHOWN_EXAMPLES, Example
 from turnwise.environments.repair.programs import LABELS, Code, Function, Line, Modules, show_line
 from turnwise.environments.repair.trial import Failure, run_examples
 from turnwise.environments.repeated_runs import CodeRunner
-from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise_sandbox.types import Limits
 
 TestSwitch = Literal["on", "off", "shuffled"]
@@ -161,11 +158,9 @@ class RepairEnvironment(ToolEnvironment):
                     return self._edited(function)
         raise ToolFailure(f"no {name[:8]}")
 
-    async def _call(self, call: ToolCall) -> ToolRecord:
-        """A red test is a call with an error, so that evaluations count how many recover from one."""
-        record = await super()._call(call)
-        is_red = record.error is None and record.observation.startswith("fail ")
-        return replace(record, error=record.observation) if is_red else record
+    def is_failure(self, record: ToolRecord) -> bool:
+        """A run of the tests in which one fails."""
+        return record.observation.startswith("fail ")
 
     def invalid_reply(self, message: Message) -> Message:
         """A fixed text for a reply without a command."""
@@ -259,8 +254,7 @@ class RepairEnvironment(ToolEnvironment):
     def state_hash(self) -> str:
         """16 hexadecimal digits of the episode's state: the task, the files, and what was read. Equal states have
         equal hashes."""
-        read = [(record.call.arguments, record.observation) for record in self.tool_records]
-        return hashlib.sha256(json.dumps([self._task_id, read]).encode()).hexdigest()[:16]
+        return hash_calls(self._task_id, self.tool_records)
 
     async def fork(self) -> RepairEnvironment:
         """See `ForkableEnvironment.fork`."""

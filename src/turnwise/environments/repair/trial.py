@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from turnwise.environments.repair.problems import Example
 from turnwise.environments.repair.programs import LABELS, Function, Modules, to_source
-from turnwise.environments.repeated_runs import CodeRunner
+from turnwise.environments.repeated_runs import CodeRunner, read_outcomes
 from turnwise_sandbox.types import Limits, Program
 
 RUNNER = """
@@ -73,7 +73,7 @@ async def run_examples(
         profile="std",
     )
     execution = await runner.run(program, limits)
-    outcomes = _read_report(execution.stdout)
+    outcomes = read_outcomes(execution.stdout, {"gave": 2, "raised": 3})
     failures: dict[str, Failure] = {}
     for number, (module, function, (arguments, want)) in enumerate(calls):
         outcome = outcomes.get(number) or ["timeout" if execution.limit in ("wall", "cpu") else "died"]
@@ -90,21 +90,6 @@ async def run_examples(
         )
         failures.setdefault(function.name, failure)
     return list(failures.values())
-
-
-def _read_report(report: bytes) -> dict[int, list[Any]]:
-    """The outcome of every call that has a line in the report of its own form; the last line of a call counts."""
-    outcomes: dict[int, list[Any]] = {}
-    for line in report.decode("utf-8", "replace").splitlines():
-        try:
-            number, outcome = json.loads(line)
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if type(number) is not int or not isinstance(outcome, list):
-            continue
-        if (len(outcome), outcome[:1]) in ((2, ["gave"]), (3, ["raised"])):
-            outcomes[number] = outcome
-    return outcomes
 
 
 def _find_label(functions: Sequence[Function], wanted: Function, line: object) -> str:

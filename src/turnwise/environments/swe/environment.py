@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from turnwise.core.errors import ToolFailure
-from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord
+from turnwise.core.types import Message, Reward, StopReason, Task, ToolRecord
 from turnwise.environments.shared_sandbox import SharedSandbox
 from turnwise.environments.swe.cases import Case
 from turnwise.environments.swe.tools.bash import Bash
@@ -24,7 +22,7 @@ from turnwise.environments.swe.tools.test import ALL_PASS, Test
 from turnwise.environments.swe.tools.view import View
 from turnwise.environments.swe.verdict import judge
 from turnwise.environments.swe.workspace import Changes, Workspace
-from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise_sandbox.types import Limits
 
 ToolName = Literal["bash", "view", "search", "edit", "edit_lines", "edit_diff", "test", "python", "pdb", "submit"]
@@ -106,11 +104,9 @@ class SweEnvironment(ToolEnvironment):
         await self.teardown()
         self.done = True
 
-    async def _call(self, call: ToolCall) -> ToolRecord:
-        """A red test is a call with an error, so that evaluations count how many recover from one."""
-        record = await super()._call(call)
-        is_red = record.call.name == "test" and record.error is None and not record.observation.startswith(ALL_PASS)
-        return replace(record, error=record.observation) if is_red else record
+    def is_failure(self, record: ToolRecord) -> bool:
+        """A run of tests in which one fails."""
+        return record.call.name == "test" and not record.observation.startswith(ALL_PASS)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """1 exactly if the submitted files resolve the instance in fresh trees with pristine tests.
@@ -124,8 +120,7 @@ class SweEnvironment(ToolEnvironment):
 
     def state_hash(self) -> str:
         """16 hexadecimal digits of the episode's state: the task and what was read. Equal states have equal hashes."""
-        read = [(record.call.name, record.call.arguments, record.observation) for record in self.tool_records]
-        return hashlib.sha256(json.dumps([self._task_id, read]).encode()).hexdigest()[:16]
+        return hash_calls(self._task_id, self.tool_records)
 
     async def fork(self) -> SweEnvironment:
         """See `ForkableEnvironment.fork`. The twin has a tree of its own with the same files (see `Workspace.fork`) and

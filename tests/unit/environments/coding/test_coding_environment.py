@@ -19,7 +19,7 @@ from turnwise.environments.coding.environment import (
     submitted_program,
 )
 from turnwise.environments.coding.family import Coding
-from turnwise.environments.coding.judge import Outcome, Test, _read_report, is_same
+from turnwise.environments.coding.judge import Outcome, Test, is_same
 from turnwise.environments.coding.policies import run_message, submit_message
 from turnwise.environments.episodes import play_episode
 
@@ -181,11 +181,6 @@ def test_what_a_reply_submits(text: str, program: str | None) -> None:
 )
 def test_values_are_the_same(actual: object, wanted: object, same: bool) -> None:
     assert is_same(actual, wanted) is same
-
-
-def test_only_lines_of_the_report_s_own_form_count() -> None:
-    report = b'x\n[0, ["gave", 3]]\n[1]\n[2, ["raised"]]\n[true, ["gave", 1]]\n\xff\n[3, ["done", 4]]\n[0, ["gave", 4]]'
-    assert _read_report(report) == {0: ["gave", 4]}
 
 
 # ------------------------------------------------------------------------------------------------ forks

@@ -16,7 +16,6 @@ from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.repair.environment import INVALID_REPLY, NOT_OPEN, OK, PASS, USAGE, RepairEnvironment
 from turnwise.environments.repair.family import Repair
 from turnwise.environments.repair.policies import Habits, NaivePolicy, command_message
-from turnwise.environments.repair.trial import _read_report
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -325,11 +324,6 @@ def test_a_program_runs_once_unless_it_hit_a_limit() -> None:
         return counts
 
     assert asyncio.run(run()) == [1, 1, 2, 3, 4, 5]
-
-
-def test_only_lines_of_the_report_s_own_form_count() -> None:
-    report = b'x\n[0, ["gave", 3]]\n[1]\n[2, ["raised"]]\n[true, ["gave", 1]]\n\xff\n[3, ["raised", "E", 4]]\n'
-    assert _read_report(report) == {0: ["gave", 3], 3: ["raised", "E", 4]}
 
 
 def test_a_fork_goes_on_by_itself_and_equal_pasts_have_equal_hashes(families: dict[str, Repair]) -> None:
