@@ -38,7 +38,11 @@ def send_packet(connection: _socket.socket, packet: bytes, fds: Sequence[int] = 
 
 def receive_packet(connection: _socket.socket) -> tuple[bytes, list[int]]:
     """The next packet, empty at the end of the stream, and its descriptors, which the caller must close."""
-    data, ancillary, _flags, _address = connection.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    try:
+        data, ancillary, _flags, _address = connection.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        # The other end left without reading a packet of ours. Linux says so once, before what the other end had sent.
+        data, ancillary, _flags, _address = connection.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -16,9 +16,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Literal, TypeVar
 
-from turnwise.core.errors import ConfigError, TurnwiseError, boundary
+from turnwise.core.errors import ConfigError, SandboxError, TurnwiseError, boundary
 from turnwise.core.threads import run_in_thread
 from turnwise.tools.sandboxed import ask_sandbox
+from turnwise_sandbox.grading.channel import PairRunner
 from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program, Sandbox, Session
 
@@ -72,6 +73,18 @@ class SharedSandbox:
         """
         home = self._find_home()
         return await home.ask(home.sandbox.run(program, limits))
+
+    @property
+    def runs_pairs(self) -> bool:
+        """Whether the sandbox behind this one runs pairs of programs (`PairRunner`). Opens it."""
+        return isinstance(self._find_home().sandbox, PairRunner)
+
+    async def run_pair(self, worker: Program, grader: Program, limits: Limits) -> tuple[Execution, Execution]:
+        """See `PairRunner.run_pair`. Raises SandboxError where the sandbox behind this one runs no pairs."""
+        home = self._find_home()
+        if not isinstance(home.sandbox, PairRunner):
+            raise SandboxError(f"{type(home.sandbox).__name__} runs no pairs of programs; use the local sandbox")
+        return await home.ask(home.sandbox.run_pair(worker, grader, limits))
 
     async def open(
         self,

@@ -24,7 +24,7 @@ from turnwise.repositories.repository import Repository
 from turnwise.repositories.resolution import Resolution, resolve
 from turnwise.repositories.separate import run_separately
 from turnwise.repositories.testing import LIMITS, TestRun, run_repository
-from turnwise_sandbox.grading.channel import PairRunner
+from turnwise_sandbox.grading.channel import find_pair_runner
 from turnwise_sandbox.trees import Layer
 from turnwise_sandbox.types import Limits, Sandbox
 
@@ -156,7 +156,7 @@ async def _grade_changes(
     restored = tuple(sorted(path for path in patched.changes if repository.is_protected(path)))
     kept = {path: content for path, content in patched.changes.items() if path not in restored}
     ids = (*instance.fail_to_pass, *instance.pass_to_pass)
-    apart = choose_apart(repository, instance) if isinstance(sandbox, PairRunner) else ()
+    apart = choose_apart(repository, instance) if find_pair_runner(sandbox) else ()
     together = tuple(test for test in ids if test not in set(apart))
     parts = [(apart, run_apart), (together, run_together)]
     runs = [await _run_part(run, sandbox, repository, (bug, kept), tests) for tests, run in parts if tests]
@@ -192,10 +192,11 @@ def choose_apart(repository: Repository, instance: Instance) -> tuple[str, ...]:
 
 async def run_apart(sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]) -> TestRun:
     """Run tests apart from the package."""
-    assert isinstance(sandbox, PairRunner)
+    pairs = find_pair_runner(sandbox)
+    assert pairs is not None
     files = {test.split("::")[0] for test in ids}
     seconds = MIN_WALL_S + FILE_S * len(files) + SLOWDOWN * sum(repository.apart[test] for test in ids)
-    return await run_separately(sandbox, repository, layers, ids=ids, limits=replace(LIMITS, wall_s=seconds))
+    return await run_separately(pairs, repository, layers, ids=ids, limits=replace(LIMITS, wall_s=seconds))
 
 
 def count_words(run: TestRun) -> dict[str, Status]:

@@ -24,6 +24,11 @@ class PairRunner(Protocol):
         ...
 
 
+def find_pair_runner(sandbox: object) -> PairRunner | None:
+    """The sandbox if it runs pairs, else None. One that stands for another says by `runs_pairs` whether that does."""
+    return sandbox if isinstance(sandbox, PairRunner) and getattr(sandbox, "runs_pairs", True) else None
+
+
 class GradingSandbox(PairRunner, Protocol):
     """A sandbox that runs pairs and single programs."""
 

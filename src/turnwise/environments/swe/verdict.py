@@ -38,6 +38,8 @@ async def judge(
         return Invalid(reason=f"grading failed: {grade.reason}", retryable=True)
     success = float(ending == "resolved")
     parts = {"success": success, ending: 1.0, **count_calls(records)}
+    if grade is not None:
+        parts["forgeable"] = float(grade.forgeable)
     if grade is not None and grade.resolution is not None:
         fixed, broken = grade.resolution.fixed, grade.resolution.broken
         parts |= {"fixed": len(fixed) / len(case.instance.fail_to_pass), "broken": float(len(broken))}

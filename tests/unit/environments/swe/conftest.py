@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import compileall
-import importlib.metadata
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from project import FILES, INSTANCE, OTHER
+import tiny
 
 from turnwise.core.errors import SandboxError
 from turnwise.environments.swe.family import Swe
 from turnwise.repositories.baseline import measure_baseline
 from turnwise.repositories.instance import write_instances
+from turnwise.repositories.library import _separability_file
+from turnwise.repositories.repository import Baseline
+from turnwise.repositories.separability import Separability, measure_separability
 from turnwise.repositories.sources import hash_tree
 from turnwise.repositories.testing import Suite
 from turnwise_sandbox import LocalSandbox
 from turnwise_sandbox import errors as sandbox_errors
 
 SOURCES = ("src/sums",)
-
-
-def copy_pytest(folder: Path) -> None:
-    """Fill a folder with pytest and what it imports, for every user to read."""
-    for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-        for file in importlib.metadata.files(name) or ():
-            if file.suffix == ".py" and ".." not in file.parts:
-                target = folder / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(file.read_binary())
-    folder.chmod(0o755)
-    for name in ("pytest", "_pytest", "pluggy", "iniconfig"):
-        compileall.compile_dir(folder / name, quiet=1)
+INSTANCE = replace(tiny.INSTANCE, issue="Sums are wrong.")
+OTHER = replace(INSTANCE, instance_id="other-1", repository="other==1.0", issue="Other sums are wrong.")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -46,24 +36,25 @@ def write_json(path: Path, value: Any) -> None:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library; the same tree twice, as `sums` and as `other`."""
     folder = tmp_path_factory.mktemp("library")
-    site_packages, tree = folder / "environments" / "e", folder / "new"
-    copy_pytest(site_packages)
-    for path, text in FILES.items():
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).write_text(text)
+    site_packages = folder / "environments" / "e"
+    site_packages.mkdir(parents=True)
+    tiny.copy_pytest(site_packages)
+    tree = tiny.write_tree(folder / "new", {path: text for path, text in tiny.FILES.items() if path != "PKG-INFO"})
     digest = hash_tree(tree)
     (folder / "trees").mkdir()
     tree = tree.rename(folder / "trees" / digest)
 
-    async def measure() -> Any:
-        suite = Suite(site_packages=site_packages, import_folders=("src",))
-        async with LocalSandbox(num_slots=1) as sandbox:
-            return await measure_baseline(sandbox, tree, suite, name="sums==1.0", source_folders=SOURCES, left_out={})
+    suite = Suite(site_packages=site_packages, import_folders=("src",))
+
+    async def measure(sandbox: LocalSandbox) -> tuple[Baseline, Separability]:
+        baseline = await measure_baseline(sandbox, tree, suite, name="sums==1.0", source_folders=SOURCES, left_out={})
+        return baseline, await measure_separability(sandbox, tiny.build_repository(tree, site_packages, baseline))
 
     try:
-        baseline = asyncio.run(measure())
+        baseline, separability = tiny.in_sandbox(measure)
     except (SandboxError, sandbox_errors.SandboxError) as error:
         pytest.skip(f"no sandbox here: {error}")
+    write_json(_separability_file("b", folder), separability.to_row())
     write_json(folder / "baselines" / "b.json", baseline.to_row())
     for name in ("sums", "other"):
         origin: dict[str, Any] = {
