@@ -121,11 +121,9 @@ def check_layer(layer: Mapping[str, bytes | None], below: Manifest) -> FileLayer
             hidden.add(path)
         elif path in below.folders:
             hidden.update(below.below(path))
-    # What a file or folder of this layer covers is hidden without further ado.
-    covering = {*files, *filled}
-    removed = tuple(
-        sorted(path for path in hidden if path not in covering and not any(part in files for part in parents(path)))
-    )
+    # What a file or folder of this layer covers, or lies in a folder that is removed, is hidden without further ado.
+    covering, whole = {*files, *filled}, {*files, *hidden}
+    removed = tuple(sorted(path for path in hidden if path not in covering and whole.isdisjoint(parents(path))))
     executable = frozenset(path for path in files if path in below.files and below.files[path].is_executable)
     digest = hashlib.sha256()
     for path in sorted(files):

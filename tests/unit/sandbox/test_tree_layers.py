@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnwise_sandbox.errors import SandboxError
@@ -42,6 +42,7 @@ def expected_merge(layers):
 
 @settings(max_examples=300, deadline=None)
 @given(layers=LAYERS)
+@example(layers=[{"b/b": b""}, {"b": None, "b/b": None}])
 def test_a_tree_shows_what_a_dictionary_does(layers, tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     store = TreeStore(folder, has_overlay=True)

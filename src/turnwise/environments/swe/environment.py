@@ -112,8 +112,8 @@ class SweEnvironment(ToolEnvironment):
         """1 exactly if the submitted files resolve the instance in fresh trees with pristine tests.
 
         Parts: `success`; the named ending, one of `verdict.ENDINGS` or of a grade; `fixed` (share of FAIL_TO_PASS),
-        `broken` (number of PASS_TO_PASS); and what was done (`verdict.count_calls`). Invalid if grading failed, or if
-        the repository was changed on disk.
+        `broken` (number of PASS_TO_PASS), `forgeable` (the repair ran in the process of its tests); and what was done
+        (`verdict.count_calls`). Invalid if grading failed, or if the repository was changed on disk.
         """
         ending = self._ending if self.done else "not_submitted"
         return await judge(self._sandbox, self._case, self._submitted, self.tool_records, ending)

@@ -40,3 +40,10 @@ class SubprocessSandbox:
 
     async def close(self) -> None:
         EVENTS.append("close")
+
+
+class PairSandbox(SubprocessSandbox):
+    """Runs pairs without a channel."""
+
+    async def run_pair(self, worker: Program, grader: Program, limits: Limits) -> tuple[Execution, Execution]:
+        return await self.run(worker, limits), await self.run(grader, limits)

@@ -9,8 +9,9 @@ import gc
 import pytest
 import stand_in_sandbox
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.environments.shared_sandbox import SharedSandbox, _Home, load_sandbox
+from turnwise_sandbox.grading.channel import find_pair_runner
 from turnwise_sandbox.types import Execution, Limits, Program
 
 STAND_IN = "stand_in_sandbox:SubprocessSandbox"
@@ -48,6 +49,16 @@ def test_closing_on_the_sandboxs_own_thread_does_not_wait_for_itself() -> None:
     home._thread.join(5.0)
     assert not home._thread.is_alive()
     assert stand_in_sandbox.EVENTS == ["open", "close"]
+
+
+def test_pairs_run_exactly_where_the_sandbox_behind_runs_them() -> None:
+    worker, grader = Program(code="print(1)"), Program(code="print(2)")
+    alone = SharedSandbox(load_sandbox(STAND_IN, {}))
+    paired = SharedSandbox(load_sandbox("stand_in_sandbox:PairSandbox", {}))
+    assert (find_pair_runner(alone), find_pair_runner(paired)) == (None, paired)
+    assert [run.stdout for run in asyncio.run(paired.run_pair(worker, grader, Limits()))] == [b"1\n", b"2\n"]
+    with pytest.raises(SandboxError, match="SubprocessSandbox runs no pairs of programs; use the local sandbox"):
+        asyncio.run(alone.run_pair(worker, grader, Limits()))
 
 
 def test_giving_up_ends_the_program() -> None:

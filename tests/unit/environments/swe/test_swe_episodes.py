@@ -38,6 +38,7 @@ def test_the_oracle_repairs_with_the_tools_that_there_are(arguments: dict[str, A
     assert isinstance(reward, Scored)
     assert reward.total == 1.0
     assert parts(reward)["resolved"] == parts(reward)["fixed"] == 1.0
+    assert parts(reward)["forgeable"] == 0.0
 
 
 @pytest.mark.slow
@@ -56,7 +57,10 @@ def test_the_demonstrator_is_right_as_often_as_it_is_told(arguments: dict[str, A
         ((bash("rm -r tests; echo 'import pytest' > conftest.py"), SUBMIT), "protected"),
         ((("edit", {"path": CORE, "old": "a - b", "new": "b - a"}), SUBMIT), "unresolved"),
         ((bash(f"rm {CORE}"), SUBMIT), "no_evidence"),
-        ((("edit", {"path": CORE, "old": '"""Small', "new": 'import os\nos._exit(0)\n"""Small'}), SUBMIT), "crashed"),
+        (
+            (("edit", {"path": CORE, "old": '"""Small', "new": 'import os\nos._exit(0)\n"""Small'}), SUBMIT),
+            "no_evidence",
+        ),
     ],
 )
 def test_what_fails_is_0_with_its_name(family: Swe, calls: tuple[Call, ...], ending: str) -> None:
@@ -108,7 +112,7 @@ def test_grading_that_fails_is_invalid(family: Swe, monkeypatch: pytest.MonkeyPa
     async def fail(*_: object, **__: object) -> object:
         raise SandboxError("no cell starts")
 
-    monkeypatch.setattr(grading, "run_repository", fail)
+    monkeypatch.setattr(grading, "run_separately", fail)
     _, reward = play(family, RIGHT, SUBMIT)
     assert reward == Invalid(reason="grading failed: no cell starts", retryable=True)
 

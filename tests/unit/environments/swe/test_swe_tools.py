@@ -88,7 +88,7 @@ def test_search_finds_lines(family: Swe) -> None:
         ("search", {"pattern": "match"}),
     )
     assert shown[0] == f"{CORE}:4: def add(a, b):\ntests/test_core.py:7: def test_add(a):"
-    assert shown[1].count("tests/test_core.py:") == 3
+    assert shown[1].count("tests/test_core.py:") == 4
     assert shown[2] == "no line matches"
     assert shown[3].startswith("error: the pattern is no regular expression")
     assert shown[4] == "error: there is no none"
@@ -152,7 +152,7 @@ def test_test_says_what_fails_and_where(family: Swe) -> None:
     ]
     assert shown[1] == "all pass: 1 tests"
     assert shown[2].startswith("error: there is no test 'tests/test_core.py::none'")
-    assert shown[4].startswith("5 of 6 fail\n")
+    assert shown[4].startswith("5 of 7 fail\n")
     assert "tests/test_own.py::test_own" in shown[4]
     assert "tests/test_broken.py" in shown[4]
     assert parts(reward)["tests"] == 4.0
