@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError
+from turnwise.core.guests import guest_source
 from turnwise.repositories.grading import limit_run
 from turnwise.repositories.instance import FIELDS, Instance, read_instance
 from turnwise.repositories.repository import Repository
 from turnwise.repositories.resolution import EXCUSED
-from turnwise.repositories.testing import MAX_TEST_S, build_request, guest_source, suite_of
+from turnwise.repositories.testing import MAX_TEST_S, PACKAGE, build_request, suite_of
 
 INSTANCE = "tests/instance.json"
 ROW_FILES = (INSTANCE, "tests/config.json")
@@ -149,7 +150,7 @@ def _list_files(repository: Repository, instance: Instance, bug: dict[str, bytes
         "environment/requirements.txt": _list_requirements(repository),
         INSTANCE: json.dumps(row, indent=1, ensure_ascii=False),
         "tests/request.json": json.dumps(_build_request(repository, instance, tree), indent=1),
-        "tests/launcher.py": guest_source("launcher.py"),
+        "tests/launcher.py": guest_source(PACKAGE, "launcher.py"),
         "tests/judge.py": resources.files(__package__).joinpath("harbor_judge.py").read_text(encoding="utf-8"),
         "tests/test.sh": _TEST,
         "solution/solve.sh": _write_solution(tree, bug),

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnwise.core.errors import ConfigError, SandboxError
+from turnwise.core.guests import guest_source
 from turnwise.repositories.diffs import why_refused
-from turnwise.repositories.testing import guest_source
+from turnwise.repositories.testing import PACKAGE
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Layer, Tree
 from turnwise_sandbox.types import Limits, Program, Sandbox
@@ -48,7 +49,7 @@ async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> 
     reason, num_missing = "", 0
     for way in WAYS:
         program = Program(
-            code=f"WAY = {way!r}\n{guest_source('patcher.py')}",
+            code=f"WAY = {way!r}\n{guest_source(PACKAGE, 'patcher.py')}",
             stdin=content,
             profile="std",
             tree=Tree(layers=tuple(layers)),

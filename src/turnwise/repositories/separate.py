@@ -14,14 +14,15 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from turnwise.core.errors import SandboxError
+from turnwise.core.guests import guest_source
 from turnwise.repositories.repository import Repository
 from turnwise.repositories.testing import (
     DEADLINE_SHARE,
     LIMITS,
     MAX_TEST_S,
+    PACKAGE,
     TestRun,
     build_request,
-    guest_source,
     read_run,
     suite_of,
 )
@@ -55,8 +56,8 @@ async def run_separately(
     )
     request |= {
         "half": "tests",
-        "reporter": guest_source("halves.py"),
-        "outcomes": guest_source("reporter.py"),
+        "reporter": guest_source(PACKAGE, "halves.py"),
+        "outcomes": guest_source(PACKAGE, "reporter.py"),
         "sources": guest_modules(),
         "packages": sorted(PurePosixPath(folder).stem for folder in repository.source_folders),
         "local": sorted(find_local_modules(repository)),
@@ -67,7 +68,7 @@ async def run_separately(
 
     def build_program(what: dict[str, Any], *on_top: Layer) -> Program:
         return Program(
-            code=guest_source("launcher.py"),
+            code=guest_source(PACKAGE, "launcher.py"),
             stdin=json.dumps(what).encode("ascii"),
             profile="std",
             network=suite.network,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import SandboxError
+from turnwise.core.guests import guest_source
 from turnwise.repositories.outcome import Outcome, Status, read_outcome
 from turnwise.repositories.repository import Repository
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Layer, Tree
 from turnwise_sandbox.types import Execution, Limits, Network, Program, Sandbox
 
+PACKAGE = "turnwise.repositories"
+"""Whose `guest/` holds the programs that run tests and apply patches."""
 DEADLINE_SHARE = 0.9
 """Part of the wall limit after which the tests' process is ended, so that what it reported still comes back."""
 MAX_TEST_S = 10.0
@@ -126,7 +127,7 @@ async def run_tests(
     )
     request["deadline_s"] = limits.wall_s * DEADLINE_SHARE
     program = Program(
-        code=guest_source("launcher.py"),
+        code=guest_source(PACKAGE, "launcher.py"),
         stdin=json.dumps(request).encode("ascii"),
         profile="std",
         network=suite.network,
@@ -165,7 +166,7 @@ def build_request(
 ) -> dict[str, Any]:
     """What the launcher and the reporter read, without the deadline. Folders of the tree are relative to it."""
     return {
-        "reporter": guest_source("reporter.py"),
+        "reporter": guest_source(PACKAGE, "reporter.py"),
         "channel": None,
         "import_folders": list(suite.import_folders),
         "site_packages": str(suite.site_packages),
@@ -179,12 +180,6 @@ def build_request(
         "observes": observes,
         "test_limit_s": test_limit_s,
     }
-
-
-@functools.cache
-def guest_source(name: str) -> str:
-    """The source of a module that runs in the sandbox."""
-    return resources.files(f"{__package__}.guest").joinpath(name).read_text(encoding="utf-8")
 
 
 def read_run(execution: Execution) -> TestRun:

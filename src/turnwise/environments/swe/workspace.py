@@ -19,6 +19,8 @@ from turnwise_sandbox.tree_changes import ChangesTooLarge
 from turnwise_sandbox.trees import MAX_PATH_BYTES, Layer, Tree
 from turnwise_sandbox.types import Execution, Limits
 
+PACKAGE = "turnwise.environments.swe"
+"""Whose `guest/` holds the programs that tools run in the sandbox."""
 Changes = Mapping[str, bytes | None]
 """Path to content of each changed file; None for one that is gone."""
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from turnwise.core.errors import SandboxError
+from turnwise.core.guests import guest_source
 from turnwise.repositories.repository import Repository
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
 
+PACKAGE = "turnwise.synthesis.bugs"
+"""Whose `guest/` holds the programs."""
 LIMITS = Limits(
     wall_s=900.0,
     cpu_s=900,
@@ -52,7 +53,8 @@ def start_code(repository: Repository, guest: str) -> str:
         f"path = os.pathsep.join([*folders, {str(repository.site_packages)!r}])\n"
         "home = os.environ.get('TMPDIR', '/tmp')\n"
         f"environment = {{**{_ENVIRONMENT!r}, 'PYTHONPATH': path, 'HOME': home, 'TMPDIR': home}}\n"
-        f"os.execve(sys.executable, [sys.executable, '-S', '-P', '-B', '-c', {guest_source(guest)!r}], environment)\n"
+        f"code = {guest_source(PACKAGE, guest)!r}\n"
+        "os.execve(sys.executable, [sys.executable, '-S', '-P', '-B', '-c', code], environment)\n"
     )
 
 
@@ -66,12 +68,6 @@ _ENVIRONMENT = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }
 """As of a run of tests (`repositories/guest/launcher.py`)."""
-
-
-@functools.cache
-def guest_source(name: str) -> str:
-    """The source text of a module of `guest/`."""
-    return resources.files("turnwise.synthesis.bugs.guest").joinpath(name).read_text(encoding="utf-8")
 
 
 def read_rows(execution: Execution) -> list[dict[str, Any]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnwise.core.errors import ToolFailure
+from turnwise.core.guests import guest_source
 from turnwise.environments.shared_sandbox import SharedSession
-from turnwise.environments.swe.guest_sources import guest_source
-from turnwise.environments.swe.workspace import Changes, Workspace
+from turnwise.environments.swe.workspace import PACKAGE, Changes, Workspace
 from turnwise.tools.sandboxed import clip_middle
 from turnwise_sandbox.types import Execution
 
@@ -59,11 +59,11 @@ class Pdb:
         await self.close()
         self._target, self._changes, self._commands = target, changes, []
         self._session = await self._workspace.open_session("python", changes)
-        folder = await self._session.run(f"{guest_source('debug_session.py')}\nos.getcwd()")
+        folder = await self._session.run(f"{guest_source(PACKAGE, 'debug_session.py')}\nos.getcwd()")
         repository = self._workspace.repository
         request = {"target": target, "plugins": list(repository.plugins), "options": list(repository.options)}
         variables = self._workspace.variables(str(folder.value).strip("'"))
-        return await self._run(f"start({guest_source('debugger.py')!r}, {request!r}, {variables!r})")
+        return await self._run(f"start({guest_source(PACKAGE, 'debugger.py')!r}, {request!r}, {variables!r})")
 
     async def _send(self, command: str) -> str:
         self._commands.append(command)

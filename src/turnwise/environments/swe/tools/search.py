@@ -6,9 +6,9 @@ import json
 import shlex
 
 from turnwise.core.errors import ToolFailure
-from turnwise.environments.swe.guest_sources import guest_source
+from turnwise.core.guests import guest_source
 from turnwise.environments.swe.output import describe
-from turnwise.environments.swe.workspace import Workspace
+from turnwise.environments.swe.workspace import PACKAGE, Workspace
 from turnwise.tools.sandboxed import clip_middle
 
 MAX_MATCHES = 50
@@ -31,7 +31,7 @@ class Search:
             path: A file or folder to look in.
         """
         request = json.dumps({"pattern": pattern, "path": path, "max_matches": MAX_MATCHES})
-        program = f"exec python3 -I -S -c {shlex.quote(guest_source('search.py'))} {shlex.quote(request)}"
+        program = f"exec python3 -I -S -c {shlex.quote(guest_source(PACKAGE, 'search.py'))} {shlex.quote(request)}"
         execution = await self._workspace.run(program)
         if execution.exit_code == BAD_PATTERN:
             raise ToolFailure(execution.text().strip())
