@@ -7,6 +7,7 @@ counts as the removal of that file."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -27,7 +28,7 @@ def read_changes(
     """Path to content of each file whose content is not the tree's; None for a file of the tree that is gone.
 
     `folder` is open at the edits of an overlay, or at a copy of the tree. Raises ChangesTooLarge for files with more
-    than `max_bytes` together, or more than `max_files` beside those of a copy."""
+    than `max_bytes` together, or more than `max_files` beside those of a copy; SandboxError if they cannot be read."""
     manifest = tree.manifest
     changes: dict[str, bytes | None] = {}
     seen: set[str] = set()
@@ -56,8 +57,10 @@ def read_changes(
                 changes[path] = content
                 num_left -= len(content)
                 if num_left < 0:
-                    raise OSError("too many bytes")
+                    raise OSError(errno.EFBIG, "too many bytes")
     except OSError as error:
+        if error.errno not in (errno.EFBIG, errno.E2BIG):
+            raise SandboxError(f"the changes of the tree cannot be read: {error}") from error
         raise ChangesTooLarge(
             f"the changes of the tree hold more than {max_bytes} bytes or {max_files} files; write less, or raise "
             "disk_bytes and num_files"

@@ -19,6 +19,8 @@ _RESOLVE = 0x02 | 0x04 | 0x08
 """RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH."""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN_FLAGS = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EIO)
+"""Errors that say nothing about the file: taking it for missing would lose it."""
 _NAMES_AT_A_TIME = 4096
 _MAX_LISTED_DEPTH = 64
 _CHUNK_BYTES = 1 << 20
@@ -44,11 +46,13 @@ def open_folder(dir_fd: int, path: str) -> int:
 def open_file(dir_fd: int, path: str) -> int | None:
     """Open a plain file below `dir_fd` for reading; None if there is no such plain file or it may not be read.
 
-    The descriptor is non-blocking. Raises ValueError like `split_path`.
+    The descriptor is non-blocking. Raises ValueError like `split_path`, OSError where descriptors or memory run out.
     """
     try:
         fd = _open_beneath(dir_fd, split_path(path), os.O_RDONLY | _PLAIN_FLAGS, 0)
-    except OSError:
+    except OSError as error:
+        if error.errno in _TRANSIENT:
+            raise
         return None
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -158,15 +162,18 @@ def read_link(dir_fd: int, path: str) -> bytes:
 
 def walk(dir_fd: int, *, max_files: int) -> Iterator[tuple[str, os.stat_result]]:
     """Path and status of everything below `dir_fd`, each folder before what it holds. Follows no link, and leaves out
-    unreadable folders and what lies below more than 64 folders. Raises OSError(E2BIG) for more than `max_files`."""
+    unreadable folders and what lies below more than 64 folders. Raises OSError(E2BIG) for more than `max_files`, and
+    where descriptors or memory run out."""
     folders = [""]
     num_entries = 0
     while folders:
         prefix = folders.pop()
         try:
             fd = os.dup(dir_fd) if not prefix else _open_beneath(dir_fd, prefix.split("/"), _FOLDER_FLAGS, 0)
-        except OSError:  # removed, replaced or unreadable since it was listed
-            continue
+        except OSError as error:
+            if error.errno in _TRANSIENT:
+                raise
+            continue  # removed, replaced or unreadable since it was listed
         try:
             with os.scandir(fd) as entries:
                 for entry in entries:

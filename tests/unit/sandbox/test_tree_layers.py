@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,29 @@ def test_a_layer_is_named_by_its_content_and_what_it_removes():
     assert check_layer({"b": None}, below).removed == ("b",)
     assert check_layer({"b": None, "b/d": b""}, below).removed == ("b/c",)
     assert check_layer({"b/c": b""}, below).executable == {"b/c"}
+
+
+def test_a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_gone(tmp_path):
+    edits, store = tmp_path / "edits", tmp_path / "store"
+    for folder in (edits / "folder", store):
+        folder.mkdir(parents=True)
+    written = {"folder/new": b"1", "file": b"2"}
+    for path, content in written.items():
+        (edits / path).write_bytes(content)
+    stored = asyncio.run(TreeStore(store, has_overlay=True).take(Tree(layers=({"file": b"0"},))))
+    fd = open_folder(edits)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(fd)
+    os.close(lowest_free)
+    complete = []
+    try:
+        for num_more in range(8):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + num_more, hard))
+            try:
+                complete.append(read_changes(fd, stored, is_overlay=True, max_bytes=100, max_files=100) == written)
+            except SandboxError as failure:
+                complete.append("cannot be read" in str(failure))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(fd)
+    assert complete == [True] * 8
