@@ -108,21 +108,21 @@ def test_more_changes_than_allowed_are_none(repository: Path):
 def test_names_that_leave_the_folder_are_left_out():
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name in ("work/ok", "work/../evil", "/work/abs", "work//x", "other/ok", "work", "work/./d"):
+        for name in ("tree/ok", "tree/../evil", "/tree/abs", "tree//x", "other/ok", "tree", "tree/./d"):
             info = tarfile.TarInfo(name)
             info.size = 1
             archive.addfile(info, io.BytesIO(b"1"))
         for kind, name, target in (
-            (tarfile.SYMTYPE, "work/s", "/etc/passwd"),
-            (tarfile.LNKTYPE, "work/h", "work/ok"),
-            (tarfile.LNKTYPE, "work/e", "/etc/passwd"),
-            (tarfile.FIFOTYPE, "work/f", ""),
+            (tarfile.SYMTYPE, "tree/s", "/etc/passwd"),
+            (tarfile.LNKTYPE, "tree/h", "tree/ok"),
+            (tarfile.LNKTYPE, "tree/e", "/etc/passwd"),
+            (tarfile.FIFOTYPE, "tree/f", ""),
         ):
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, target
             archive.addfile(info)
     with tarfile.open(fileobj=io.BytesIO(packed.getvalue())) as archive:
-        found = read_found(archive, "work")
+        found = read_found(archive, "tree")
     assert found == Found(files={"ok": b"1", "h": b"1"}, links={"s": "/etc/passwd"})
 
 

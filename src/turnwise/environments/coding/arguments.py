@@ -47,7 +47,7 @@ class CodingArguments(FamilyArguments):
     memory_mib: int = Field(512, ge=16, le=2**40)
     """Memory it may take, in MiB."""
     naive_test: Share = 0.2
-    """Probability that the naive policy runs its program before it submits one."""
+    """Probability that the naive policy runs a program instead of submitting it."""
     naive_fix: Share = 0.3
     """Probability that it corrects the program after a failing example."""
     sandbox: str = "local"

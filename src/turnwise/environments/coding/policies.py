@@ -18,7 +18,7 @@ from turnwise.environments.coding.functions import Function, Kind, Value, readin
 from turnwise.environments.coding.judge import Form
 
 MAX_TESTS = 3
-"""Programs that the oracle runs before it gives up and submits."""
+"""Programs that the oracle and the demonstrator run before they submit."""
 _NUMBER = re.compile(r"-?\d+")
 
 
@@ -109,8 +109,8 @@ class RandomPolicy:
 class NaivePolicy:
     """The demonstrator: it shows how programs are written, run and submitted, and rarely what a result is good for.
 
-    Any function that fits the statement will do for it. With probability `test` it runs its program first. After a
-    failing example it corrects the program with probability `fix`, and submits it as it is otherwise.
+    Any function that fits the statement will do for it. It runs a program with probability `test` and submits it
+    otherwise. After a failing example it corrects the program with probability `fix`, or else submits it as it is.
     """
 
     def __init__(self, test: float, fix: float) -> None:
@@ -126,9 +126,9 @@ class NaivePolicy:
                 "sft.steps=0"
             )
         seen = _Reading(task, messages)
-        program = seen.programs[-1] if seen.programs else seen.write(seen.guesses, rng)
-        if not seen.programs:
-            return run_message(program, len(messages)) if rng.random() < self._test else submit_message(program)
-        if seen.outputs[-1] != PASS and rng.random() < self._fix:
-            return submit_message(seen.write(seen.fitting(), rng))
-        return submit_message(program)
+        is_wrong = bool(seen.outputs) and seen.outputs[-1] != PASS
+        if seen.programs and not (is_wrong and rng.random() < self._fix):
+            return submit_message(seen.programs[-1])
+        program = seen.write(seen.fitting(), rng)
+        runs = len(seen.programs) < MAX_TESTS and rng.random() < self._test
+        return run_message(program, len(messages)) if runs else submit_message(program)

@@ -126,7 +126,7 @@ class Trajectories:
             trajectory.used = time.monotonic()
 
     async def _run_or_end(self, action: Action, trajectory: _Trajectory) -> Outcome:
-        """Run an action. If that fails, or is cancelled, its trajectory ends: nobody can tell what state it is in."""
+        """Run an action. If that fails, or is cancelled, its trajectory ends, since its state is unknown."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 outcome = await self._run(action, trajectory)

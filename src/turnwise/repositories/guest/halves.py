@@ -207,7 +207,7 @@ def run_half_of_package(request: dict[str, Any]) -> None:
     os.close(request["descriptor"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     control = socket.socket(fileno=request["channel"])
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers are not waited for
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not data or not descriptors:

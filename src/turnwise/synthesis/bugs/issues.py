@@ -16,7 +16,7 @@ MIN_LEAK = 6
 """Characters of a changed line from which on its text is a hint. Shorter ones (`else:`, `pass`) are everywhere."""
 MAX_CODE_LINES, MAX_ERROR_LINES = 25, 8
 _OF_SANDBOX = re.compile(r"(?<![\w./:])(/[\w.-]+)*/(work|tmp)/")
-"""A path of the place where the tests ran, which nobody else has. An error with one is not shown."""
+"""A path of the place where the tests ran, which exists nowhere else. An error with one is not shown."""
 
 _INTRODUCTIONS = (
     "I found a problem in {package}.",
@@ -43,7 +43,7 @@ def write_issue(
         failing: Tests that fail with the bug, at least one.
         test_texts: Source texts of the tests' files, by path.
         places: The edited functions, as "path::qualified name". Some templates name the file, none the function alone.
-        explanations: What is wrong, per bug, as a clause that names no place; none if nobody knows.
+        explanations: What is wrong, per bug, as a clause that names no place; missing if unknown.
         patch: The diff of the bug, which nothing of the text may repeat.
     """
     chance = rng(seed, "issue", package, *places)

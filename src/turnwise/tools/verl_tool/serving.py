@@ -6,7 +6,7 @@
 | `GET /health` | `{"status": "healthy", ...}` with what the server is asked to say |
 
 Errors are `{"detail": "..."}`: 400 malformed request, 403 a request of another machine's page, 404 unknown path,
-413 body too large. The protocol has no password, so whoever may use this machine may use the server.
+413 body too large. The protocol has no authentication: every user of this machine can use the server.
 """
 
 from __future__ import annotations
