@@ -13,7 +13,15 @@ import pytest
 from turnwise.core.errors import SandboxError
 from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
 from turnwise.environments.episodes import Played, play_episode
-from turnwise.environments.repair.environment import INVALID_REPLY, NOT_OPEN, OK, PASS, USAGE, RepairEnvironment
+from turnwise.environments.repair.environment import (
+    INVALID_REPLY,
+    NO_MORE,
+    NOT_OPEN,
+    OK,
+    PASS,
+    USAGE,
+    RepairEnvironment,
+)
 from turnwise.environments.repair.family import Repair
 from turnwise.environments.repair.policies import Habits, NaivePolicy, command_message
 from turnwise.environments.repeated_runs import RepeatedRuns
@@ -207,6 +215,8 @@ def test_what_a_failing_line_shows(families: dict[str, Repair], code: str, text:
         ("view g12 AB", "no AB"),
         ("view g12", USAGE),
         ("set return 1", NOT_OPEN),
+        ("next", NOT_OPEN),
+        ("next A", USAGE),
         ("set", USAGE),
         ("rm -rf /", USAGE),
         ("", USAGE),
@@ -216,6 +226,13 @@ def test_commands_that_lead_nowhere_say_so(families: dict[str, Repair], command:
     printed, reward = episode(families["pristine"], command, "submit")
     assert text in printed[0]
     assert parts(reward)["no_edit"] == 1.0
+
+
+def test_next_opens_the_lines_below_to_the_last_one(families: dict[str, Repair]) -> None:
+    lines = [episode(families["pristine"], f"view g12 {label}", "submit")[0][0] for label in "AB"]
+    printed, _ = episode(families["pristine"], "view g12 A", "next", "next", "set return 0", "view g12 B", "submit")
+    assert printed[:4] == [*lines, f"error: {NO_MORE}", OK]
+    assert printed[4].endswith("| return 0")  # the line that was open last
 
 
 def test_a_reply_without_a_command_is_told_so(families: dict[str, Repair]) -> None:
