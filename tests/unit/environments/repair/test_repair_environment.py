@@ -139,8 +139,9 @@ def test_after_a_red_test_the_demonstrator_mostly_takes_the_same_line_again() ->
         counts[json.loads(call.arguments)["command"]] += 1
     # Any line is A with (5 * 5 - 4 * 4) / 25 = 0.36 and B with (16 - 9) / 25 = 0.28.
     assert counts["view g12 A"] == pytest.approx(1000 * (0.4 + 0.3 * 0.36), abs=60)
-    assert counts["view g12 B"] == pytest.approx(1000 * (0.3 + 0.3 * 0.28), abs=60)
-    assert sum(counts[f"view g12 {label}"] for label in "ABCDE") == 1000
+    assert counts["view g12 B"] == pytest.approx(1000 * 0.3 * 0.28, abs=60)
+    assert counts["next"] == pytest.approx(1000 * 0.3, abs=60)
+    assert counts["next"] + sum(counts[f"view g12 {label}"] for label in "ABCDE") == 1000
 
 
 # ------------------------------------------------------------------------------------------------ commands
