@@ -32,10 +32,14 @@ def name_environment(environment: object) -> str:
     return f"{__name__}:{name}"
 
 
+_LIMITS = ("tool_timeout_s", "max_observation_chars")
+
+
 def _always(family: object) -> Any:
-    def build(*, tool_timeout_s: float, max_observation_chars: int, **arguments: object) -> object:
+    def build(**arguments: object) -> object:
         """The family that was given: it has the limits of tools it was built with. Raises ConfigError for arguments,
         which only a class can take."""
+        arguments = {name: value for name, value in arguments.items() if name not in _LIMITS}
         if arguments:
             raise ConfigError(
                 f"the {type(family).__name__} that was given is built already and takes no {', '.join(arguments)}; "

@@ -30,7 +30,7 @@ class EnvironmentSection(Section):
     mixture: dict[str, MixtureMember] = Field(default_factory=dict)
     """Several families in one run, by label: their tasks are interleaved by weight. Empty is the one family of
     environment.name."""
-    tool_timeout_s: float = Field(10.0, gt=0)
-    """Seconds one tool call may take."""
-    max_observation_chars: int = Field(4000, ge=16)
-    """A tool's output longer than this is cut, with a marker."""
+    tool_timeout_s: float | None = Field(None, gt=0)
+    """Seconds one tool call may take; None is the family's own default: 10, and more where calls wait for a sandbox."""
+    max_observation_chars: int | None = Field(None, ge=16)
+    """A tool's output longer than this is cut, with a marker; None is the family's own default, mostly 4,000."""

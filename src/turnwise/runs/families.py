@@ -18,7 +18,8 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
     Of a mixture, `changes` holds one table of arguments per label; families without one stay as they are. Raises
     ConfigError when a name cannot be imported, its arguments are refused, or `changes` names an unknown label."""
     environment, changes = config.environment, changes or {}
-    limits = {"tool_timeout_s": environment.tool_timeout_s, "max_observation_chars": environment.max_observation_chars}
+    given = {"tool_timeout_s": environment.tool_timeout_s, "max_observation_chars": environment.max_observation_chars}
+    limits = {name: limit for name, limit in given.items() if limit is not None}
     if not environment.mixture:
         return load_family(environment.name, {**limits, **environment.args, **changes})
     members: dict[str, Member] = {}
