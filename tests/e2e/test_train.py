@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from interrupted import at_evaluation, at_step, train_until
 
+from turnwise.cli.main import main
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError, EnvironmentFault, StoreError
@@ -260,13 +261,23 @@ def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
     ],
 )
 def test_bad_input_gives_one_message_no_traceback_and_no_run_folder(
-    arguments: list[str], words: str, tmp_path: Path
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    result = run_cli(*arguments, cwd=tmp_path)
-    assert result.returncode != 0
-    assert words in result.stderr
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) <= 3
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["turnwise", *arguments])
+    monkeypatch.setattr(sys, "path", [*sys.path])  # `main` adds the current folder, and replaces the hook
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    with pytest.raises(SystemExit) as ended:  # nothing else escapes, so there is no traceback
+        main()
+    message = capsys.readouterr().err
+    assert ended.value.code not in (0, None)
+    assert words in message
+    assert "Traceback" not in message
+    assert len(message.strip().splitlines()) <= 3
     assert not list(tmp_path.glob("runs/*"))
 
 
