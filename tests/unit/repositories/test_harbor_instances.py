@@ -72,6 +72,12 @@ def test_a_run_that_is_cut_short_gets_0(task: Path, testbed: Path, sums: Reposit
     assert judge(task, testbed, sums.site_packages) == "0\n"
 
 
+def test_a_source_that_replaces_what_runs_the_tests_gets_0(task: Path, testbed: Path, sums: Repository):
+    core = testbed / "src/sums/core.py"
+    core.write_text(core.read_text() + "\nimport _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n")
+    assert judge(task, testbed, sums.site_packages) == "0\n"
+
+
 def test_a_row_of_the_swe_bench_adapter_is_read_and_the_instruction_is_the_issue(tmp_path: Path):
     (tmp_path / "tests").mkdir()
     row = {name: value for name, value in INSTANCE.to_row().items() if name not in ("kind", "difficulty")}
