@@ -21,8 +21,8 @@ from turnwise_sandbox.types import Limits
 PROMPTS: dict[Prompt, str] = {
     "short": "repair\n",
     "shell": (
-        "A small program has {bugs}: one of its tests fails. Find {them}, repair {each}, and submit. Give "
-        "one command a turn, between <command> and </command>; what it prints comes back between <output> and </output>. "
+        "A small program has {bugs}: one of its tests fails. Find {them}, repair {each}, and submit. Give one "
+        "command a turn, between <command> and </command>; what it prints comes back between <output> and </output>. "
         "The commands:\nls: list the modules and their functions\ntest: run the tests; names the first function that "
         "fails\nview bal C: open the third line of a function and show what it is meant to do, and its code\n"
         "set c = a + b: write the code of the open line, without its indentation; {kept}\n"
