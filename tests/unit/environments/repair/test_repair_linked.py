@@ -223,7 +223,7 @@ def test_the_oracle_repairs_every_problem(arguments: dict[str, Any], split: Spli
 
 
 def test_without_true_tests_nothing_is_repaired_and_others_repair_little() -> None:
-    both = {"bugs": 2, "calls": True}
+    both: dict[str, Any] = {"bugs": 2, "calls": True}
     assert measure("oracle", 30, tests="off", **both) == 0.0
     assert measure("oracle", 40, tests="shuffled", **both) <= 0.1
     assert measure("random", 40, **both) == 0.0  # two lines of two functions, and it writes one
