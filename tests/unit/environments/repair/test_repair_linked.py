@@ -222,6 +222,24 @@ def test_the_oracle_repairs_every_problem(arguments: dict[str, Any], split: Spli
     assert measure("oracle", 25, split, **arguments) == 1.0
 
 
+def test_the_tests_often_blame_a_function_whose_own_lines_are_right() -> None:
+    """For what it calls, in the oracle's episodes: at first, or after its own repair."""
+    count = 0
+    for played in play("oracle", 30, bugs=2, calls=True):
+        bugs = (played.task.payload["bug"], *played.task.payload["other_bugs"])
+        odd, viewed, innocent = {bug["function"] for bug in bugs}, "", False
+        for reply, result in zip(played.replies, played.results, strict=True):
+            verb, *words = json.loads(reply.tool_calls[0].arguments)["command"].split()
+            if verb == "view":
+                viewed = words[0]
+            elif verb == "set":
+                odd.discard(viewed)
+            elif verb == "test" and result.observations[0].text.startswith("fail "):
+                innocent = innocent or result.observations[0].text.split()[1] not in odd
+        count += innocent
+    assert count > 12
+
+
 def test_without_true_tests_nothing_is_repaired_and_others_repair_little() -> None:
     both: dict[str, Any] = {"bugs": 2, "calls": True}
     assert measure("oracle", 30, tests="off", **both) == 0.0
