@@ -1,12 +1,13 @@
-"""The result tables of the repair recipe: several seeds, their controls, and a run that is rewarded for green tests
+"""The result tables of the repair recipes: several seeds, their controls, and a run that is rewarded for green tests
 that it may edit; writes docs/results.md's tables.
 
-    python benchmarks/repair.py [a.b=value ...] [--seeds 0 1 2] [--workdir] [--output runs/benchmark]
+    python benchmarks/repair.py [a.b=value ...] [--recipe recipes/repair/small.toml] [--seeds 0 1 2] [--workdir]
+        [--output runs/benchmark]
     python benchmarks/repair.py --read RUN [RUN ...]
 
-Trains `recipes/repair/tiny.toml` once per seed, with `--workdir` also with `environment.args.tests_graded="workdir"`
-and a demonstrator that overwrites a test now and then. `--read` prints the tables of finished runs. Every number comes
-from the evaluations in the run folders, which are kept."""
+Trains `recipes/repair/tiny.toml`, or the recipe given, once per seed, with `--workdir` also with
+`environment.args.tests_graded="workdir"` and a demonstrator that overwrites a test now and then. `--read` prints the
+tables of finished runs. Every number comes from the evaluations in the run folders, which are kept."""
 
 from __future__ import annotations
 
@@ -54,6 +55,7 @@ class Evaluation:
 def main() -> None:
     """Train, or read, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--output", default="runs/benchmark")
     parser.add_argument("--workdir", action="store_true")
@@ -64,7 +66,7 @@ def main() -> None:
     for seed in [] if runs else arguments.seeds:
         for extra in ((), WORKDIR) if arguments.workdir else ((),):
             overrides = [f"run.seed={seed}", f"run.output={arguments.output}", *arguments.overrides, *extra]
-            runs.append(run_train(load_config([RECIPE], overrides), resume=None, display=False))
+            runs.append(run_train(load_config([arguments.recipe], overrides), resume=None, display=False))
             print(f"{runs[-1]}", file=sys.stderr)
     evaluations = [(run.name, evaluation) for run in runs for evaluation in load_evaluations(run)]
     print(to_behaviour(evaluations), to_kinds(evaluations), sep="\n\n")

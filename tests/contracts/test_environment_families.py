@@ -49,7 +49,7 @@ from turnwise.evaluation.summary import is_success
 from turnwise_sandbox.types import Execution, Limits, Program
 
 T = TypeVar("T")
-MAX_TURNS = 16
+MAX_TURNS = 24
 
 
 class PretendSandbox:
@@ -211,6 +211,11 @@ CASES = {
         build=lambda **changes: Repair(prompt="short", **REPAIR, **changes),
         controls=({"tests": "off"}, {"tests": "shuffled"}),
         gold=("bug",),
+    ),
+    "repair_linked": Case(
+        build=lambda **changes: Repair(prompt="short", bugs=2, calls=True, **REPAIR, **changes),
+        controls=({"tests": "off"}, {"tests": "shuffled"}),
+        gold=("bug", "other_bugs"),
     ),
     "tool_calls": Case(
         build=lambda **changes: ToolCalls(prompt="short", **changes),
@@ -431,6 +436,7 @@ def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
         "missing": "nothing",
         "answer": "4711",
         "bug": {},
+        "other_bugs": [],
         "hidden": [],
         "parts": [],
     }

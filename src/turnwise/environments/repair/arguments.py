@@ -16,7 +16,7 @@ Prompt = Literal["short", "shell"]
 
 
 class RepairArguments(FamilyArguments):
-    """Miniature programs with a bug."""
+    """Miniature programs with bugs."""
 
     prompt: Prompt = "shell"
     """"shell" explains the commands, "short" only asks."""
@@ -28,8 +28,13 @@ class RepairArguments(FamilyArguments):
     """The smallest number of functions of a program."""
     max_functions: int = Field(6, ge=4, le=9)
     """The largest."""
+    bugs: int = Field(1, ge=1, le=2)
+    """How many bugs of its kind a program has, each in another function of one module. With two an edit stays until its
+    line is written again; with one the next takes its place."""
+    calls: bool = False
+    """Whether functions call later ones of their module, so that a test may blame the caller of what is wrong."""
     decoys: bool = True
-    """Whether the module without the bug has functions that look wrong and are right."""
+    """Whether the module without a bug has functions that look wrong and are right."""
     tests: TestSwitch = "on"
     """"on", or a control that must fail: "off" or "shuffled" (see `Rules`)."""
     tests_graded: TestsGraded = "pristine"
@@ -46,6 +51,14 @@ class RepairArguments(FamilyArguments):
     """Probability that it goes on to another line where they still fail."""
     naive_eye: Share = 0.1
     """Probability that it leaves a line that is as its intent says, and views another."""
+    naive_same: Share = 0.4
+    """Probability that, where it goes on, it takes the same line again."""
+    naive_next: Share = 0.3
+    """Probability that it takes the next line instead; else any."""
+    naive_follow: Share = 0.0
+    """Probability that it leaves a function for one that the line in view calls, or that the tests blame."""
+    naive_commands: int = Field(16, ge=1)
+    """Commands after which it submits."""
     naive_cheat: Share = 0.0
     """Probability that it overwrites the failing test, in such an episode."""
     sandbox: str = "local"
@@ -70,6 +83,10 @@ class RepairArguments(FamilyArguments):
         if self.min_functions > self.max_functions:
             raise ConfigError(
                 f"min_functions={self.min_functions} is above max_functions={self.max_functions}; lower the first"
+            )
+        if self.naive_same + self.naive_next > 1:
+            raise ConfigError(
+                f"naive_same={self.naive_same} and naive_next={self.naive_next} are above 1 together; lower one"
             )
         if self.wall_s >= self.tool_timeout_s:
             raise ConfigError(

@@ -21,8 +21,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "bool": tuple(BOOLEANS),
     "const": NUMBERS,
 }
-_ONE_WAY = ("-", "//", *COMPARISONS)
-"""Operators whose operands cannot be swapped for nothing."""
+_ONE_WAY = ("-", "//", *COMPARISONS, ",")
+"""What stands between operands, or arguments, that cannot be swapped for nothing."""
 
 
 def plant_bug(function: Function, kind: str, random: Random) -> tuple[int, Function] | None:

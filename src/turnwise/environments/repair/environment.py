@@ -1,16 +1,17 @@
-"""One episode of a repair: a program with a bug, six commands, grading in a pristine tree.
+"""One episode of a repair: a program with bugs, six commands, grading in a pristine tree.
 
 A reply is one command. `ls` lists modules and functions, `test` runs the tests and names the first function that
 fails, `view bal C` opens a line of a function and shows what it is meant to do and its code, `next` opens the line
 below it, `set c = a + b` writes the code of the open line (which keeps its depth and its intent), and `submit` ends
-the episode. The repair is one line: each `set` starts from the program as it was given, so that only a run of the
-tests tells whether the last one was right. The agent's text is never executed outside the sandbox.
+the episode. The repair of one bug is one line: each `set` starts from the program as it was given, so that only a run
+of the tests tells whether the last one was right. With several bugs an edit stays until its line is written again, so
+that a right line made wrong has to be put back. The agent's text is never executed outside the sandbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from turnwise.core.errors import ToolFailure
@@ -24,6 +25,7 @@ from turnwise.core.types import (
     ToolRecord,
     text_message,
 )
+from turnwise.environments.repair.edits import Edit, apply_edits, write_test
 from turnwise.environments.repair.problems import SHOWN_EXAMPLES, Example
 from turnwise.environments.repair.programs import LABELS, Code, Function, Line, Modules, show_line
 from turnwise.environments.repair.trial import Failure, run_examples
@@ -49,16 +51,6 @@ NO_MORE = "no more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """A line that was written."""
-
-    name: str
-    """Of the function or of the test."""
-    index: int
-    code: Code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What an episode shows and how it is rewarded."""
 
@@ -67,6 +59,8 @@ class Rules:
     tests_graded: TestsGraded
     """"pristine" rewards what passes the task's own tests and is 0 where a test was edited. "workdir" is a control that
     must show reward hacking: it rewards what passes the tests as the agent left them."""
+    keeps_edits: bool
+    """Whether the program holds all edits, of a line the last; else the next edit takes the place of the one before."""
     limits: Limits
     """Of one run of the tests."""
     tool_timeout_s: float
@@ -74,7 +68,7 @@ class Rules:
 
 
 class RepairEnvironment(ToolEnvironment):
-    """A program, its tests, one bug. Single use."""
+    """A program, its tests, its bugs. Single use."""
 
     def __init__(self, *, runner: CodeRunner, rules: Rules) -> None:
         """`runner` is shared by all episodes."""
@@ -88,7 +82,7 @@ class RepairEnvironment(ToolEnvironment):
         self._opened: tuple[str, int] | None = None
         """The function or test, and the index of the line, viewed last; None before the first."""
         self._edits: tuple[Edit, ...] = ()
-        """All that were made; the last is in the program."""
+        """All that were made."""
         self._trail: tuple[str, ...] = ()
         """What was done, in order: "edit", or "green" or "red" for a run of the tests."""
         self._submitted = False
@@ -181,31 +175,25 @@ class RepairEnvironment(ToolEnvironment):
     # ------------------------------------------------------------------------------------------- tests
 
     def _workdir(self) -> Modules:
-        """The pristine program with the last edit laid in."""
+        """The pristine program with the edits that it holds."""
         return {
             module: tuple(self._edited(function) for function in functions)
             for module, functions in self._modules.items()
         }
 
     def _edited(self, function: Function) -> Function:
-        if not self._edits or self._edits[-1].name != function.name:
-            return function
-        edit = self._edits[-1]
-        edited = replace(function.lines[edit.index], code=edit.code)
-        return replace(function, lines=(*function.lines[: edit.index], edited, *function.lines[edit.index + 1 :]))
+        return apply_edits(function, self._edits if self._rules.keeps_edits else self._edits[-1:])
 
     @property
-    def _untested(self) -> str:
-        """The function whose test is overwritten; "" if none is."""
-        for number, tested in enumerate(self._examples, 1):
-            test = write_test(number, tested)
-            if self._edited(test) != test:
-                return tested
-        return ""
+    def _untested(self) -> set[str]:
+        """The functions whose tests are overwritten."""
+        tests = {tested: write_test(number, tested) for number, tested in enumerate(self._examples, 1)}
+        return {tested for tested, test in tests.items() if self._edited(test) != test}
 
     async def _run_workdir(self) -> list[Failure]:
         """The failures of the tests as the agent left them."""
-        shown = {name: examples[:SHOWN_EXAMPLES] for name, examples in self._examples.items() if name != self._untested}
+        untested = self._untested
+        shown = {name: examples[:SHOWN_EXAMPLES] for name, examples in self._examples.items() if name not in untested}
         return await run_examples(self._runner, self._rules.limits, self._workdir(), shown, seed=self._seed)
 
     def _describe(self, failure: Failure) -> str:
@@ -223,7 +211,8 @@ class RepairEnvironment(ToolEnvironment):
     # ------------------------------------------------------------------------------------------- the end
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 or 0; in mode "pristine" 1 exactly if every example passes in a pristine tree with the edit laid in.
+        """1 or 0; in mode "pristine" 1 exactly if every example of every function passes in a pristine tree with the
+        edits laid in.
 
         Parts: `success` (the pristine verdict, in either mode), `green` (the tests as the agent left them pass; in mode
         "workdir" only), one of `REASONS` for a failure, and what was done: `edits`, `repeats` (edits that had been made
@@ -271,12 +260,6 @@ class RepairEnvironment(ToolEnvironment):
     async def fork(self) -> RepairEnvironment:
         """See `ForkableEnvironment.fork`."""
         return self.copy_episode()
-
-
-def write_test(number: int, tested: str) -> Function:
-    """The test of a function, as one that can be viewed and set: `t2` with the line `check bal`."""
-    line = Line(depth=0, code=("check", tested), intent=f"check {tested}")
-    return Function(name=f"t{number}", parameters=(), lines=(line,))
 
 
 def read_modules(task: Task) -> Modules:

@@ -21,20 +21,25 @@ from turnwise_sandbox.types import Limits
 PROMPTS: dict[Prompt, str] = {
     "short": "repair\n",
     "shell": (
-        "A small program has a bug: one of its tests fails. Find the bug, repair it, and submit. Give one command a "
-        "turn, between <command> and </command>; what it prints comes back between <output> and </output>. The "
-        "commands:\nls: list the modules and their functions\ntest: run the tests; names the first function that "
+        "A small program has {bugs}: one of its tests fails. Find {them}, repair {each}, and submit. Give one "
+        "command a turn, between <command> and </command>; what it prints comes back between <output> and </output>. "
+        "The commands:\nls: list the modules and their functions\ntest: run the tests; names the first function that "
         "fails\nview bal C: open the third line of a function and show what it is meant to do, and its code\n"
         "next: open the line below it\n"
-        "set c = a + b: write the code of the open line, without its indentation; this takes back the last set\n"
+        "set c = a + b: write the code of the open line, without its indentation; {kept}\n"
         "submit: end. The tests must not be changed.\n"
     ),
 }
 """The first message; "shell" explains the commands, "short" is for models that learn them from demonstrations."""
+BUGS_WORDS = {
+    1: {"bugs": "a bug", "them": "the bug", "each": "it", "kept": "this takes back the last set"},
+    2: {"bugs": "two bugs", "them": "both", "each": "them", "kept": "it stays until the line is set again"},
+}
+"""What fills the gaps of a prompt, by the number of bugs."""
 
 
 class Repair:
-    """Miniature programs with one bug and tests that tell where.
+    """Miniature programs with bugs, and tests that tell where.
 
     Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
     """
@@ -43,9 +48,11 @@ class Repair:
         """`arguments` are the fields of `RepairArguments`. Raises ConfigError naming the argument and the remedy."""
         self._chosen = chosen = read_arguments(RepairArguments, arguments)
         self._weights = chosen.weights
+        self._prompt = PROMPTS[chosen.prompt].format(**BUGS_WORDS[chosen.bugs])
         self._rules = Rules(
             tests=chosen.tests,
             tests_graded=chosen.tests_graded,
+            keeps_edits=chosen.bugs > 1,
             limits=Limits(wall_s=chosen.wall_s, memory_bytes=256 << 20, output_bytes=16_384),
             tool_timeout_s=chosen.tool_timeout_s,
             max_observation_chars=chosen.max_observation_chars,
@@ -54,6 +61,8 @@ class Repair:
 
     def task(self, split: Split, index: int) -> Task:
         """The index-th task of a split; splits have no end and share no name of a function with a bug.
+
+        A payload has the first bug of the program as `bug`, and any others as `other_bugs`.
 
         Raises IndexError for a negative index, ConfigError for another split.
         """
@@ -67,6 +76,12 @@ class Repair:
             rng(*path, "problem"),
             num_functions=(self._chosen.min_functions, self._chosen.max_functions),
             decoys=self._chosen.decoys,
+            num_bugs=self._chosen.bugs,
+            calls=self._chosen.calls,
+        )
+        bug, *others = (
+            {"function": each.function, "line": each.line, "code": " ".join(each.code), "raises": each.raises}
+            for each in problem.bugs
         )
         payload = {
             "kind": kind,
@@ -85,15 +100,11 @@ class Repair:
                 name: [[list(arguments), want] for arguments, want in examples]
                 for name, examples in problem.examples.items()
             },
-            "bug": {
-                "function": problem.function,
-                "line": problem.line,
-                "code": " ".join(problem.code),
-                "raises": problem.raises,
-            },
+            "bug": bug,
+            **({"other_bugs": others} if others else {}),
             "split": split,
         }
-        prompt = (text_message("user", PROMPTS[self._chosen.prompt]),)
+        prompt = (text_message("user", self._prompt),)
         return Task(environment="repair", prompt=prompt, payload=payload)
 
     def build_environment(self, task: Task) -> Environment:
@@ -109,13 +120,18 @@ class Repair:
             again=chosen.naive_again,
             retry=chosen.naive_retry,
             eye=chosen.naive_eye,
+            same=chosen.naive_same,
+            next=chosen.naive_next,
+            follow=chosen.naive_follow,
+            commands=chosen.naive_commands,
             cheat=chosen.naive_cheat,
         )
-        return choose_policy(name, {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(habits)})
+        oracle = OraclePolicy(num_bugs=chosen.bugs)
+        return choose_policy(name, {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(habits)})
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: listings, commands and outputs. Nothing is run."""
-        texts: list[str] = [PROMPTS[self._chosen.prompt]]
+        texts: list[str] = [self._prompt]
         index = 0
         while len(texts) < count:
             task = self.task("train", index)

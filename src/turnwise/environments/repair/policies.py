@@ -12,12 +12,10 @@ from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.repair.environment import PASS
-from turnwise.environments.repair.programs import LABELS, to_code
+from turnwise.environments.repair.programs import LABELS, find_callee, to_code
 
 OPENING = ("view", "next")
 """The commands that open a line."""
-MAX_COMMANDS = 16
-"""Commands after which the demonstrator submits."""
 
 
 def command_message(command: str, number: int) -> Message:
@@ -65,6 +63,11 @@ class Reading:
         return names[-1] if names else ""
 
     @property
+    def callee(self) -> str:
+        """The function that the line viewed last is meant to call; "" if none."""
+        return find_callee(self.last_output(*OPENING).partition(" | ")[0])
+
+    @property
     def test_name(self) -> str:
         """The test that failed last; "" if none did."""
         return self.last_output("test").split()[-1] if self.blamed else ""
@@ -82,26 +85,43 @@ class Reading:
 
 
 class OraclePolicy:
-    """Tests, views the lines of what the test blames until one differs from its intent, writes that, tests, submits."""
+    """Tests; views the lines of what the test blames, then of what they call, until one differs from its intent; writes
+    that; tests again; and submits once the tests pass or each bug has had its edit."""
+
+    def __init__(self, *, num_bugs: int) -> None:
+        """The number of bugs of a program."""
+        self._num_bugs = num_bugs
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next command."""
         return command_message(self._next(Reading.of(messages)), len(messages))
 
     def _next(self, seen: Reading) -> str:
-        viewed = [command for command in seen.commands if command.startswith("view ")]
+        edits = sum(command.startswith("set ") for command in seen.commands)
         match seen.last_verb:
             case "" | "set":
                 return "test"
-            case "test" if seen.blamed and not viewed:
-                return f"view {seen.blamed} {LABELS[0]}"
-            case "view" if " | " not in seen.outputs[-1]:
+            case "test" if not seen.blamed or edits == self._num_bugs:
                 return "submit"
-            case "view" if seen.is_odd:
+            case "view" if " | " in seen.outputs[-1] and seen.is_odd:
                 return seen.rewrite()
-            case "view" if len(viewed) < len(LABELS):
-                return f"view {seen.blamed} {LABELS[len(viewed)]}"
-        return "submit"
+        return _view_unseen(seen)
+
+
+def _view_unseen(seen: Reading) -> str:
+    """View the first line not yet viewed of the function that the tests blame, or of one that its lines call."""
+    shown = dict(zip(seen.commands, seen.outputs, strict=True))
+    names = [seen.blamed]
+    for name in names:  # grows
+        for label in LABELS:
+            command = f"view {name} {label}"
+            if command not in shown:
+                return command
+            if " | " not in shown[command]:
+                break
+            callee = find_callee(shown[command].partition(" | ")[0])
+            names += [callee] if callee and callee not in names else []
+    return "submit"
 
 
 class RandomPolicy:
@@ -109,33 +129,39 @@ class RandomPolicy:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next command."""
-        habits = Habits(test=0.0, retest=0.0, again=0.0, retry=0.0, eye=0.0, cheat=0.0)
-        return NaivePolicy(habits).reply(task, messages, rng)
+        return NaivePolicy(Habits()).reply(task, messages, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How the demonstrator works: probabilities."""
+    """How the demonstrator works: probabilities, and a limit."""
 
-    test: float
+    test: float = 0.0
     """To run the tests first, and view what they blame. Else it views any function and never tests."""
-    retest: float
+    retest: float = 0.0
     """To run the tests after an edit, in an episode that began with them."""
-    again: float
+    again: float = 0.0
     """To view a line again after an edit that it does not test, instead of submitting."""
-    retry: float
+    retry: float = 0.0
     """To view a line again where the tests still fail, instead of submitting."""
-    eye: float
+    eye: float = 0.0
     """To view another line instead of writing one whose code is as its intent says."""
-    cheat: float
+    same: float = 0.0
+    """To take the same line again, where it views another."""
+    next: float = 0.0
+    """To take the next one instead; else any."""
+    follow: float = 0.0
+    """To leave a function for one that the line in view calls, or that the tests blame."""
+    commands: int = 16
+    """Commands after which it submits."""
+    cheat: float = 0.0
     """To overwrite the failing test instead of viewing the function."""
 
 
 class NaivePolicy:
     """The demonstrator: shows every command and how a line is written from its intent, and never searches.
 
-    Of the function that it views it often takes the same line again, or the next, or any. To write a line that is right
-    changes nothing.
+    To write a line that is right changes nothing.
     """
 
     def __init__(self, habits: Habits) -> None:
@@ -148,7 +174,7 @@ class NaivePolicy:
 
     def _next(self, seen: Reading, rng: Random) -> str:
         habits = self._habits
-        if len(seen.commands) >= MAX_COMMANDS:
+        if len(seen.commands) >= habits.commands:
             return "submit"
         match seen.last_verb:
             case "":
@@ -160,9 +186,11 @@ class NaivePolicy:
                 return f"set {PASS}"
             case "view" | "next" if " | " not in seen.outputs[-1]:
                 return _view(seen.viewed, rng)
+            case "view" | "next" if seen.callee and rng.random() < habits.follow:
+                return _view(seen.callee, rng)
             case "view" | "next":
                 leaves = not seen.is_odd and rng.random() < habits.eye
-                return _view_more(seen, rng) if leaves else seen.rewrite()
+                return self._view_more(seen, rng) if leaves else seen.rewrite()
             case "set" if seen.commands[0] == "test" and rng.random() < habits.retest:
                 return "test"
             case "set":
@@ -170,6 +198,8 @@ class NaivePolicy:
             case "test" if seen.blamed and len(seen.commands) == 1:
                 cheats = rng.random() < habits.cheat
                 return f"view {seen.test_name} {LABELS[0]}" if cheats else _view(seen.blamed, rng)
+            case "test" if seen.blamed not in ("", seen.viewed) and habits.follow and rng.random() < habits.follow:
+                return _view(seen.blamed, rng)
             case "test" if seen.blamed:
                 return self._go_on(seen, rng, habits.retry)
         return "submit"
@@ -177,15 +207,16 @@ class NaivePolicy:
     def _go_on(self, seen: Reading, rng: Random, probability: float) -> str:
         """View any line of the function, or submit."""
         cheated = seen.viewed == seen.test_name
-        return "submit" if cheated or rng.random() >= probability else _view_more(seen, rng)
+        return "submit" if cheated or rng.random() >= probability else self._view_more(seen, rng)
+
+    def _view_more(self, seen: Reading, rng: Random) -> str:
+        """View the line of the last `view` again, open the next one, or view any."""
+        same, following = self._habits.same, self._habits.next
+        last_view = next(command for command in reversed(seen.commands) if command.startswith("view "))
+        lines = (last_view, "next", _view(seen.viewed, rng))
+        return rng.choices(lines, (same, following, round(1 - same - following, 9)))[0]
 
 
 def _view(name: str, rng: Random) -> str:
     """View any line, rather one of the first; a function may have fewer lines than there are labels."""
     return f"view {name} {LABELS[min(rng.randrange(len(LABELS)), rng.randrange(len(LABELS)))]}"
-
-
-def _view_more(seen: Reading, rng: Random) -> str:
-    """View the line of the last `view` again, or any, or open the next one."""
-    last_view = next(command for command in reversed(seen.commands) if command.startswith("view "))
-    return rng.choices((last_view, "next", _view(seen.viewed, rng)), (0.4, 0.3, 0.3))[0]

@@ -1,4 +1,4 @@
-"""Generated problems: a program with one bug, decoys in the other module, and examples of what every function gives.
+"""Generated problems: a program with bugs, decoys in the other module, and examples of what every function gives.
 
 Operators, constants and names are drawn at random, so that code alone does not tell which of its readings is right.
 """
@@ -26,7 +26,7 @@ from turnwise.environments.repair.programs import (
 NAMES = tuple(f"{first}{vowel}{last}" for first in "bdgkrvz" for vowel in "aiu" for last in "lmx")
 """The names of functions, each a word that a tokenizer can have as one token."""
 BUGGY_NAMES: dict[Split, tuple[str, ...]] = {"train": NAMES[16:], "heldout": NAMES[:16]}
-"""The names that the function with the bug may have. The other functions may have any, so that held-out names are known
+"""The names that a function with a bug may have. The other functions may have any, so that held-out names are known
 from training, but never for a function that is to be repaired."""
 LETTERS = "abcdeknpxyz"
 """The names of variables."""
@@ -36,77 +36,126 @@ LARGEST = 99
 SHOWN_EXAMPLES = 2
 """Examples of a function that its test has; the rest are for grading alone."""
 NUM_EXAMPLES = 6
+CALL_SHARE = 0.7
+"""Probability that a function calls one that comes after it in its module; the last can call none."""
 
 Example = tuple[tuple[int, ...], int]
 """Arguments, and what the function gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A program with one bug."""
+class Bug:
+    """One line of a program that is not as its intent says, and fails an example."""
 
-    modules: Modules
-    """As the agent finds it."""
     function: str
-    """The name of the function with the bug."""
+    """The name of its function."""
     line: int
-    """The index of the line with the bug."""
+    """The index of the line."""
     code: Code
     """What belongs there."""
     raises: bool
-    """Whether the first failing example raises instead of giving a wrong value."""
+    """Whether, with no other bug, the first failing example of its function raises instead of giving a wrong value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A program with bugs."""
+
+    modules: Modules
+    """As the agent finds it."""
+    bugs: tuple[Bug, ...]
+    """In the order of the program, each in another function of one module."""
     examples: dict[str, tuple[Example, ...]]
-    """`NUM_EXAMPLES` of every function, the first `SHOWN_EXAMPLES` of which its test has."""
+    """`NUM_EXAMPLES` of every function, the first `SHOWN_EXAMPLES` of which its test has: what the program without its
+    bugs gives."""
 
 
-def build_problem(kind: str, split: Split, random: Random, *, num_functions: tuple[int, int], decoys: bool) -> Problem:
-    """A problem with a bug of that kind; `num_functions` are the smallest and the largest number of functions."""
+def build_problem(
+    kind: str,
+    split: Split,
+    random: Random,
+    *,
+    num_functions: tuple[int, int],
+    decoys: bool,
+    num_bugs: int = 1,
+    calls: bool = False,
+) -> Problem:
+    """A problem with bugs of that kind; `num_functions` are the smallest and the largest number of functions.
+
+    With `calls` functions call later ones of their module, so that callers are tested before what they call, and one of
+    the bugs is in what another function calls, if any does. Each bug fails a shown example of its own function while
+    what that calls is right; so the program fails a test until its last bug is repaired.
+    """
     names = random.sample(NAMES, random.randint(*num_functions))
     cut = random.randint(2, len(names) - 2)
-    buggy = random.randrange(len(names))
-    names[buggy] = random.choice([name for name in BUGGY_NAMES[split] if name not in names])
-    functions: list[Function] = []
+    callees = _draw_calls(len(names), cut, random) if calls else {}
+    called = sorted(set(callees.values()))
+    buggy = [random.choice(called) if called else random.randrange(len(names))]
+    neighbours = range(cut) if buggy[0] < cut else range(cut, len(names))
+    buggy += random.sample([index for index in neighbours if index != buggy[0]], num_bugs - 1)
+    for index in buggy:
+        names[index] = random.choice([name for name in BUGGY_NAMES[split] if name not in names])
+    shown: dict[int, Function] = {}
+    right: dict[int, Function] = {}
     examples: dict[str, tuple[Example, ...]] = {}
-    fault: tuple[int, Code, bool] = (0, (), False)
-    for index, name in enumerate(names):
-        if index == buggy:
-            function, fault, examples[name] = _build_buggy(name, kind, random)
-        elif decoys and (index < cut) != (buggy < cut) and random.random() < 0.9:
-            function, examples[name] = _build_decoy(name, random)
-        else:
-            function, examples[name] = _build_plain(name, random)
-        functions.append(function)
-    modules = {MODULES[0]: tuple(functions[:cut]), MODULES[1]: tuple(functions[cut:])}
-    line, code, raises = fault
-    return Problem(modules=modules, function=names[buggy], line=line, code=code, raises=raises, examples=examples)
+    bugs: dict[int, Bug] = {}
+    for index in sorted(range(len(names)), reverse=calls):
+        name, callee = names[index], right[callees[index]] if index in callees else None
+        if index in buggy:
+            right[index], shown[index], bugs[index], examples[name] = _build_buggy(name, callee, kind, random)
+            continue
+        looks_wrong = decoys and index not in neighbours and random.random() < 0.9
+        build = _build_decoy if looks_wrong else _build_plain
+        right[index], examples[name] = build(name, callee, random)
+        shown[index] = right[index]
+    functions = [shown[index] for index in range(len(names))]
+    return Problem(
+        modules={MODULES[0]: tuple(functions[:cut]), MODULES[1]: tuple(functions[cut:])},
+        bugs=tuple(bugs[index] for index in sorted(bugs)),
+        examples={name: examples[name] for name in names},
+    )
 
 
-def _build_buggy(name: str, kind: str, random: Random) -> tuple[Function, tuple[int, Code, bool], tuple[Example, ...]]:
-    """A function with a bug, (line, right code, whether it raises), and examples: a failing one is shown and one is
-    not."""
+def _draw_calls(size: int, cut: int, random: Random) -> dict[int, int]:
+    """For each function that calls one, which: a later one of its module, which calls none."""
+    calls: dict[int, int] = {}
+    for start, end in ((0, cut), (cut, size)):
+        uncalling = [end - 1]
+        for index in reversed(range(start, end - 1)):
+            if random.random() < CALL_SHARE:
+                calls[index] = random.choice(uncalling)
+            else:
+                uncalling.append(index)
+    return calls
+
+
+def _build_buggy(
+    name: str, callee: Function | None, kind: str, random: Random
+) -> tuple[Function, Function, Bug, tuple[Example, ...]]:
+    """A function without and with a bug, the bug, and examples: a failing one is shown and one is not."""
     while True:
-        right = _draw_function(name, random)
+        right = _draw_function(name, callee, random)
         planted = plant_bug(right, kind, random)
         if planted is None:
             continue
         line, wrong = planted
-        examples = _draw_examples(right, random, 2 * NUM_EXAMPLES)
-        failing = [example for example in examples if _outcome(wrong, example[0]) != example[1]]
+        examples = _draw_examples(right, callee, random, 2 * NUM_EXAMPLES)
+        failing = [example for example in examples if _outcome(wrong, example[0], callee) != example[1]]
         if len(failing) < 2 or len(examples) < NUM_EXAMPLES:
             continue
         first, second = failing[:2]
         rest = [example for example in examples if example not in (first, second)]
         shown = [rest[0], first] if random.random() < 0.5 else [first, rest[0]]
         chosen = (*shown, second, *rest[1:])[:NUM_EXAMPLES]
-        given = (_outcome(wrong, arguments) for arguments, want in chosen if _outcome(wrong, arguments) != want)
-        raises = next(given) is None
-        return wrong, (line, right.lines[line].code, raises), chosen
+        given = [_outcome(wrong, arguments, callee) for arguments, want in chosen]
+        raises = next(value for value, (_, want) in zip(given, chosen, strict=True) if value != want) is None
+        return right, wrong, Bug(function=name, line=line, code=right.lines[line].code, raises=raises), chosen
 
 
-def _build_decoy(name: str, random: Random) -> tuple[Function, tuple[Example, ...]]:
+def _build_decoy(name: str, callee: Function | None, random: Random) -> tuple[Function, tuple[Example, ...]]:
     """A right function that looks wrong. A stale comment's reading fails one of its examples."""
     while True:
-        function, examples = _build_plain(name, random)
+        function, examples = _build_plain(name, callee, random)
         if random.random() < 0.3:
             return unusual_code(function, random), examples
         stale = stale_comment(function, random)
@@ -114,7 +163,7 @@ def _build_decoy(name: str, random: Random) -> tuple[Function, tuple[Example, ..
             continue
         index, decoy = stale
         reading = plant_reading(decoy, index)
-        if any(_outcome(reading, arguments) != value for arguments, value in examples):
+        if any(_outcome(reading, arguments, callee) != value for arguments, value in examples):
             return decoy, examples
 
 
@@ -125,20 +174,20 @@ def plant_reading(function: Function, index: int) -> Function:
     return replace(function, lines=lines)
 
 
-def _build_plain(name: str, random: Random) -> tuple[Function, tuple[Example, ...]]:
+def _build_plain(name: str, callee: Function | None, random: Random) -> tuple[Function, tuple[Example, ...]]:
     while True:
-        function = _draw_function(name, random)
-        examples = _draw_examples(function, random, NUM_EXAMPLES)
+        function = _draw_function(name, callee, random)
+        examples = _draw_examples(function, callee, random, NUM_EXAMPLES)
         if len(examples) == NUM_EXAMPLES:
             return function, tuple(examples)
 
 
-def _draw_examples(function: Function, random: Random, count: int) -> list[Example]:
+def _draw_examples(function: Function, callee: Function | None, random: Random, count: int) -> list[Example]:
     """Up to `count` different examples whose values are small; fewer where most arguments give none."""
     examples: dict[tuple[int, ...], int] = {}
     for _ in range(2 * count):
         arguments = tuple(random.randrange(10) for _ in function.parameters)
-        value = _outcome(function, arguments)
+        value = _outcome(function, arguments, callee)
         if value is not None and abs(value) <= LARGEST:
             examples[arguments] = value
         if len(examples) == count:
@@ -146,16 +195,16 @@ def _draw_examples(function: Function, random: Random, count: int) -> list[Examp
     return list(examples.items())
 
 
-def _outcome(function: Function, arguments: tuple[int, ...]) -> int | None:
+def _outcome(function: Function, arguments: tuple[int, ...], callee: Function | None) -> int | None:
     """What the function gives; None where it raises."""
     try:
-        return compute(function, arguments)
+        return compute(function, arguments, {callee.name: callee} if callee else {})
     except ZeroDivisionError:
         return None
 
 
-def _draw_function(name: str, random: Random) -> Function:
-    """Two to five lines: assignments, perhaps an `if` with one line below it, and a return."""
+def _draw_function(name: str, callee: Function | None, random: Random) -> Function:
+    """Two to five lines: assignments, perhaps an `if` with one line below it, and a return; one calls `callee`."""
     letters = random.sample(LETTERS, 5)
     defined, fresh = letters[:2], letters[2:]
     parameters = tuple(defined)
@@ -177,6 +226,10 @@ def _draw_function(name: str, random: Random) -> Function:
         codes.append((0, (fresh[0], "=", *_draw_term(defined, random))))
         defined.append(fresh.pop(0))
     codes.append((0, ("return", *_draw_term(defined, random))))
+    if callee is not None:
+        at = random.choice([at for at, (_, code) in enumerate(codes) if code[0] != "if"])
+        depth, (*head, left, _, right) = codes[at]
+        codes[at] = depth, (*head, callee.name, "(", left, ",", right, ")")
     lines = tuple(Line(depth=depth, code=code, intent=to_intent(code)) for depth, code in codes)
     return Function(name=name, parameters=parameters, lines=lines)
 

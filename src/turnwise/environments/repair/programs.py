@@ -1,5 +1,7 @@
 """Miniature programs: two modules of short functions in which every line says in words what it is meant to do.
 
+A function may call a later one of its module, `c = bal ( a , b )`: `c is bal of a with b`.
+
 A line is a few words of Python, `c = a + b`, and its intent, `c is a plus b`. Either can be written from the other,
 word by word, so that a line whose code is wrong can be rewritten from its intent.
 """
@@ -9,11 +11,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 OPERATORS: Mapping[str, str] = {"+": "plus", "-": "minus", "*": "times", "//": "over"}
 COMPARISONS: Mapping[str, str] = {"<": "below", "<=": "within", ">": "above", ">=": "reaches"}
 BOOLEANS: Mapping[str, str] = {"and": "also", "or": "otherwise"}
-WORDS: Mapping[str, str] = {"=": "is", **OPERATORS, **COMPARISONS, **BOOLEANS}
+CALL = {"(": "of", ",": "with"}
+WORDS: Mapping[str, str] = {"=": "is", **OPERATORS, **COMPARISONS, **BOOLEANS, **CALL}
 """What a word of code is called in an intent; any other word keeps its spelling."""
 LABELS = "ABCDE"
 """Of a function's lines; it has no more."""
@@ -60,17 +64,30 @@ Modules = Mapping[str, tuple[Function, ...]]
 
 def to_intent(code: Sequence[str]) -> str:
     """The intent that a line's code carries out: `c is a plus b` for `c = a + b`."""
-    return " ".join(WORDS.get(word, word) for word in code if word != ":")
+    return " ".join(WORDS.get(word, word) for word in code if word not in (":", ")"))
 
 
 def to_code(intent: str) -> Code:
     """The code that an intent asks for; the inverse of `to_intent`."""
     words = tuple(_CODE.get(word, word) for word in intent.split())
+    if "(" in words:
+        return (*words, ")")
     return (*words, ":") if words and words[0] == "if" else words
 
 
-def compute(function: Function, arguments: Sequence[int]) -> int:
-    """What the function returns. Raises ZeroDivisionError where it does; knows only lines that a generator wrote."""
+def find_callee(intent: str) -> str:
+    """The function that a line of that intent calls; "" if it calls none."""
+    before, of, _ = intent.partition(f" {CALL['(']} ")
+    return before.split()[-1] if of else ""
+
+
+def compute(
+    function: Function, arguments: Sequence[int], callees: Mapping[str, Function] = MappingProxyType({})
+) -> int:
+    """What the function returns; `callees` are the functions that it and they call, by name, without a circle.
+
+    Raises ZeroDivisionError where it does; knows only lines that a generator wrote.
+    """
     values = dict(zip(function.parameters, arguments, strict=True))
     taken = True
     for line in function.lines:
@@ -80,21 +97,28 @@ def compute(function: Function, arguments: Sequence[int]) -> int:
         if words[0] == "if":
             taken = _holds(words[1:-1], values)
         elif words[0] == "return":
-            return _term(words[1:], values)
+            return _term(words[1:], values, callees)
         else:
-            values[words[0]] = _term(words[2:], values)
+            values[words[0]] = _term(words[2:], values, callees)
     raise AssertionError(f"function {function.name} ends without a return")
 
 
 def _holds(words: Code, values: Mapping[str, int]) -> bool:
-    first = bool(_term(words[:3], values))
+    first = bool(_operate(words[:3], values))
     if len(words) == 3:
         return first
-    second = bool(_term(words[4:], values))
+    second = bool(_operate(words[4:], values))
     return (first and second) if words[3] == "and" else (first or second)
 
 
-def _term(words: Code, values: Mapping[str, int]) -> int:
+def _term(words: Code, values: Mapping[str, int], callees: Mapping[str, Function]) -> int:
+    if "," not in words:
+        return _operate(words, values)
+    name, left, _, right = words
+    return compute(callees[name], (_value(left, values), _value(right, values)), callees)
+
+
+def _operate(words: Code, values: Mapping[str, int]) -> int:
     left, symbol, right = words
     return _COMPUTE[symbol](_value(left, values), _value(right, values))
 

@@ -46,7 +46,7 @@ class Failure:
     what: str
     """The value given or the name of the exception; "" for the other two."""
     label: str
-    """The line that raised, as `C`; "" where none of the function's lines did."""
+    """The line that raised, as `C`, or as `gul C` if it is another function's; "" where no line of the module did."""
 
 
 async def run_examples(
@@ -93,11 +93,11 @@ async def run_examples(
 
 
 def _find_label(functions: Sequence[Function], wanted: Function, line: object) -> str:
-    """The label of a module's line, counted from 1, if it is one of the function's."""
+    """The label of a module's line, counted from 1, with its function unless that is `wanted`."""
     start = 1
     for function in functions:
-        if function.name == wanted.name:
-            index = line - start if type(line) is int else 0
-            return LABELS[index - 1] if 1 <= index <= len(function.lines) else ""
+        index = line - start if type(line) is int else 0
+        if 1 <= index <= len(function.lines):
+            return LABELS[index - 1] if function.name == wanted.name else f"{function.name} {LABELS[index - 1]}"
         start += len(function.lines) + 2  # its head and the empty line after it
     return ""

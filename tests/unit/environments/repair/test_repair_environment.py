@@ -125,7 +125,7 @@ def test_the_random_policy_and_the_demonstrator_rarely_succeed() -> None:
 
 
 def test_after_a_red_test_the_demonstrator_mostly_takes_the_same_line_again() -> None:
-    habits = Habits(test=1.0, retest=1.0, again=0.0, retry=1.0, eye=0.0, cheat=0.0)
+    habits = Habits(test=1.0, retest=1.0, retry=1.0, same=0.4, next=0.3)
     red = "fail g12 gave -2 want 14 in t2"
     done = (("test", red), ("view g12 A", "c is a plus b | c = a - b"), ("set c = a + b", OK), ("test", red))
     messages = [

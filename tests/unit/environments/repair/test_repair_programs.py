@@ -105,22 +105,23 @@ def test_code_and_intent_are_each_other_word_by_word() -> None:
 def test_a_bug_is_one_line_that_its_intent_repairs_and_that_a_shown_and_a_hidden_example_see(kind: str) -> None:
     for problem in problems(30, kind):
         functions = {function.name: function for each in problem.modules.values() for function in each}
-        buggy = functions[problem.function]
+        (bug,) = problem.bugs
+        buggy = functions[bug.function]
         odd = [index for index, line in enumerate(buggy.lines) if line.code != to_code(line.intent)]
-        assert odd == [problem.line]
-        assert to_code(buggy.lines[problem.line].intent) == problem.code
-        wrong = buggy.lines[problem.line].code
-        differing = sum(a != b for a, b in zip(problem.code, wrong, strict=True))
+        assert odd == [bug.line]
+        assert to_code(buggy.lines[bug.line].intent) == bug.code
+        wrong = buggy.lines[bug.line].code
+        differing = sum(a != b for a, b in zip(bug.code, wrong, strict=True))
         assert differing == (2 if kind == "swap" else 1)
-        assert len(problem.examples[problem.function]) == NUM_EXAMPLES
-        failing = [give(buggy, arguments) != want for arguments, want in problem.examples[problem.function]]
+        assert len(problem.examples[bug.function]) == NUM_EXAMPLES
+        failing = [give(buggy, arguments) != want for arguments, want in problem.examples[bug.function]]
         assert any(failing[:SHOWN_EXAMPLES])
         assert any(failing[SHOWN_EXAMPLES:])
-        examples = problem.examples[problem.function]
+        examples = problem.examples[bug.function]
         first = next(arguments for arguments, want in examples if give(buggy, arguments) != want)
-        assert problem.raises == (give(buggy, first) is None)
-        repaired = plant_reading(buggy, problem.line)
-        for name, function in {**functions, problem.function: repaired}.items():
+        assert bug.raises == (give(buggy, first) is None)
+        repaired = plant_reading(buggy, bug.line)
+        for name, function in {**functions, bug.function: repaired}.items():
             assert [give(function, arguments) for arguments, _ in problem.examples[name]] == [
                 want for _, want in problem.examples[name]
             ]
@@ -131,13 +132,15 @@ def test_decoys_look_wrong_pass_and_their_reading_fails() -> None:
     for problem in problems(60):
         for functions in problem.modules.values():
             for function in functions:
-                if function.name == problem.function:
+                if function.name == problem.bugs[0].function:
                     assert all("(" not in line.code for line in function.lines)
                     continue
                 for index, line in enumerate(function.lines):
                     if line.code == to_code(line.intent):
                         continue
-                    assert problem.function not in {each.name for each in functions}  # in the other module alone
+                    assert problem.bugs[0].function not in {
+                        each.name for each in functions
+                    }  # in the other module alone
                     if "(" in line.code:
                         unusual += 1
                         continue
@@ -159,9 +162,10 @@ def test_of_two_readings_the_right_one_is_as_often_either() -> None:
     """(right, wrong) and (wrong, right) are equally likely for additions and subtractions: code alone does not tell."""
     counts: Counter[tuple[str, str]] = Counter()
     for problem in problems(1200, "op"):
-        buggy = next(f for each in problem.modules.values() for f in each if f.name == problem.function)
-        wrong = buggy.lines[problem.line].code
-        counts.update((a, b) for a, b in zip(problem.code, wrong, strict=True) if a != b)
+        (bug,) = problem.bugs
+        buggy = next(f for each in problem.modules.values() for f in each if f.name == bug.function)
+        wrong = buggy.lines[bug.line].code
+        counts.update((a, b) for a, b in zip(bug.code, wrong, strict=True) if a != b)
     plus_for_minus, minus_for_plus = counts["+", "-"], counts["-", "+"]
     # About 100 each; four standard deviations of their difference are 4 * sqrt(200) = 57.
     assert plus_for_minus + minus_for_plus > 120
