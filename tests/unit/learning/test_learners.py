@@ -24,9 +24,10 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.learning.policy_gradient import PolicyGradientLearner, split_updates
+from turnwise.learning.policy_gradient import PolicyGradientLearner
 from turnwise.learning.selection import PreferenceLearner, RejectionLearner
 from turnwise.learning.staleness import compute_ages, compute_staleness_metrics
+from turnwise.learning.updates import split_updates
 from turnwise.testing import make_completion, make_group, make_task, make_trajectory, make_turn
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
@@ -166,7 +167,7 @@ def test_rejection_keeps_the_best_above_each_bar() -> None:
     assert [s.origin.trajectory for s in made.batch.samples] == [name(0, 1), name(1, 0)]
     assert (made.batch.objective, made.batch.updates) == ("supervised", ((0, 1), (1,)))
     assert [(d.trajectory, d.reason) for d in made.drops] == [(name(0, 0), DropReason.NOT_SELECTED)]
-    assert made.metrics["train/kept_trajectories"].value == 3
+    assert made.metrics["train/kept_trajectories"].value == 2
     assert RejectionLearner(config(*passes)).assign([groups[0]], Columns(), 1).batch.updates[1] == ()
 
 
