@@ -70,11 +70,11 @@ class RejectionLearner(_Memoryless):
         attempts = take_scored(groups)
         truncated = list_truncated(groups, self.config)
         by_task: dict[str, list[Trajectory]] = {}
-        for attempt in attempts.values():
-            if attempt.id not in truncated:
-                by_task.setdefault(attempt.task_id, []).append(attempt)
+        for group in groups:
+            scored = [attempts[t.id] for t in group.trajectories if t.id in attempts and t.id not in truncated]
+            by_task.setdefault(group.task.id, []).extend(scored)
         passes = [
-            [name for attempts_of_task in by_task.values() for name in self._select(attempts_of_task, threshold)]
+            [name for candidates in by_task.values() for name in self._select(candidates, threshold)]
             for threshold in self.thresholds
         ]
         pool = _SamplePool(attempts)
@@ -84,7 +84,8 @@ class RejectionLearner(_Memoryless):
             for update in self._split([index for name in chosen for index in pool.take(name)], step, number)
         ]
         kept = {name for chosen in passes for name in chosen}
-        reasons = _list_duplicates(attempts, kept) | truncated
+        solved = [candidates for candidates in by_task.values() if any(t.id in kept for t in candidates)]
+        reasons = _list_duplicates(by_task, kept) | truncated
         return Assignment(
             batch=TrainingBatch(step=step, objective="supervised", samples=tuple(pool.samples), updates=tuple(updates)),
             drops=tuple(list_drops(groups, kept, DropReason.NOT_SELECTED, other_reasons=reasons)),
@@ -92,7 +93,7 @@ class RejectionLearner(_Memoryless):
             metrics={
                 "credit/no_signal_groups": _share_without_signal(groups),
                 "train/kept_trajectories": Sum(len(kept)),
-                "train/solved_tasks": Sum(len({attempts[name].task_id for name in kept})),
+                "train/solved_tasks": Sum(len(solved)),
             },
         )
 
@@ -194,15 +195,18 @@ def mark_step(trajectory: Trajectory, turn: int | None) -> tuple[BoolArray, ...]
 
 
 def _list_duplicates(
-    attempts: Mapping[TrajectoryId, Trajectory], kept: Collection[TrajectoryId]
+    by_task: Mapping[str, Sequence[Trajectory]], kept: Collection[TrajectoryId]
 ) -> dict[TrajectoryId, DropReason]:
     """The attempts that are not kept and have all the replies of one at the same task that is."""
-    contents = {(attempts[name].task_id, _list_replies(attempts[name])) for name in kept}
-    return {
-        name: DropReason.DUPLICATE
-        for name, attempt in attempts.items()
-        if name not in kept and (attempt.task_id, _list_replies(attempt)) in contents
-    }
+    duplicates: dict[TrajectoryId, DropReason] = {}
+    for attempts in by_task.values():
+        contents = {_list_replies(attempt) for attempt in attempts if attempt.id in kept}
+        duplicates |= {
+            attempt.id: DropReason.DUPLICATE
+            for attempt in attempts
+            if attempt.id not in kept and _list_replies(attempt) in contents
+        }
+    return duplicates
 
 
 def _list_replies(attempt: Trajectory) -> tuple[bytes, ...]:
