@@ -1,10 +1,10 @@
-"""One episode of a repair: a program with a bug, five commands, grading in a pristine tree.
+"""One episode of a repair: a program with a bug, six commands, grading in a pristine tree.
 
 A reply is one command. `ls` lists modules and functions, `test` runs the tests and names the first function that
-fails, `view bal C` opens a line of a function and shows what it is meant to do and its code, `set c = a + b` writes the
-code of the open line (which keeps its depth and its intent), and `submit` ends the episode. The repair is one line:
-each `set` starts from the program as it was given, so that only a run of the tests tells whether the last one was
-right. The agent's text is never executed outside the sandbox.
+fails, `view bal C` opens a line of a function and shows what it is meant to do and its code, `next` opens the line
+below it, `set c = a + b` writes the code of the open line (which keeps its depth and its intent), and `submit` ends
+the episode. The repair is one line: each `set` starts from the program as it was given, so that only a run of the
+tests tells whether the last one was right. The agent's text is never executed outside the sandbox.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ NO_TESTS = "no tests"
 PASS = "pass"
 OK = "ok"
 INVALID_REPLY = "no command"
-USAGE = "use ls , test , view f A , set code , submit"
+USAGE = "use ls , test , view f A , next , set code , submit"
 NOT_OPEN = "view first"
-"""What `set` prints before any line is open."""
+"""What `set` and `next` print before any line is open."""
+NO_MORE = "no more"
+"""What `next` prints below the last line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ class RepairEnvironment(ToolEnvironment):
     # ------------------------------------------------------------------------------------------- commands
 
     async def shell(self, command: str) -> str:
-        """Run one command: ls, test, view NAME A, set CODE, submit.
+        """Run one command: ls, test, view NAME A, next, set CODE, submit.
 
         Args:
             command: The command.
@@ -113,6 +115,8 @@ class RepairEnvironment(ToolEnvironment):
                 return await self._test()
             case ["view", name, label]:
                 return self._view(name, label)
+            case ["next"]:
+                return self._next()
             case ["set", *words] if words:
                 return self._set(tuple(words))
             case ["submit"]:
@@ -140,6 +144,14 @@ class RepairEnvironment(ToolEnvironment):
             raise ToolFailure(f"no {label[:8]}")
         self._opened = name, LABELS.index(label)
         return show_line(function.lines[LABELS.index(label)])
+
+    def _next(self) -> str:
+        if self._opened is None:
+            raise ToolFailure(NOT_OPEN)
+        name, index = self._opened
+        if index + 1 == len(self._function(name).lines):
+            raise ToolFailure(NO_MORE)
+        return self._view(name, LABELS[index + 1])
 
     def _set(self, code: Code) -> str:
         if self._opened is None:

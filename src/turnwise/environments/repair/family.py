@@ -25,6 +25,7 @@ PROMPTS: dict[Prompt, str] = {
         "turn, between <command> and </command>; what it prints comes back between <output> and </output>. The "
         "commands:\nls: list the modules and their functions\ntest: run the tests; names the first function that "
         "fails\nview bal C: open the third line of a function and show what it is meant to do, and its code\n"
+        "next: open the line below it\n"
         "set c = a + b: write the code of the open line, without its indentation; this takes back the last set\n"
         "submit: end. The tests must not be changed.\n"
     ),

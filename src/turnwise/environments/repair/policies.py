@@ -14,6 +14,8 @@ from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.repair.environment import PASS
 from turnwise.environments.repair.programs import LABELS, to_code
 
+OPENING = ("view", "next")
+"""The commands that open a line."""
 MAX_COMMANDS = 16
 """Commands after which the demonstrator submits."""
 
@@ -45,10 +47,10 @@ class Reading:
         """The verb of the last command; "" before the first."""
         return self.commands[-1].split()[0] if self.commands else ""
 
-    def last_output(self, verb: str) -> str:
-        """The last output of a command with that verb; "" if there is none."""
+    def last_output(self, *verbs: str) -> str:
+        """The last output of a command with one of these verbs; "" if there is none."""
         pairs = zip(self.commands, self.outputs, strict=True)
-        return next((output for command, output in reversed([*pairs]) if command.split()[0] == verb), "")
+        return next((output for command, output in reversed([*pairs]) if command.split()[0] in verbs), "")
 
     @property
     def blamed(self) -> str:
@@ -69,13 +71,13 @@ class Reading:
 
     def rewrite(self) -> str:
         """The command that writes the intent of the line viewed last into its code."""
-        intent, _, _ = self.last_output("view").partition(" | ")
+        intent, _, _ = self.last_output(*OPENING).partition(" | ")
         return f"set {' '.join(to_code(intent))}"
 
     @property
     def is_odd(self) -> bool:
         """Whether the code of the line viewed last differs from its intent."""
-        code = self.last_output("view").partition(" | ")[2].removeprefix(". ")
+        code = self.last_output(*OPENING).partition(" | ")[2].removeprefix(". ")
         return self.rewrite() != f"set {code}"
 
 
@@ -156,9 +158,9 @@ class NaivePolicy:
                 return _view(rng.choice(names), rng)
             case "view" if seen.viewed == seen.test_name:
                 return f"set {PASS}"
-            case "view" if " | " not in seen.outputs[-1]:
+            case "view" | "next" if " | " not in seen.outputs[-1]:
                 return _view(seen.viewed, rng)
-            case "view":
+            case "view" | "next":
                 leaves = not seen.is_odd and rng.random() < habits.eye
                 return _view_more(seen, rng) if leaves else seen.rewrite()
             case "set" if seen.commands[0] == "test" and rng.random() < habits.retest:
@@ -184,9 +186,6 @@ def _view(name: str, rng: Random) -> str:
 
 
 def _view_more(seen: Reading, rng: Random) -> str:
-    """View the same line again, the next one, or any."""
-    _, name, label = next(command for command in reversed(seen.commands) if command.startswith("view ")).split()
-    how = rng.choices(("same", "next", "any"), (0.4, 0.3, 0.3))[0]
-    if how == "any" or (how == "next" and label == LABELS[-1]):
-        return _view(name, rng)
-    return f"view {name} {label if how == 'same' else LABELS[LABELS.index(label) + 1]}"
+    """View the line of the last `view` again, or any, or open the next one."""
+    last_view = next(command for command in reversed(seen.commands) if command.startswith("view "))
+    return rng.choices((last_view, "next", _view(seen.viewed, rng)), (0.4, 0.3, 0.3))[0]

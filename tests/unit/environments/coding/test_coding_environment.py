@@ -20,7 +20,7 @@ from turnwise.environments.coding.environment import (
 )
 from turnwise.environments.coding.family import Coding
 from turnwise.environments.coding.judge import Outcome, Test, is_same
-from turnwise.environments.coding.policies import run_message, submit_message
+from turnwise.environments.coding.policies import MAX_TESTS, run_message, submit_message
 from turnwise.environments.episodes import play_episode
 
 RIGHT = "def solve(x): return max(x), x[0]"
@@ -69,6 +69,19 @@ def test_the_demonstrator_and_chance_rarely_succeed_and_nobody_without_the_tool(
     assert measure("oracle", 40, tests="off", **picks) <= 0.3
     assert measure("oracle", 40, tests="shuffled", **picks) <= 0.3
     assert measure("naive", 20, naive_test=1.0, naive_fix=1.0, **picks) == 1.0
+
+
+def test_the_demonstrator_runs_what_it_corrected_until_it_passes() -> None:
+    family = open_family(prompt="short", kinds={"arithmetic": 1.0}, naive_test=1.0, naive_fix=1.0)
+
+    async def play_all() -> list[dict[str, float]]:
+        tasks = [family.task("heldout", index) for index in range(12)]
+        policy = family.policy("naive")
+        return [parts((await play_episode(family, task, policy, seed=3, max_turns=8)).reward) for task in tasks]
+
+    played = asyncio.run(play_all())
+    assert max(each["tests"] for each in played) >= 2.0
+    assert min(each["green"] for each in played if each["tests"] < MAX_TESTS) == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ what the model reads

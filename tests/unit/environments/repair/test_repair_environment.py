@@ -13,7 +13,15 @@ import pytest
 from turnwise.core.errors import SandboxError
 from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
 from turnwise.environments.episodes import Played, play_episode
-from turnwise.environments.repair.environment import INVALID_REPLY, NOT_OPEN, OK, PASS, USAGE, RepairEnvironment
+from turnwise.environments.repair.environment import (
+    INVALID_REPLY,
+    NO_MORE,
+    NOT_OPEN,
+    OK,
+    PASS,
+    USAGE,
+    RepairEnvironment,
+)
 from turnwise.environments.repair.family import Repair
 from turnwise.environments.repair.policies import Habits, NaivePolicy, command_message
 from turnwise.environments.repeated_runs import RepeatedRuns
@@ -131,8 +139,9 @@ def test_after_a_red_test_the_demonstrator_mostly_takes_the_same_line_again() ->
         counts[json.loads(call.arguments)["command"]] += 1
     # Any line is A with (5 * 5 - 4 * 4) / 25 = 0.36 and B with (16 - 9) / 25 = 0.28.
     assert counts["view g12 A"] == pytest.approx(1000 * (0.4 + 0.3 * 0.36), abs=60)
-    assert counts["view g12 B"] == pytest.approx(1000 * (0.3 + 0.3 * 0.28), abs=60)
-    assert sum(counts[f"view g12 {label}"] for label in "ABCDE") == 1000
+    assert counts["view g12 B"] == pytest.approx(1000 * 0.3 * 0.28, abs=60)
+    assert counts["next"] == pytest.approx(1000 * 0.3, abs=60)
+    assert counts["next"] + sum(counts[f"view g12 {label}"] for label in "ABCDE") == 1000
 
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -207,6 +216,8 @@ def test_what_a_failing_line_shows(families: dict[str, Repair], code: str, text:
         ("view g12 AB", "no AB"),
         ("view g12", USAGE),
         ("set return 1", NOT_OPEN),
+        ("next", NOT_OPEN),
+        ("next A", USAGE),
         ("set", USAGE),
         ("rm -rf /", USAGE),
         ("", USAGE),
@@ -216,6 +227,13 @@ def test_commands_that_lead_nowhere_say_so(families: dict[str, Repair], command:
     printed, reward = episode(families["pristine"], command, "submit")
     assert text in printed[0]
     assert parts(reward)["no_edit"] == 1.0
+
+
+def test_next_opens_the_lines_below_to_the_last_one(families: dict[str, Repair]) -> None:
+    lines = [episode(families["pristine"], f"view g12 {label}", "submit")[0][0] for label in "AB"]
+    printed, _ = episode(families["pristine"], "view g12 A", "next", "next", "set return 0", "view g12 B", "submit")
+    assert printed[:4] == [*lines, f"error: {NO_MORE}", OK]
+    assert printed[4].endswith("| return 0")  # the line that was open last
 
 
 def test_a_reply_without_a_command_is_told_so(families: dict[str, Repair]) -> None:
