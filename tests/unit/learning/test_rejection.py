@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnwise.config.load import load_config
@@ -24,7 +24,7 @@ CONFIG = load_config([RECIPES / "tiny.toml", RECIPES / "rejection.toml"])
 
 attempts = st.lists(
     st.tuples(
-        st.sampled_from([1.0, 0.0, 0.5, None]),
+        st.sampled_from([1.0, 1.0, 0.0, 0.5, None]),
         st.lists(st.lists(st.integers(5, 6), min_size=1, max_size=2), min_size=1, max_size=2),
         st.sampled_from([StopReason.DONE, StopReason.DONE, StopReason.MAX_TOKENS]),
     ),
@@ -71,8 +71,9 @@ def test_the_recipe_is_the_one_these_tests_are_about() -> None:
     assert not CONFIG.rollout.train_truncated
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(batches)
+@example([(0, [(1.0, [[5 + n]], StopReason.DONE) for n in range(at, at + 3)]) for at in (0, 3)])
 def test_what_trains_repaired_its_task_and_the_ledger_says_why_the_rest_does_not(
     drawn: Drawn,
 ) -> None:
