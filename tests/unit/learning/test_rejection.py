@@ -71,7 +71,7 @@ def test_the_recipe_is_the_one_these_tests_are_about() -> None:
     assert not CONFIG.rollout.train_truncated
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(batches)
 @example([(0, [(1.0, [[5 + n]], StopReason.DONE) for n in range(at, at + 3)]) for at in (0, 3)])
 def test_what_trains_repaired_its_task_and_the_ledger_says_why_the_rest_does_not(
