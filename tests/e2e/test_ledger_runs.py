@@ -56,7 +56,11 @@ def audited(tmp_path: Path, *overrides: str) -> tuple[Path, AuditReport]:
         (("loss.mask_observations=false",), set(), ""),
         (('credit.method="remax"',), set(), ""),
         (('credit.method="gae"', 'critic.kind="head"'), set(), "reads more than the store keeps"),
-        (('train.algorithm="rejection"', "rejection.passes=2"), {"not_selected"}, "has no advantages"),
+        (
+            ('train.algorithm="rejection"', "rejection.passes=2", "loss.updates_per_step=2"),
+            {"not_selected"},
+            "has no advantages",
+        ),
         pytest.param(('train.algorithm="dpo"',), {"not_selected"}, "has no advantages", marks=pytest.mark.slow),
         (
             ('rollout.dynamic_sampling.metric="reward"', "rollout.dynamic_sampling.max_batches=2"),

@@ -27,16 +27,18 @@ class SftSection(Section):
 
 
 class RejectionSection(Section):
-    """For train.algorithm = "rejection": keep the best of each group, fine-tune on them, sample again."""
+    """For train.algorithm = "rejection": keep the best attempts at each task, fine-tune on them, sample again. Attempts
+    at a limit are left out by `rollout.train_truncated`."""
 
     num_kept: int = Field(1, ge=1)
-    """Most trajectories kept of a group, best first."""
+    """Most trajectories kept of a task in one step, best first; of several with the same replies one is kept."""
     first_threshold: float = 1.0
     """Least reward of a trajectory that is kept in the first pass over a batch."""
     last_threshold: float = 1.0
     """Least reward in the last pass; in between it rises evenly (ReST)."""
     passes: int = Field(1, ge=1)
-    """Optimizer steps per batch of rollouts, each on the trajectories that reach its least reward."""
+    """Passes over a batch of rollouts, each over the trajectories that reach its least reward, in
+    `loss.updates_per_step` optimizer steps."""
 
 
 class PreferenceSection(Section):
@@ -60,7 +62,7 @@ class TrainSection(Section):
 
     algorithm: Literal["policy_gradient", "rejection", "dpo", "step_dpo"] = "policy_gradient"
     """"policy_gradient" is reinforcement learning with `credit` and `loss`. The others learn from the best samples,
-    with `rejection` or `preference`, and ignore `credit` and `loss`."""
+    with `rejection` or `preference`, and ignore `credit` and `loss` but for `loss.updates_per_step`."""
     steps: int = Field(60, ge=0)
     """RL steps; 0 stops after the warm-up."""
     parity_every: int = Field(20, ge=0)

@@ -95,7 +95,8 @@ class LossSection(Section):
     mask_observations: bool = True
     """Leave observation tokens out of the loss. False only reproduces Search-R1's ablation."""
     updates_per_step: int = Field(1, ge=1)
-    """Optimizer steps per batch of rollouts; all but the first are off-policy."""
+    """Optimizer steps per batch of rollouts, each on another part of it; all but the first are off-policy. Rejection
+    sampling takes as many in each of its passes."""
     correction: CorrectionSection = CorrectionSection()
     """Importance correction; off in synchronous training."""
     kl: KLSection = KLSection()

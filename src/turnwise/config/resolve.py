@@ -77,7 +77,7 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             f"rollout.max_tokens={rollout.max_tokens}; lower the first",
         ),
         (
-            not rollout.train_truncated and config.train.algorithm != "policy_gradient",
+            not rollout.train_truncated and config.train.algorithm in ("dpo", "step_dpo"),
             "rollout.train_truncated=false keeps trajectories in credit and out of the loss, but "
             f"train.algorithm={config.train.algorithm!r} has no credit; set it to true",
         ),
@@ -253,9 +253,9 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
             "loss.mask_observations",
         ),
         (
-            not by_gradient and config.loss.updates_per_step != 1,
-            f"train.algorithm={algorithm!r} does not read loss.updates_per_step={config.loss.updates_per_step}; "
-            "for several passes of rejection sampling use rejection.passes",
+            algorithm in ("dpo", "step_dpo") and config.loss.updates_per_step != 1,
+            f"train.algorithm={algorithm!r} makes one update of a step's pairs and does not read "
+            f"loss.updates_per_step={config.loss.updates_per_step}; set it to 1",
         ),
         (
             algorithm in ("dpo", "step_dpo") and config.rollout.group_size < 2,

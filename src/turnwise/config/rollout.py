@@ -41,7 +41,7 @@ class RolloutSection(Section):
     """Temperature of training rollouts, and of the trainer's scores. Training samples the whole distribution."""
     train_truncated: bool = True
     """Whether trajectories that a limit ended train. False keeps them in credit, where others are compared with them,
-    and leaves their tokens out of the loss (DAPO's overlong filtering)."""
+    and leaves their tokens out of the loss (DAPO's overlong filtering); rejection sampling keeps none of them."""
     grammar: Literal["none", "calls"] = "none"
     """"calls" samples only well-formed tool calls: of an offered tool, with arguments that match its schema (extra
     `guided`)."""

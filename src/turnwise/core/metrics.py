@@ -144,6 +144,7 @@ METRICS: dict[str, Definition] = {
         "mean", "share", "Share of attempts whose success it guessed right, before its step."
     ),
     "train/kept_trajectories": Definition("sum", "trajectories", "Trajectories that rejection sampling trained on."),
+    "train/solved_tasks": Definition("sum", "tasks", "Tasks of which rejection sampling kept a trajectory."),
     "train/pairs": Definition("sum", "pairs", "Preference pairs trained on."),
     "train/pair_accuracy": Definition(
         "mean", "share", "Share of pairs whose chosen side has the higher implicit reward."

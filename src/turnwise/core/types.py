@@ -504,6 +504,8 @@ class DropReason(StrEnum):
     """A limit ended it and the recipe leaves such trajectories out."""
     NOT_SELECTED = "not_selected"
     """Rejection sampling or pair mining did not choose it."""
+    DUPLICATE = "duplicate"
+    """Rejection sampling kept a trajectory of the same task with the same replies."""
     VALUE_ESTIMATE = "value_estimate"
     """A continuation that was sampled only to see what a state is worth."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Drop
@@ -10,11 +11,12 @@ from turnwise.core.paths import split_paths
 from turnwise.core.types import DropReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId
 
 
-def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> set[TrajectoryId]:
-    """Trajectories that a limit ended, if the recipe trains none (`rollout.train_truncated`); else nothing."""
+def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> dict[TrajectoryId, DropReason]:
+    """Why trajectories that a limit ended do not train, if the recipe says so (`rollout.train_truncated`); else
+    nothing."""
     if config.rollout.train_truncated:
-        return set()
-    return {t.id for group in groups for t in group.trajectories if t.stop.is_truncated}
+        return {}
+    return {t.id: DropReason.TRUNCATED for group in groups for t in group.trajectories if t.stop.is_truncated}
 
 
 def list_drops(
@@ -22,12 +24,12 @@ def list_drops(
     chosen: Collection[TrajectoryId],
     reason: DropReason,
     *,
-    truncated: Collection[TrajectoryId] = (),
+    other_reasons: Mapping[TrajectoryId, DropReason] = MappingProxyType({}),
 ) -> list[Drop]:
     """A drop for every scored trajectory of `groups` that the learner does not train on: all but the `chosen`.
 
-    The reason is `reason`, or "truncated" for those in `truncated`. Turns that never train are dropped in any case, for
-    their own reason. A trajectory that was chosen and yet has no sample gets no reason, which the ledger refuses.
+    The reason is `reason`, or the trajectory's own in `other_reasons`. Turns that never train are dropped in any case,
+    for their own reason. A trajectory that was chosen and yet has no sample gets no reason, which the ledger refuses.
     """
     drops = []
     for group in groups:
@@ -39,7 +41,7 @@ def list_drops(
             if trajectory.id not in chosen:
                 others = set(range(len(trajectory.turns))).difference(*idle.values())
                 turns = tuple(sorted(others)) if any(idle.values()) else None
-                why = DropReason.TRUNCATED if trajectory.id in truncated else reason
+                why = other_reasons.get(trajectory.id, reason)
                 drops.append(Drop(trajectory=trajectory.id, reason=why, turns=turns))
     return drops
 

@@ -25,7 +25,6 @@ from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.paths import unfold_groups
 from turnwise.core.sampled import training_logprobs
-from turnwise.core.seeds import rng
 from turnwise.core.types import DropReason, Trajectory, TrajectoryGroup, TrajectoryId, to_floats
 from turnwise.credit.assignment import (
     TurnArrays,
@@ -40,6 +39,7 @@ from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coeffici
 from turnwise.learning.drops import list_drops, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
+from turnwise.learning.updates import split_updates
 
 COEFFICIENTS = "coefficients"
 """Key of the coefficients that move in the learner's memory."""
@@ -121,7 +121,7 @@ class PolicyGradientLearner:
                 kl_coefficient=config.loss.kl.coefficient if moves and config.loss.kl.place == "loss" else None,
                 entropy_coefficient=config.loss.entropy_coefficient if moves else None,
             ),
-            drops=tuple(list_drops(groups, advantages, DropReason.NO_CREDIT, truncated=truncated)),
+            drops=tuple(list_drops(groups, advantages, DropReason.NO_CREDIT, other_reasons=truncated)),
             advantages={
                 name: [None if array is None else to_floats(array) for array in pad_turns(credit, whole[name])]
                 for name, credit in advantages.items()
@@ -219,17 +219,6 @@ class PolicyGradientLearner:
                 ]
                 for name, credit in advantages.items()
             }
-
-
-def split_updates(count: int, updates: int, seed: int, step: int) -> tuple[tuple[int, ...], ...]:
-    """`range(count)` in at most `updates` parts of nearly equal size, shuffled when there are several.
-
-    Every index is in exactly one part, and no part is empty.
-    """
-    order = list(range(count))
-    if updates > 1:
-        rng(seed, "updates", step).shuffle(order)
-    return tuple(tuple(order[i::updates]) for i in range(updates) if order[i::updates])
 
 
 def _list_owners(attempts: Attempts) -> list[TrajectoryId]:

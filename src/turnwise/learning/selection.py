@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,8 +14,18 @@ from turnwise.config.run import RunConfig
 from turnwise.core.batch import Assignment, Columns, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Sum
-from turnwise.core.types import BoolArray, DropReason, Sample, Trajectory, TrajectoryGroup, TrajectoryId, to_mask
-from turnwise.learning.drops import list_drops
+from turnwise.core.types import (
+    BoolArray,
+    DropReason,
+    Sample,
+    Scored,
+    Trajectory,
+    TrajectoryGroup,
+    TrajectoryId,
+    to_mask,
+)
+from turnwise.learning.drops import list_drops, list_truncated
+from turnwise.learning.updates import split_updates
 
 
 class _Memoryless:
@@ -40,13 +50,14 @@ class _Memoryless:
 
 
 class RejectionLearner(_Memoryless):
-    """Best of n, kept above a bar, fine-tuned on; the next step samples from the better policy (ReST).
+    """The best attempts at each task, no two the same, kept above a bar and fine-tuned on; the next step samples from
+    the better policy (RFT, ReST, SWE-smith). Implements `Learner`.
 
-    Implements `Learner`.
+    The policy goes on from where it is. ReST-EM and STaR fine-tune the first policy anew in each round instead.
     """
 
     def __init__(self, config: RunConfig) -> None:
-        self.num_kept = config.rejection.num_kept
+        self.config = config
         self.thresholds = compute_rest_thresholds(
             first=config.rejection.first_threshold,
             last=config.rejection.last_threshold,
@@ -54,27 +65,54 @@ class RejectionLearner(_Memoryless):
         )
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """See `Learner.assign`: one supervised update per bar; one that nothing passes is empty."""
+        """See `Learner.assign`: per bar as many supervised updates as the recipe says; one without a sample is
+        empty."""
+        attempts = take_scored(groups)
+        truncated = list_truncated(groups, self.config)
+        by_task: dict[str, list[Trajectory]] = {}
+        for group in groups:
+            scored = [attempts[t.id] for t in group.trajectories if t.id in attempts and t.id not in truncated]
+            by_task.setdefault(group.task.id, []).extend(scored)
         passes = [
-            [
-                group.trajectories[i].id
-                for group in groups
-                for i in select_best_of_n(group.rewards(), num_kept=self.num_kept, min_reward=threshold)
-            ]
+            [name for candidates in by_task.values() for name in self._select(candidates, threshold)]
             for threshold in self.thresholds
         ]
-        pool = _SamplePool(take_scored(groups))
-        updates = tuple(tuple(index for name in chosen for index in pool.take(name)) for chosen in passes)
+        pool = _SamplePool(attempts)
+        updates = [
+            update
+            for number, chosen in enumerate(passes)
+            for update in self._split([index for name in chosen for index in pool.take(name)], step, number)
+        ]
         kept = {name for chosen in passes for name in chosen}
+        solved = [candidates for candidates in by_task.values() if any(t.id in kept for t in candidates)]
+        reasons = _list_duplicates(by_task, kept) | truncated
         return Assignment(
-            batch=TrainingBatch(step=step, objective="supervised", samples=tuple(pool.samples), updates=updates),
-            drops=tuple(list_drops(groups, kept, DropReason.NOT_SELECTED)),
+            batch=TrainingBatch(step=step, objective="supervised", samples=tuple(pool.samples), updates=tuple(updates)),
+            drops=tuple(list_drops(groups, kept, DropReason.NOT_SELECTED, other_reasons=reasons)),
             advantages=None,
             metrics={
                 "credit/no_signal_groups": _share_without_signal(groups),
-                "train/kept_trajectories": Sum(sum(len(chosen) for chosen in passes)),
+                "train/kept_trajectories": Sum(len(kept)),
+                "train/solved_tasks": Sum(len(solved)),
             },
         )
+
+    def _select(self, attempts: Sequence[Trajectory], threshold: float) -> list[TrajectoryId]:
+        """The attempts at one task to train on."""
+        kept = select_best_of_n(
+            [attempt.reward.total if isinstance(attempt.reward, Scored) else None for attempt in attempts],
+            num_kept=self.config.rejection.num_kept,
+            min_reward=threshold,
+            contents=[_list_replies(attempt) for attempt in attempts],
+        )
+        return [attempts[index].id for index in kept]
+
+    def _split(self, samples: Sequence[int], step: int, number: int) -> list[tuple[int, ...]]:
+        """The updates of one pass, always the same number of them: the schedule of the learning rate counts on it."""
+        wanted = self.config.loss.updates_per_step
+        parts = split_updates(len(samples), wanted, self.config.run.seed, step, number)
+        updates = [tuple(samples[i] for i in part) for part in parts]
+        return updates + [()] * (wanted - len(updates))
 
 
 class PreferenceLearner(_Memoryless):
@@ -154,6 +192,26 @@ def mark_step(trajectory: Trajectory, turn: int | None) -> tuple[BoolArray, ...]
         for index, t in enumerate(trajectory.turns)
     ]
     return tuple(to_mask(mark > 0) for mark in from_turns(trajectory, marks))
+
+
+def _list_duplicates(
+    by_task: Mapping[str, Sequence[Trajectory]], kept: Collection[TrajectoryId]
+) -> dict[TrajectoryId, DropReason]:
+    """The attempts that are not kept and have all the replies of one at the same task that is."""
+    duplicates: dict[TrajectoryId, DropReason] = {}
+    for attempts in by_task.values():
+        contents = {_list_replies(attempt) for attempt in attempts if attempt.id in kept}
+        duplicates |= {
+            attempt.id: DropReason.DUPLICATE
+            for attempt in attempts
+            if attempt.id not in kept and _list_replies(attempt) in contents
+        }
+    return duplicates
+
+
+def _list_replies(attempt: Trajectory) -> tuple[bytes, ...]:
+    """What was sampled, one reply after another."""
+    return tuple(turn.completion.token_ids.tobytes() for turn in attempt.turns)
 
 
 def _share_without_signal(groups: Sequence[TrajectoryGroup]) -> Mean:

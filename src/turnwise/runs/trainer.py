@@ -79,7 +79,8 @@ def build_packing(config: RunConfig) -> Packing:
 def build_schedule(config: RunConfig) -> Schedule:
     """Learning rates of the RL optimizer's steps."""
     train = config.train
-    per_step = {"policy_gradient": config.loss.updates_per_step, "rejection": config.rejection.passes}
+    updates = config.loss.updates_per_step
+    per_step = {"policy_gradient": updates, "rejection": config.rejection.passes * updates}
     return Schedule(
         base=train.lr,
         warmup_steps=train.warmup_steps,

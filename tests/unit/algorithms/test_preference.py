@@ -191,6 +191,12 @@ def test_selection() -> None:
     assert select_best_of_n(rewards, num_kept=9) == [2, 4, 0, 3]
     assert select_best_of_n(rewards, num_kept=9, min_reward=0.9) == [2, 4]
     assert select_best_of_n([None], num_kept=1) == []
+    # Members 0 and 3 are the same attempt, and so are 2 and 4: the better of each counts.
+    alike = ["a", "b", "c", "a", "c"]
+    assert select_best_of_n(rewards, num_kept=9, contents=alike) == [2, 0]
+    assert select_best_of_n(rewards[:2], num_kept=9, contents=["a", "a"]) == [0], "one without a reward hides nothing"
+    with pytest.raises(ValueError, match="5 rewards have 2 contents"):
+        select_best_of_n(rewards, contents=["a", "b"])
     assert select_above(rewards, threshold=0.2) == [0, 2, 3, 4]
     assert compute_rest_thresholds(first=0.0, last=1.0, num_steps=3) == [0.0, 0.5, 1.0]
     assert compute_rest_thresholds(first=0.0, last=1.0, num_steps=1) == [1.0]

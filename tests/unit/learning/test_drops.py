@@ -30,9 +30,9 @@ def attempt(member: int, *turns: Turn, **fields: Any) -> Trajectory:
 
 def test_limits_are_the_reason_where_the_recipe_leaves_out_what_they_ended() -> None:
     groups = [make_group(attempt(0), attempt(1, stop=StopReason.MAX_TURNS), attempt(2))]
-    assert list_truncated(groups, recipe()) == set()
+    assert list_truncated(groups, recipe()) == {}
     truncated = list_truncated(groups, recipe("rollout.train_truncated=false"))
-    drops = list_drops(groups, {TrajectoryId(draw=4, member=0)}, DropReason.NO_CREDIT, truncated=truncated)
+    drops = list_drops(groups, {TrajectoryId(draw=4, member=0)}, DropReason.NO_CREDIT, other_reasons=truncated)
     assert drops == [
         Drop(trajectory=TrajectoryId(draw=4, member=1), reason=DropReason.TRUNCATED),
         Drop(trajectory=TrajectoryId(draw=4, member=2), reason=DropReason.NO_CREDIT),

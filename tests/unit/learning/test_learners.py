@@ -24,9 +24,10 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.learning.policy_gradient import PolicyGradientLearner, split_updates
+from turnwise.learning.policy_gradient import PolicyGradientLearner
 from turnwise.learning.selection import PreferenceLearner, RejectionLearner
 from turnwise.learning.staleness import compute_ages, compute_staleness_metrics
+from turnwise.learning.updates import split_updates
 from turnwise.testing import make_completion, make_group, make_task, make_trajectory, make_turn
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
@@ -151,22 +152,22 @@ def test_returns_are_columns_of_a_critic() -> None:
 
 @pytest.mark.parametrize(("count", "updates"), [(0, 1), (1, 3), (7, 2), (8, 3), (5, 1)])
 def test_every_sample_is_in_exactly_one_update(count: int, updates: int) -> None:
-    parts = split_updates(count, updates, seed=3, step=2)
+    parts = split_updates(count, updates, 3, 2)
     assert sorted(index for part in parts for index in part) == list(range(count))
     assert all(parts)
     assert max(map(len, parts), default=0) - min(map(len, parts), default=0) <= 1
-    assert split_updates(count, updates, seed=3, step=2) == parts
+    assert split_updates(count, updates, 3, 2) == parts
 
 
 def test_rejection_keeps_the_best_above_each_bar() -> None:
     passes = ["train.algorithm=rejection", "rejection.passes=2", "rejection.first_threshold=0.5"]
-    groups = [group(0, member(0, 0, 0.25), member(0, 1, 0.75)), group(1, member(1, 0, 1.0), member(1, 1, None))]
+    groups = [group(0, member(0, 0, 0.25, [8]), member(0, 1, 0.75)), group(1, member(1, 0, 1.0), member(1, 1, None))]
     made = RejectionLearner(config(*passes)).assign(groups, Columns(), 1)
     # Bars 0.5 and 1: both groups' best, then only the second's, which is the same sample.
     assert [s.origin.trajectory for s in made.batch.samples] == [name(0, 1), name(1, 0)]
     assert (made.batch.objective, made.batch.updates) == ("supervised", ((0, 1), (1,)))
     assert [(d.trajectory, d.reason) for d in made.drops] == [(name(0, 0), DropReason.NOT_SELECTED)]
-    assert made.metrics["train/kept_trajectories"].value == 3
+    assert made.metrics["train/kept_trajectories"].value == 2
     assert RejectionLearner(config(*passes)).assign([groups[0]], Columns(), 1).batch.updates[1] == ()
 
 

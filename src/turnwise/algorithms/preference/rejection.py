@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 
-def select_best_of_n(rewards: Sequence[float | None], *, num_kept: int = 1, min_reward: float = -math.inf) -> list[int]:
-    """Indices of the `num_kept` highest rewards of one group, best first; ties go to the lower index.
+def select_best_of_n(
+    rewards: Sequence[float | None],
+    *,
+    num_kept: int = 1,
+    min_reward: float = -math.inf,
+    contents: Sequence[Hashable] | None = None,
+) -> list[int]:
+    """Indices of the `num_kept` highest rewards of one task, best first; ties go to the lower index.
 
-    None rewards and rewards below `min_reward` are never kept, so fewer (or none) may come back. Raises ValueError when
-    a reward is NaN or `num_kept` is less than 1.
+    None rewards and rewards below `min_reward` are never kept, and of several with equal `contents` only the best, so
+    fewer (or none) may come back; without contents all differ. Distinct ones are what RFT collects (arXiv 2308.01825),
+    a cap per task is SWE-smith's (arXiv 2504.21798). Raises ValueError when a reward is NaN, `num_kept` is less than 1,
+    or there are more or fewer contents than rewards.
     """
     if num_kept < 1:
         raise ValueError(f"num_kept is {num_kept}; keep at least one")
-    candidates = [(-reward, index) for index, reward in _numbers(rewards) if reward >= min_reward]
-    return [index for _, index in sorted(candidates)[:num_kept]]
+    keys = range(len(rewards)) if contents is None else contents
+    if len(keys) != len(rewards):
+        raise ValueError(f"{len(rewards)} rewards have {len(keys)} contents; give one each")
+    first: dict[Hashable, int] = {}
+    for _, index in sorted((-reward, index) for index, reward in _numbers(rewards) if reward >= min_reward):
+        first.setdefault(keys[index], index)
+    return list(first.values())[:num_kept]
 
 
 def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[int]:
