@@ -20,6 +20,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -228,15 +229,19 @@ class Confirmer:
 
 def share_trees(test_files: set[str]) -> None:
     """Let tracebacks parse each file once. pytest parses the files of a traceback again for each failing test, which
-    takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here."""
+    takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here, and
+    the lines of their statements found. So is which file each module that is imported comes from."""
     code = sys.modules.get("_pytest._code.code")
     entry: Any = getattr(code, "TracebackEntry", None)
     if not hasattr(entry, "getsource"):
         return  # another version of pytest, which is only slower
     read, trees = entry.getsource, {}
+    note_lines = getattr(sys.modules.get("_pytest._code.source"), "_statement_linenos", lambda tree: None)
     for path in test_files:
         with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as file:
-            trees[pathlib.Path(path).absolute()] = ast.parse(file.read())
+            tree = trees[pathlib.Path(path).absolute()] = ast.parse(file.read())
+            note_lines(tree)  # which pytest keeps at the tree
+    inspect.getmodule(share_trees.__code__)
 
     def read_source(self: Any, astcache: Any = None) -> Any:
         """As pytest's, with one cache for all tracebacks."""
