@@ -283,9 +283,7 @@ def is_left_out(test: str, left_out: list[str]) -> bool:
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
 
 
-def build_reporter(
-    pytest: Any, request: dict[str, Any], send: Callable[..., None], before: list[Place]
-) -> Any:
+def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., None], before: list[Place]) -> Any:
     """The plugin. It is made here, so that what it holds is not an attribute of a module."""
     observer = Observer(os.path.realpath(".")) if request["observes"] else None
     state: dict[str, Any] = {}

@@ -9,7 +9,7 @@ The order comes as JSON on stdin:
 
     reporter   source text of the reporter
     request    what the reporter reads, without `ids`, `files`, `word` and `descriptor`
-    rehearsal  ids of tests to run without a bug
+    rehearsal  ids of tests to run without a bug; if there are none, each fork imports everything itself
     bugs       objects with `id`, `files` (path to text, in latin-1), `ids`, and the limits `cpu_s` and `wall_s`
 
 One line of JSON per bug goes to stdout: `id`, the reporter's lines as `report`, and `cpu_s` of the fork. Files that a
@@ -109,7 +109,7 @@ class Confirmer:
 
     def run(self) -> None:
         """Rehearse, then confirm in a process that imports nothing of the tree."""
-        names = self.rehearse()
+        names = self.rehearse() if self.order["rehearsal"] else []
         self.tree.stamps = self.tree.read_stamps()
         for chosen in (names, []):
             pid = os.fork()

@@ -86,7 +86,7 @@ def future_flags(path: str) -> int:
     return sum(getattr(__future__, name).compiler_flag for name in names)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def real_path(path: str) -> str:
     """The path without links."""
     return os.path.realpath(path)
