@@ -158,8 +158,8 @@ async def measure_opens(repository: Path, num_opens: int) -> tuple[str, bool]:
     waits_ms.sort()
     half, most = (waits_ms[int(share * (num_opens - 1))] for share in (0.5, 0.99))
     told = (
-        f"{num_opens} sessions opened and closed, {cpu_ms:.2f} ms of the processor each; an open takes {half:.1f} ms of "
-        f"real time at the median, {most:.1f} ms at the 99th percentile; left: {left}; the supervisor grew by "
+        f"{num_opens} sessions opened and closed, {cpu_ms:.2f} ms of the processor each; an open takes {half:.1f} ms "
+        f"of real time at the median, {most:.1f} ms at the 99th percentile; left: {left}; the supervisor grew by "
         f"{grown / 1024:.1f} MiB after the first tenth"
     )
     return told, any(left.values())
