@@ -14,6 +14,7 @@ import typer
 from turnwise.core.errors import ConfigError, TurnwiseError
 
 if TYPE_CHECKING:
+    from turnwise.repositories.repository import Repository
     from turnwise.synthesis.bugs.ledger import Ledger
     from turnwise.synthesis.bugs.making import Maker
     from turnwise.synthesis.bugs.writers import Ask
@@ -48,8 +49,8 @@ def make(
 
     chosen = choose_kinds([name for name in kinds.split(",") if name != "all"])
 
-    async def work(maker: Maker) -> str:
-        num_kept = await maker.make(chosen, num, num_programs=slots)
+    async def work(maker: Maker, num_programs: int) -> str:
+        num_kept = await maker.make(chosen, num, num_programs=num_programs)
         num_combined = await combine_bugs(maker, combined) if combined else 0
         return f"{num_kept:>5} bugs, {num_combined:>4} combined"
 
@@ -67,24 +68,31 @@ def _run(work: Awaitable[int], out: Path) -> None:
 
 
 async def _work_on(
-    repositories: list[str], out: Path, seed: int, slots: int, work: Callable[[Maker], Awaitable[str]]
+    repositories: list[str], out: Path, seed: int, slots: int, work: Callable[[Maker, int], Awaitable[str]]
 ) -> int:
-    """Work on each repository; the number that failed. One repository's failure does not stop the others."""
+    """Work on the repositories, as many at a time as there are slots, and share the slots among them, because one large
+    program costs less than two; the number that failed. One repository's failure does not stop the others."""
     from turnwise.repositories.library import default_library, load_repository
     from turnwise.synthesis.bugs.start import open_maker
     from turnwise_sandbox import LocalSandbox
 
-    loaded = [load_repository(key, default_library()) for key in repositories]
-    num_failed = 0
+    loaded = [load_repository(key, default_library()) for key in dict.fromkeys(repositories)]
+    free = asyncio.Semaphore(slots)
     async with LocalSandbox(num_slots=slots) as sandbox:
-        for repository in loaded:
-            try:
-                maker = open_maker(sandbox, repository, out, ledger_path(out), seed)
-                print(f"{repository.key:<26} {await work(maker)}", flush=True)
-            except TurnwiseError as error:
-                num_failed += 1
-                print(f"{repository.key:<26} stopped: {error}", flush=True)
-    return num_failed
+
+        async def work_on(repository: Repository) -> bool:
+            async with free:
+                try:
+                    maker = open_maker(sandbox, repository, out, ledger_path(out), seed)
+                    print(f"{repository.key:<26} {await work(maker, max(1, slots // len(loaded)))}", flush=True)
+                except TurnwiseError as error:
+                    print(f"{repository.key:<26} stopped: {error}", flush=True)
+                    return False
+                return True
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work_on(repository)) for repository in loaded]
+    return sum(not task.result() for task in tasks)
 
 
 @app.command()
@@ -119,10 +127,10 @@ def write(
     async def work_with_model() -> int:
         async with _open_model(api, model, run, seed, max_tokens) as ask:
 
-            async def work(maker: Maker) -> str:
+            async def work(maker: Maker, num_programs: int) -> str:
                 if kind == MIRROR:
                     return f"{await mirror_changes(maker, ask, diffs):>5} bugs"
-                return f"{await write_bugs(maker, ask, kind, num, num_programs=slots):>5} bugs"
+                return f"{await write_bugs(maker, ask, kind, num, num_programs=num_programs):>5} bugs"
 
             return await _work_on(repositories, out, seed, slots, work)
 

@@ -60,6 +60,30 @@ def grade(
     print(f"{report['resolved_instances']} of {report['total_instances']} resolved; report in {output}")
 
 
+@app.command()
+def show(
+    instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[INSTANCE_ID]...", help="Default: all of the file.")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="JSON or JSONL with instance_id and model_patch, which are graded too.")
+    ] = None,
+) -> None:
+    """Show instances as Markdown: the bug, the issue, the first failing test, the grades of no patch, of the gold patch
+    and of a prediction."""
+    from turnwise.repositories.instance import load_instances
+    from turnwise.repositories.predictions import load_predictions
+    from turnwise.tools.sandboxed import ask_sandbox
+
+    tasks = load_instances(instances)
+    known = {task.instance_id: task for task in tasks}
+    if unknown := [name for name in ids or () if name not in known]:
+        raise DataError(f"{instances} has no instance {unknown[0]}; it has {', '.join(list(known)[:5])} ...")
+    patches = load_predictions(predictions, tasks) if predictions else {}
+    asyncio.run(ask_sandbox(_show([known[name] for name in ids or known], patches)))
+
+
 @app.command("export")
 def export_tasks(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An empty or new folder for the task folders.")],
@@ -104,6 +128,18 @@ def import_tasks(
         raise DataError(f"{folder}: none of {refused} task folders can be used here")
     write_instances(output, read)
     print(f"{len(read)} instances in {output}, {refused} folders not read")
+
+
+async def _show(tasks: Sequence[Instance], patches: Mapping[str, str]) -> None:
+    from turnwise.repositories.library import default_library, load_repository
+    from turnwise.repositories.showing import show_instance
+    from turnwise_sandbox import LocalSandbox
+
+    async with LocalSandbox(num_slots=1) as sandbox:
+        for task in tasks:
+            repository = load_repository(task.repository, default_library())
+            page = await show_instance(sandbox, repository, task, patches.get(task.instance_id))
+            print(f"{page}\n", flush=True)
 
 
 async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str | None], slots: int | None) -> list[Grade]:

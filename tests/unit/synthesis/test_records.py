@@ -306,11 +306,11 @@ def test_the_table_adds_up(tmp_path: Path) -> None:
     }
     assert rows["bool"]["screening_cpu_s"] == 0.6  # forks only: collections belong to no kind
     file = tmp_path / "bugs.jsonl"
-    file.write_bytes(b"x" * 99 + b"\n" + b"y" * 199 + b"\n")
+    file.write_text("".join(f'{{"patch":"{"x" * num}","kind":[]}}\n' for num in (98, 198)))  # 121 and 221 bytes
     lines = list(table_lines(ledger, file))
     assert "| calc==1.0 | 3 | 1 (33%) | 1 survived, 1 unconfirmed | 1 of 2 | 0.500 | 0.875 |" in lines
     assert lines[-3:] == [
         "3 candidates drawn in 0.2 CPU s",
         "1.750 CPU s an instance with all programs: 2,057 per core-hour",  # (0.25 + 1.5 + 1.75) / 2
-        "2 instances, 150 bytes each",
+        "2 instances, 171 bytes each: 150 patch, 2 kind",
     ]

@@ -26,8 +26,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 Hook = TypeVar("Hook")
 MAX_DETAIL_CHARS = 4000
@@ -73,19 +73,38 @@ def build_sender(word: str, descriptor: int) -> Callable[..., None]:
     return send
 
 
-def fingerprint() -> dict[str, tuple[Any, Any]]:
-    """What every function of the guarded packages is: qualified name to the object and its code."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for name, module in list(sys.modules.items()):
-        if name.split(".")[0] not in GUARDED or module is None:
+class Place(NamedTuple):
+    """Where a module, a function or a class of the guarded packages is, and what is there."""
+
+    space: Mapping[str, Any]
+    """The live names of a module or class, or `sys.modules`."""
+    owner: str
+    name: str
+    value: Any
+    code: types.CodeType | None
+
+
+def fingerprint() -> list[Place]:
+    """What every module, class and function of the guarded packages is. A class that many modules import is looked
+    into once."""
+    found: list[Place] = []
+    seen: set[int] = set()
+    for owner, module in list(sys.modules.items()):
+        if owner.split(".")[0] not in GUARDED or module is None:
             continue
-        for key, value in list(vars(module).items()):
-            if isinstance(value, type) and value.__module__.split(".")[0] in GUARDED and name != "builtins":
-                for attribute, member in list(vars(value).items()):
+        found.append(Place(sys.modules, "sys.modules", owner, module, None))
+        space = vars(module)
+        for name, value in list(space.items()):
+            if not callable(value):
+                continue
+            found.append(Place(space, owner, name, value, code_of(value)))
+            if not isinstance(value, type) or id(value) in seen or owner == "builtins":
+                continue
+            if value.__module__.split(".")[0] in GUARDED:
+                seen.add(id(value))
+                for key, member in list(vars(value).items()):
                     if callable(member) or isinstance(member, (property, classmethod, staticmethod)):
-                        found[f"{name}.{key}.{attribute}"] = (member, code_of(member))
-            if callable(value):
-                found[f"{name}.{key}"] = (value, code_of(value))
+                        found.append(Place(vars(value), f"{owner}.{name}", key, member, code_of(member)))
     return found
 
 
@@ -94,18 +113,16 @@ def code_of(value: Any) -> types.CodeType | None:
     return value.__code__ if type(value) is types.FunctionType else None
 
 
-def first_difference(
-    before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]], plugins: list[str]
-) -> str | None:
+def first_difference(before: list[Place], plugins: list[str]) -> str | None:
     """The name of a function that is not what it was; None if all are, or were replaced by a plugin's."""
     roots = {name.split(".")[0] for name in plugins}
-    for name, (value, code) in before.items():
-        if name.startswith(("_pytest.", "pytest.")) and name.rsplit(".", 1)[1] in LEGACY:
+    for space, owner, name, value, code in before:
+        now = space.get(name)
+        if now is value and code_of(now) is code:
             continue
-        now, now_code = after.get(name, (None, None))
-        is_same = now is value and now_code is code
-        if not is_same and str(getattr(now, "__module__", "")).split(".")[0] not in roots:
-            return name
+        is_legacy = owner.startswith(("_pytest.", "pytest.")) and name in LEGACY
+        if not is_legacy and str(getattr(now, "__module__", "")).split(".")[0] not in roots:
+            return f"{owner}.{name}"
     return None
 
 
@@ -266,9 +283,7 @@ def is_left_out(test: str, left_out: list[str]) -> bool:
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
 
 
-def build_reporter(
-    pytest: Any, request: dict[str, Any], send: Callable[..., None], before: dict[str, tuple[Any, Any]]
-) -> Any:
+def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., None], before: list[Place]) -> Any:
     """The plugin. It is made here, so that what it holds is not an attribute of a module."""
     observer = Observer(os.path.realpath(".")) if request["observes"] else None
     state: dict[str, Any] = {}
@@ -336,7 +351,7 @@ def build_reporter(
 
         @hook(trylast=True)
         def pytest_sessionfinish(self, session: Any) -> None:
-            changed = first_difference(before, fingerprint(), request["plugins"])
+            changed = first_difference(before, request["plugins"])
             if changed is not None:
                 send(kind="tampered", what=f"{changed} was replaced")
             for plugin in session.config.pluginmanager.get_plugins():

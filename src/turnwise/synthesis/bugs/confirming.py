@@ -24,8 +24,10 @@ from turnwise_sandbox.types import Execution, Limits, Sandbox
 
 NUM_REHEARSED = 10
 """Tests that a program runs without a bug, to know what they import."""
-IMPORT_CPU_S = 3
-"""Processor seconds that a fork may use beside its tests, for imports and reports."""
+MIN_BUGS_REHEARSED = 3
+"""Bugs of a program from which on a rehearsal costs less than the imports of each fork."""
+IMPORT_CPU_S, UNREHEARSED_CPU_S = 3, 10
+"""Processor seconds that a fork may use beside its tests, for imports and reports, after a rehearsal and without."""
 IDLE_SHARE = 6
 """How many times its processor seconds a fork may take of real time."""
 
@@ -93,11 +95,13 @@ def build_order(repository: Repository, bugs: Sequence[Bug]) -> dict[str, Any]:
     tests = list(dict.fromkeys(test for bug in bugs for test in bug.tests))
     of_files = {test.split("::")[0]: test for test in tests}  # one of each file, so that all are imported
     durations = repository.baseline.durations
-    limits = [IMPORT_CPU_S + cpu_limit_s(bug.tests, durations) for bug in bugs]
+    is_rehearsed = len(bugs) >= MIN_BUGS_REHEARSED
+    import_s = IMPORT_CPU_S if is_rehearsed else UNREHEARSED_CPU_S
+    limits = [import_s + cpu_limit_s(bug.tests, durations) for bug in bugs]
     return {
         "reporter": request.pop("reporter"),
         "request": request,
-        "rehearsal": [*of_files.values(), *tests[:NUM_REHEARSED]],
+        "rehearsal": [*of_files.values(), *tests[:NUM_REHEARSED]] if is_rehearsed else [],
         "bugs": [
             {
                 "id": number,

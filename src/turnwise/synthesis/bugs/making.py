@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from turnwise.core.errors import DataError
 from turnwise.core.seeds import rng
@@ -22,8 +23,12 @@ from turnwise.synthesis.bugs.screening import Screened, Trial, screen
 from turnwise.synthesis.bugs.selection import Selection, TestIndex
 from turnwise_sandbox.types import Sandbox
 
+Item = TypeVar("Item")
+
 BATCH = 60
 """Candidates of one program at most: enough that collecting the tests once costs little."""
+MIN_PER_PROGRAM = 6
+"""Candidates from which on they are divided among programs, because the start of each has its cost."""
 SPARE = 1.4
 """Candidates that are screened per instance that is still wanted; about one in four does not become one."""
 
@@ -70,8 +75,7 @@ class Maker:
             found = await self._screen(batch, digests, num_programs)
             while found and num_kept < num:  # what is left over stays undecided; the ledger does not name it
                 some, found = found[: num - num_kept], found[num - num_kept :]
-                parts = [some[start::num_programs] for start in range(min(num_programs, len(some)))]
-                entries = await asyncio.gather(*map(self._confirm, parts))
+                entries = await asyncio.gather(*map(self._confirm, divide(some, num_programs)))
                 num_kept += sum(entry.fate == "kept" for entry in itertools.chain(*entries))
         return num_kept
 
@@ -90,7 +94,7 @@ class Maker:
         self, batch: Sequence[Trial], digests: set[str], num_programs: int
     ) -> list[tuple[Trial, Screened]]:
         """Screen a batch in several programs; what may be a bug comes back, the rest goes to the ledger."""
-        parts = [batch[start::num_programs] for start in range(min(num_programs, len(batch)))]
+        parts = divide(batch, num_programs)
         answers = await asyncio.gather(*(screen(self.sandbox, self.repository, part) for part in parts))
         self.ledger.write([self.cost_of(screening_cpu_s=cpu_s) for _, cpu_s in answers])
         results = {
@@ -193,6 +197,12 @@ class Maker:
             screening_cpu_s=round(screening_cpu_s, 4),
             confirming_cpu_s=round(confirming_cpu_s, 4),
         )
+
+
+def divide(items: Sequence[Item], num_programs: int) -> list[Sequence[Item]]:
+    """The shares of at most `num_programs` programs, each of `MIN_PER_PROGRAM` at least unless there are fewer."""
+    num = max(1, min(num_programs, len(items) // MIN_PER_PROGRAM))
+    return [items[start::num] for start in range(num)]
 
 
 def judge_screening(screened: Screened, digests: set[str]) -> Fate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,17 @@ def table_lines(ledger: Ledger, file: Path) -> Iterator[str]:
         yield f"{spent_s / kept:.3f} CPU s an instance with all programs: {3600 * kept / spent_s:,.0f} per core-hour"
     if file.exists() and (content := file.read_bytes()):
         num = content.count(b"\n")
-        yield f"{num} instances, {len(content) / num:,.0f} bytes each"
+        yield f"{num} instances, {len(content) / num:,.0f} bytes each: {_largest_fields(content)}"
+
+
+def _largest_fields(content: bytes) -> str:
+    """The fields of the instances that take the most bytes, with the mean of each."""
+    rows = [json.loads(line) for line in content.splitlines()]
+    sizes: Counter[str] = Counter()
+    for row in rows:
+        for name, value in row.items():
+            sizes[name] += len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+    return ", ".join(f"{size / len(rows):,.0f} {name}" for name, size in sizes.most_common(4))
 
 
 def _mean(total: float, count: int) -> str:

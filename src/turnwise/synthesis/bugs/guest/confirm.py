@@ -9,7 +9,7 @@ The order comes as JSON on stdin:
 
     reporter   source text of the reporter
     request    what the reporter reads, without `ids`, `files`, `word` and `descriptor`
-    rehearsal  ids of tests to run without a bug
+    rehearsal  ids of tests to run without a bug; if there are none, each fork imports everything itself
     bugs       objects with `id`, `files` (path to text, in latin-1), `ids`, and the limits `cpu_s` and `wall_s`
 
 One line of JSON per bug goes to stdout: `id`, the reporter's lines as `report`, and `cpu_s` of the fork. Files that a
@@ -20,6 +20,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -108,7 +109,7 @@ class Confirmer:
 
     def run(self) -> None:
         """Rehearse, then confirm in a process that imports nothing of the tree."""
-        names = self.rehearse()
+        names = self.rehearse() if self.order["rehearsal"] else []
         self.tree.stamps = self.tree.read_stamps()
         for chosen in (names, []):
             pid = os.fork()
@@ -228,15 +229,19 @@ class Confirmer:
 
 def share_trees(test_files: set[str]) -> None:
     """Let tracebacks parse each file once. pytest parses the files of a traceback again for each failing test, which
-    takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here."""
+    takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here, and
+    the lines of their statements found. So is which file each module that is imported comes from."""
     code = sys.modules.get("_pytest._code.code")
     entry: Any = getattr(code, "TracebackEntry", None)
     if not hasattr(entry, "getsource"):
         return  # another version of pytest, which is only slower
     read, trees = entry.getsource, {}
+    note_lines = getattr(sys.modules.get("_pytest._code.source"), "_statement_linenos", lambda tree: None)
     for path in test_files:
         with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as file:
-            trees[pathlib.Path(path).absolute()] = ast.parse(file.read())
+            tree = trees[pathlib.Path(path).absolute()] = ast.parse(file.read())
+            note_lines(tree)  # which pytest keeps at the tree
+    inspect.getmodule(share_trees.__code__)
 
     def read_source(self: Any, astcache: Any = None) -> Any:
         """As pytest's, with one cache for all tracebacks."""

@@ -22,6 +22,7 @@ with one letter per test (`p` passed, `f` failed, `e` error, `s` skipped, `x` ex
 """
 
 import ast
+import functools
 import gc
 import hashlib
 import json
@@ -85,6 +86,12 @@ def future_flags(path: str) -> int:
     return sum(getattr(__future__, name).compiler_flag for name in names)
 
 
+@functools.cache
+def real_path(path: str) -> str:
+    """The path without links."""
+    return os.path.realpath(path)
+
+
 class Swapper:
     """Knows the live functions, and turns a statement's text into code for them."""
 
@@ -96,7 +103,7 @@ class Swapper:
         for thing in gc.get_objects():
             if type(thing) is types.FunctionType:
                 code = thing.__code__
-                key = (os.path.realpath(code.co_filename), code.co_name, code.co_firstlineno)
+                key = (real_path(code.co_filename), code.co_name, code.co_firstlineno)
                 self.live.setdefault(key, []).append(thing)
 
     def compile(self, candidate: dict[str, Any], text: str) -> types.CodeType:
@@ -121,7 +128,7 @@ class Swapper:
         for place, code in parts_of(before):  # enclosing functions come first
             if place in new and fingerprint(code) == fingerprint(new[place]):
                 continue
-            functions = self.live.get((os.path.realpath(code.co_filename), code.co_name, code.co_firstlineno), [])
+            functions = self.live.get((real_path(code.co_filename), code.co_name, code.co_firstlineno), [])
             if functions and (place not in new or code.co_freevars != new[place].co_freevars):
                 return "unswappable", [], digest[:16]
             if functions:
