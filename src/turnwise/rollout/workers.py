@@ -27,9 +27,10 @@ from turnwise.core.types import (
     TrajectoryGroup,
 )
 from turnwise.rollout import loop
+from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.branching import Branching, run_branched_trajectory
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Cut, Sampling, run_trajectory
+from turnwise.rollout.loop import Cut, run_trajectory
 from turnwise.rollout.order import choose_members, start_order
 
 

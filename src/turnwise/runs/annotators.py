@@ -18,7 +18,7 @@ from turnwise.credit.gold_answers import GoldAnswerAnnotator
 from turnwise.credit.greedy_baseline import GreedyBaseline
 from turnwise.credit.methods import build_credit_method
 from turnwise.pipeline.trainer_thread import TrainerThread
-from turnwise.rollout.loop import Attempt
+from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]

@@ -10,7 +10,7 @@ from pathlib import Path
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, Scored, Task, Trajectory, text_message
-from turnwise.rollout.loop import Attempt
+from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 from turnwise.runs.evaluate import load_trained_system
 

@@ -28,8 +28,8 @@ from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
+from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family

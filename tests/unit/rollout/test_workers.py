@@ -36,9 +36,9 @@ from turnwise.core.types import (
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout import loop
+from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.branching import RandomTree
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling
 from turnwise.rollout.workers import FailurePolicy, GroupStream, RolloutWorker
 
 LIMITS = Limits(max_turns=6, max_turn_tokens=40, max_tokens=400, timeout_s=20.0)
