@@ -488,6 +488,17 @@ class Episode:
     trajectories: tuple[Trajectory, ...]
     stop: StopReason
 
+    @property
+    def reward(self) -> Reward:
+        """An Invalid one where a role has one, as what failed concerns all of them; else that of the first role."""
+        rewards = [trajectory.reward for trajectory in self.trajectories]
+        return next((reward for reward in rewards if isinstance(reward, Invalid)), rewards[0])
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Sampled tokens of all roles."""
+        return sum(trajectory.num_sampled_tokens for trajectory in self.trajectories)
+
 
 class DropReason(StrEnum):
     """Why sampled tokens do not train."""
@@ -518,6 +529,8 @@ class DropReason(StrEnum):
     """A limit ended it and the recipe leaves such trajectories out."""
     NOT_SELECTED = "not_selected"
     """Rejection sampling or pair mining did not choose it."""
+    NOT_LEARNING = "not_learning"
+    """Its role is played by a policy that does not learn: a frozen one or a scripted one."""
     VALUE_ESTIMATE = "value_estimate"
     """A continuation that was sampled only to see what a state is worth."""
 
@@ -539,7 +552,7 @@ class TrajectoryGroup:
     version: int = 0
     """The weight version that engines served when the group was opened; its oldest token is not older."""
     role: str = "agent"
-    """The role whose trajectories these are."""
+    """The role whose trajectories these are; "" where there are several (`core.roles.split_roles`)."""
     baseline: Trajectory | None = None
     """A greedy attempt at the same task; None where credit asks for none. It is no member and never trains."""
     discarded: tuple[Discarded, ...] = ()

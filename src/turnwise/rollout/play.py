@@ -59,8 +59,10 @@ class _Voice:
     conversation: Conversation
     policy: RolePolicy
     session: Session
-    reply: asyncio.Task[tuple[Completion, float]] | None = None
-    """The reply that is wanted, with the seconds it took; None where none is."""
+    reply: asyncio.Task[None] | None = None
+    """Samples the reply that is wanted; None where none is."""
+    sampled: tuple[Completion, float] | None = None
+    """That reply with the seconds it took, from when the engine delivered it until it is taken."""
     room: int = 0
     """Most tokens of that reply."""
     state: str | None = None
@@ -113,10 +115,7 @@ class Play:
     def collect(self) -> None:
         """Take what was sampled and not taken when the episode was broken off: no token is lost."""
         for voice in list(self.waiting):
-            done = voice.reply is not None and voice.reply.done() and not voice.reply.cancelled()
-            if done and voice.reply is not None and voice.reply.exception() is None:
-                self._append(voice, *voice.reply.result())
-            voice.reply = None
+            self._append(voice)
         self.waiting.clear()
 
     def to_trajectories(
@@ -280,16 +279,15 @@ class Play:
         self.waiting.append(voice)
         return None
 
-    async def _sample(self, voice: _Voice) -> tuple[Completion, float]:
+    async def _sample(self, voice: _Voice) -> None:
         started = time.perf_counter()
         params = self._params(voice)
         completion = await voice.policy.reply(self.attempt.task, voice.conversation, params, voice.session)
-        seconds = time.perf_counter() - started
+        voice.sampled = completion, time.perf_counter() - started
         if len(self.waiting) > 1:
             # It may wait long to be told. An engine's slot that it kept meanwhile could be the one that another
             # reply of this episode needs to come.
             await self._free(voice)
-        return completion, seconds
 
     async def _free(self, voice: _Voice) -> None:
         if voice.holds_session:
@@ -301,15 +299,18 @@ class Play:
         """Wait for the reply that was asked first, and write it down."""
         voice = self.waiting[0]
         assert voice.reply is not None
-        completion, seconds = await voice.reply
+        await voice.reply
         self.waiting.popleft()
-        self._append(voice, completion, seconds)
+        self._append(voice)
         return voice
 
-    def _append(self, voice: _Voice, completion: Completion, seconds: float) -> None:
-        voice.reply = None
-        voice.conversation.reply(completion, state=voice.state, engine_s=seconds)
-        self.said.append(voice)
+    def _append(self, voice: _Voice) -> None:
+        """Write a reply down, if it was sampled."""
+        if voice.sampled is not None:
+            completion, seconds = voice.sampled
+            voice.conversation.reply(completion, state=voice.state, engine_s=seconds)
+            self.said.append(voice)
+        voice.reply = voice.sampled = None
 
     def _params(self, voice: _Voice) -> SamplingParams:
         conversation, sampling = voice.conversation, self.sampling

@@ -37,6 +37,10 @@ class RolePolicy(Protocol):
         """A conversation is not asked for a while; its cache may be freed."""
         ...
 
+    async def close(self) -> None:
+        """Free what it holds. A second call does nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePolicy:
@@ -56,6 +60,10 @@ class EnginePolicy:
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""
         await self.engine.release(session)
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        await self.engine.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,9 @@ class ScriptedRole:
         return encode_scripted(message, self.renderer)
 
     async def release(self, session: Session) -> None:
+        """Nothing is held."""
+
+    async def close(self) -> None:
         """Nothing is held."""
 
 

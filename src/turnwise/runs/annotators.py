@@ -76,7 +76,9 @@ def _build_greedy(system: System) -> GreedyBaseline:
 
     async def run_greedy(draw: Draw) -> Trajectory:
         # A member number that no member has: every trajectory of a group has a name of its own.
-        return await worker.run_attempt(Attempt(draw=draw, member=first_free, number=draw.attempt, scope=worker.scope))
+        attempt = Attempt(draw=draw, member=first_free, number=draw.attempt, scope=worker.scope)
+        [trajectory] = (await worker.run_attempt(attempt)).trajectories
+        return trajectory
 
     return GreedyBaseline(run_greedy=run_greedy)
 
