@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment
 from turnwise.core.types import (
     NO_SCORES,
@@ -169,3 +170,13 @@ class OneConversation:
 def to_asking(environment: Environment | AskingEnvironment) -> AskingEnvironment:
     """The environment as one that asks."""
     return environment if isinstance(environment, AskingEnvironment) else OneConversation(environment)
+
+
+def to_single(environment: Environment | AskingEnvironment) -> Environment:
+    """The environment as one of a single conversation, for what can play no other. Raises ConfigError if it asks."""
+    if isinstance(environment, AskingEnvironment):
+        raise ConfigError(
+            f"{type(environment).__name__} asks for replies in several conversations, and here one is played; train or "
+            "evaluate on it instead"
+        )
+    return environment

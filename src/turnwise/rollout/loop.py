@@ -162,17 +162,19 @@ async def _supervise(play: Play, cut: Cut | None) -> tuple[StopReason, Mapping[s
 async def _end(play: Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
     if not playing.done():
         play.stopped = True
-        playing.cancel()
-        await finish(asyncio.wait({playing}, timeout=CLOSE_S), cut)
+        replies = play.list_replies()
+        for task in (playing, *replies):
+            task.cancel()
+        await finish(asyncio.wait({playing, *replies}, timeout=CLOSE_S), cut)
         playing.add_done_callback(_discard_result)
 
 
 async def _close(play: Play) -> str | None:
     """End what is still sampled, close the environment and release the sessions; what went wrong, None if nothing."""
-    replies = [voice.reply for voice in play.waiting if voice.reply is not None]
+    replies = play.list_replies()
     for reply in replies:
         reply.cancel()
-    if replies and not play.stopped:  # else they had their time to obey
+    if replies and not play.stopped:  # else they have had their time to obey
         await asyncio.wait(replies, timeout=CLOSE_S)
     play.collect()
     for reply in replies:

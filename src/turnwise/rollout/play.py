@@ -112,6 +112,10 @@ class Play:
             raise EnvironmentFault(f"score of {self._where} gives no reward to {', '.join(missing)}; score every role")
         return end, rewards
 
+    def list_replies(self) -> list[asyncio.Task[None]]:
+        """What samples the replies that are wanted."""
+        return [voice.reply for voice in self.waiting if voice.reply is not None]
+
     def collect(self) -> None:
         """Take what was sampled and not taken when the episode was broken off: no token is lost."""
         for voice in list(self.waiting):
