@@ -116,7 +116,7 @@ _MODULES = {
     "rendering.chat": ("ChatRenderer",),
     "rendering.tags": ("TagRenderer",),
     "rollout.limits": ("Limits",),
-    "rollout.loop": ("Sampling",),
+    "rollout.attempt": ("Sampling",),
     "rollout.workers": ("GroupStream", "RolloutWorker"),
     "sync.publication": ("check_receipt",),
     "sync.shared": ("SharedParameters",),
