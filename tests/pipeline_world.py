@@ -56,6 +56,7 @@ from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.policies import RolePolicy
 from turnwise.runs.build import System
 from turnwise.runs.train import Run
 from turnwise.store.journal import JournalState, read_journal
@@ -359,7 +360,10 @@ class World:
     path: Path
     config: RunConfig
     pace: Pace = field(default_factory=Pace)
-    family: WorldFamily = field(default_factory=WorldFamily)
+    family: Any = field(default_factory=WorldFamily)
+    """A `WorldFamily`, or one like it with `pace` and `random`."""
+    policies: Mapping[str, RolePolicy] = field(default_factory=dict)
+    """Of roles that do not learn."""
     run_class: type[Run] = WorldRun
     engine: WorldEngine = field(init=False)
     """Of the last process."""
@@ -386,6 +390,7 @@ class World:
             model=model,
             served=model,
             engine=MeteredEngine(self.engine),
+            policies=self.policies,
         )
         show = Display(total_steps=self.config.train.steps, title="world", enabled=False)
         run = self.run_class(system, folder, show, trainer=self.trainer, sync=WorldSync(self.trainer, self.engine))

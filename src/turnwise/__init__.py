@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from turnwise.models.build import build_model, load_model
     from turnwise.rendering.chat import ChatRenderer
     from turnwise.rendering.tags import TagRenderer
+    from turnwise.rollout.attempt import Sampling
     from turnwise.rollout.limits import Limits
-    from turnwise.rollout.loop import Sampling
     from turnwise.rollout.workers import GroupStream, RolloutWorker
     from turnwise.sync.publication import check_receipt
     from turnwise.sync.shared import SharedParameters
@@ -116,7 +116,7 @@ _MODULES = {
     "rendering.chat": ("ChatRenderer",),
     "rendering.tags": ("TagRenderer",),
     "rollout.limits": ("Limits",),
-    "rollout.loop": ("Sampling",),
+    "rollout.attempt": ("Sampling",),
     "rollout.workers": ("GroupStream", "RolloutWorker"),
     "sync.publication": ("check_receipt",),
     "sync.shared": ("SharedParameters",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.audit.breaches import Breach
@@ -18,6 +18,16 @@ NOT_MEMBERS = {DropReason.RETRIED.value, DropReason.LATE.value, DropReason.OVERD
 """Reasons that discard a trajectory of a group that trains."""
 
 Advantages = Mapping[TrajectoryId, TurnAdvantages | None]
+
+
+def choose_accounts(accounts: Iterable[GroupAccount]) -> dict[int, GroupAccount]:
+    """One account per draw, that which shares the draw's fate: of a role that learns, where there is one."""
+    chosen: dict[int, GroupAccount] = {}
+    for account in accounts:
+        before = chosen.get(account.draw)
+        if before is None or before.fate is DropReason.NOT_LEARNING:
+            chosen[account.draw] = account
+    return chosen
 
 
 def check_fates(journal: JournalState, accounts: Mapping[int, GroupAccount], *, last_step: int) -> list[Breach]:
@@ -145,6 +155,8 @@ def _compare_tokens(entry: Entry, trajectory: Trajectory) -> Iterator[str]:
 def _check_trained(entry: Entry, trajectory: Trajectory, advantages: Advantages | None) -> Iterator[str]:
     if entry.trained and isinstance(trajectory.reward, Invalid):
         yield "it trained although its stored reward is Invalid"
+    if entry.trained and not trajectory.learns:
+        yield "it trained although its role is played by a policy that does not learn"
     if advantages is None:
         return
     credited = advantages.get(entry.trajectory) or []

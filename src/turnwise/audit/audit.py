@@ -9,27 +9,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.audit.accounts import Advantages, check_account, check_fates, check_steps, check_totals
+from turnwise.audit.accounts import (
+    Advantages,
+    check_account,
+    check_fates,
+    check_steps,
+    check_totals,
+    choose_accounts,
+)
 from turnwise.audit.breaches import CHECKS, Breach, Tallies, Tally
 from turnwise.audit.checkpoints import check_checkpoints
 from turnwise.audit.logprobs import LogprobCheck
 from turnwise.audit.materials import AuditMaterials
 from turnwise.audit.recheck import Rechecked, recheck_trajectory
 from turnwise.audit.recredit import check_advantages
+from turnwise.audit.replay import list_episodes, recheck_episode
 from turnwise.audit.stored_arrays import check_masks
 from turnwise.audit.stored_groups import check_group, check_tasks
 from turnwise.audit.stored_turns import check_endings, check_turns, has_order
-from turnwise.core.errors import StoreError
+from turnwise.core.episodes import AskingEnvironment
+from turnwise.core.errors import StoreError, TurnwiseError
 from turnwise.core.paths import Path as TrainingPath
 from turnwise.core.paths import split_paths
-from turnwise.core.protocols import Renderer
+from turnwise.core.protocols import Environment, Renderer
+from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import DropReason, Invalid, TrajectoryGroup
+from turnwise.core.types import DropReason, Invalid, Task, Trajectory, TrajectoryGroup
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
@@ -142,9 +152,10 @@ class _Audit:
             self._breach("journal", str(cause))
             return None
 
-    def _read_accounts(self) -> dict[int, GroupAccount] | None:
+    def _read_accounts(self) -> dict[tuple[int, str], GroupAccount] | None:
+        """By draw and role."""
         try:
-            return {account.draw: account for account in load_accounts(self._run)}
+            return {(account.draw, account.role): account for account in load_accounts(self._run)}
         except StoreError as cause:
             self._breach("ledger", str(cause))
             return None
@@ -161,7 +172,8 @@ class _Audit:
         self._tallies["journal"].checked += len(journal.draws)
         self._tallies.take(check_steps(journal, sorted(self._metrics)))
         if self._accounts is not None:
-            self._tallies.take(check_fates(journal, self._accounts, last_step=self._last_step))
+            accounts = choose_accounts(self._accounts.values())
+            self._tallies.take(check_fates(journal, accounts, last_step=self._last_step))
         for draw in self._stored_draws:
             if draw not in journal.draws:
                 self._breach("journal", f"the store has a group of draw {draw}, which the journal never opened")
@@ -189,7 +201,8 @@ class _Audit:
         sound = [(r, group) for r, group in groups if all(has_order(t) for t, _, _ in list_placed(group))]
         if step is not None:
             if len(sound) == len(records):
-                check_advantages(step, [group for _, group in sound], advantages, self._materials.config, self._tallies)
+                parts = [part for part in split_all(group for _, group in sound) if learns(part)]
+                check_advantages(step, parts, advantages, self._materials.config, self._tallies)
             else:
                 count = sum(len(group.trajectories) for _, group in groups)
                 self._tallies.skip("advantages", "trajectories of a step with a damaged group", count)
@@ -203,8 +216,10 @@ class _Audit:
             for record, group in sound
             if record.reason is not DropReason.LOST_VERSION
             for trajectory, place, _ in list_placed(group)
-            if place != "baseline"
+            if place != "baseline" and trajectory.learns
         )
+        silent = [t for _, group in sound for t, _, _ in list_placed(group) if not t.learns]
+        self._tallies.skip("logprobs", "tokens of roles that do not learn", sum(t.num_sampled_tokens for t in silent))
         baselines = sum(g.baseline.num_sampled_tokens for _, g in sound if g.baseline is not None)
         self._tallies.skip("logprobs", "tokens of greedy baselines", baselines)
 
@@ -257,10 +272,15 @@ class _Audit:
             self._tallies.skip("ledger", "tokens of groups that wait to be trained", sampled)
         elif record.step > self._last_step:
             self._tallies.skip("ledger", "tokens of groups after the last finished step", sampled)
-        elif (account := self._accounts.get(record.draw)) is not None:
-            staleness = self._materials.max_staleness
-            self._tallies["ledger"].checked += account.sampled
-            self._tallies.take(check_account(account, group, advantages, max_staleness=staleness))
+        else:
+            for part in split_roles(group):
+                account = self._accounts.get((record.draw, part.role))
+                if account is not None:
+                    staleness = self._materials.max_staleness
+                    self._tallies["ledger"].checked += account.sampled
+                    self._tallies.take(check_account(account, part, advantages, max_staleness=staleness))
+                elif part is not group:
+                    self._breach("ledger", f"role {part.role!r} is stored and has no account", record)
 
     def _recheck(self, groups: Sequence[tuple[DrawRecord, TrajectoryGroup]]) -> None:
         """Prompts, rewards and, where asked for, tools, of every path."""
@@ -287,14 +307,41 @@ class _Audit:
                 )
             self._take_outcome(record, path, outcome)
 
-        await asyncio.gather(
-            *(
-                recheck(record, group, path)
-                for record, group in groups
-                for trajectory, _, _ in list_placed(group)
-                for path in split_paths(trajectory)
-            )
-        )
+        async def replay(
+            record: DrawRecord, group: TrajectoryGroup, episode: list[Trajectory], environment: AskingEnvironment
+        ) -> None:
+            async with gate:
+                outcomes = await recheck_episode(
+                    episode,
+                    group.task,
+                    environment=environment,
+                    renderer=renderer,
+                    seed=derive_seed(seed, "environment", group.draw.index, group.task.id),
+                    run_tools=self._replay_tools,
+                    timeout_s=config.rollout.trajectory_timeout_s,
+                )
+            for trajectory in episode:
+                [path] = split_paths(trajectory)
+                self._take_outcome(record, path, outcomes[trajectory.id])
+
+        work: list[Coroutine[Any, Any, None]] = []
+        for record, group in groups:
+            if isinstance(self._build_environment(group.task), AskingEnvironment):
+                for episode in list_episodes(group):
+                    environment = self._materials.family.build_environment(group.task)
+                    assert isinstance(environment, AskingEnvironment)
+                    work.append(replay(record, group, episode, environment))
+            else:
+                paths = (path for trajectory, _, _ in list_placed(group) for path in split_paths(trajectory))
+                work += [recheck(record, group, path) for path in paths]
+        await asyncio.gather(*work)
+
+    def _build_environment(self, task: Task) -> Environment | AskingEnvironment | None:
+        """An environment of the task, to see what it is; None where the family builds none."""
+        try:
+            return self._materials.family.build_environment(task)
+        except TurnwiseError:
+            return None  # what opens the environment says why
 
     def _take_outcome(self, record: DrawRecord, path: TrainingPath, outcome: Rechecked) -> None:
         trajectory, tallies = path.trajectory, self._tallies

@@ -167,7 +167,7 @@ async def _score_from_records(trajectory: Trajectory, environment: Environment, 
     with boundary(EnvironmentFault, f"score of task {trajectory.task_id}"):
         reward = await environment.score([turn.message for turn in trajectory.turns], trajectory.stop)
     outcome.reward_checked = True
-    outcome.breaches += [("rewards", text) for text in _reward_problems(trajectory.reward, reward)]
+    outcome.breaches += [("rewards", text) for text in compare_rewards(trajectory.reward, reward)]
 
 
 async def _play(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> dict[int, str]:
@@ -189,7 +189,7 @@ async def _play(trajectory: Trajectory, environment: Environment, outcome: Reche
     with boundary(EnvironmentFault, f"score of task {trajectory.task_id}"):
         reward = await environment.score([turn.message for turn in trajectory.turns], trajectory.stop)
     outcome.reward_checked = True
-    outcome.breaches += [("rewards", text) for text in _reward_problems(trajectory.reward, reward)]
+    outcome.breaches += [("rewards", text) for text in compare_rewards(trajectory.reward, reward)]
     return differences
 
 
@@ -226,7 +226,8 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
         yield f"the turn gets the reward {reward:g}, on record is {turn.scores.reward}"
 
 
-def _reward_problems(stored: Reward, recomputed: Reward) -> list[str]:
+def compare_rewards(stored: Reward, recomputed: Reward) -> list[str]:
+    """What differs between a stored reward and the one that scoring again gives; empty where nothing does."""
     if isinstance(stored, Invalid) or isinstance(recomputed, Invalid):
         return (
             [f"scoring again gives {recomputed}, on record is {stored}"]

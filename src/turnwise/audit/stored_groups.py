@@ -8,6 +8,7 @@ from typing import Any
 from turnwise.audit.accounts import NOT_MEMBERS
 from turnwise.audit.breaches import Breach
 from turnwise.audit.materials import AuditMaterials
+from turnwise.core.roles import split_roles
 from turnwise.core.types import TrajectoryGroup
 from turnwise.store.journal import DrawRecord
 from turnwise.store.trajectories import list_placed
@@ -32,8 +33,11 @@ def check_group(
         texts = []
         if names.count(trajectory.id) > 1:
             texts.append("two trajectories of its group have this name")
-        if (trajectory.id.draw, trajectory.id.role) != (group.draw.index, group.role):
+        if trajectory.id.draw != group.draw.index or group.role not in ("", trajectory.id.role):
             texts.append(f"it is stored in the group of draw {group.draw.index} and role {group.role!r}")
+        bound = materials.config.roles.get(trajectory.id.role, "learns")
+        if trajectory.learns != (bound == "learns"):
+            texts.append(f"it is stored as learns={trajectory.learns}, the recipe binds its role to {bound!r}")
         if trajectory.task_id != group.task.id or row["task"] != rows[0]["task"]:
             texts.append(f"its task {trajectory.task_id} is not the one of its group ({group.task.id})")
         if trajectory.id.attempt < group.draw.attempt:
@@ -49,6 +53,14 @@ def _group_problems(group: TrajectoryGroup, record: DrawRecord, materials: Audit
             f"the store has draw, attempt and version {stored}, the journal "
             f"{(record.draw, record.attempt, record.version)}"
         )
+    for part in split_roles(group):
+        yield from _member_problems(part, record, materials)
+    for each in group.discarded:
+        if each.reason.value not in NOT_MEMBERS:
+            yield f"trajectory {each.trajectory.id} is discarded as {each.reason.value!r}, no reason for a single one"
+
+
+def _member_problems(group: TrajectoryGroup, record: DrawRecord, materials: AuditMaterials) -> Iterator[str]:
     size = materials.config.rollout.group_size
     members = [trajectory.id.member for trajectory in group.trajectories]
     if materials.num_started == size and len(members) == size:
@@ -59,9 +71,6 @@ def _group_problems(group: TrajectoryGroup, record: DrawRecord, materials: Audit
         allowed = complete and members == sorted(set(members)) and set(members) <= set(range(materials.num_started))
     if not allowed:
         yield (f"it has members {members}, expected {size} of 0 to {materials.num_started - 1}, once each and in order")
-    for each in group.discarded:
-        if each.reason.value not in NOT_MEMBERS:
-            yield f"trajectory {each.trajectory.id} is discarded as {each.reason.value!r}, no reason for a single one"
 
 
 def check_tasks(groups: Mapping[int, str], records: Mapping[int, DrawRecord]) -> list[Breach]:

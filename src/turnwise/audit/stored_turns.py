@@ -52,7 +52,9 @@ def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
     turns, stop = trajectory.turns, trajectory.stop
     continued = {turn.parent for turn in turns}
     num_conversations = sum(turn.parent is None for turn in turns)
-    if not turns and not isinstance(trajectory.reward, Invalid):
+    has_others = trajectory.id.role != "agent"
+    """Other roles spoke in its episode, and may have ended it."""
+    if not turns and not isinstance(trajectory.reward, Invalid) and not has_others:
         yield f"no turn is stored and the reward is not Invalid (stop reason {stop.value})"
     for index, turn in enumerate(turns):
         parent = turn.parent
@@ -62,7 +64,7 @@ def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
             yield f"turn {index} starts a conversation without a prompt"
         if parent is not None and 0 <= parent < index and turn.conversation != turns[parent].conversation:
             yield f"turn {index} is of conversation {turn.conversation}, its parent of another"
-        yield from _completion_problems(index, turn)
+        yield from _completion_problems(index, turn, is_scripted=not trajectory.learns)
         yield from _record_problems(index, turn)
         if index in continued:
             if not turn.observations:
@@ -77,15 +79,20 @@ def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
                 f"what was observed after turn {index} is never answered, and the stop reason is {stop.value}; a "
                 "turn is missing"
             )
-    if turns and stop is StopReason.MAX_TURN_TOKENS and turns[-1].completion.finish_reason is not FinishReason.LENGTH:
+    # Where several conversations were open, replies that came after the one that was cut off were sampled too.
+    last = turns if num_conversations > 1 else turns[-1:]
+    is_cut_off = any(turn.completion.finish_reason is FinishReason.LENGTH for turn in last)
+    if turns and stop is StopReason.MAX_TURN_TOKENS and not is_cut_off and not has_others:
         yield "the stop reason is max_turn_tokens and the last reply was not cut off"
-    if turns and stop is StopReason.DONE and turns[-1].completion.finish_reason is FinishReason.LENGTH:
+    if turns and stop is StopReason.DONE and is_cut_off:
         yield "the stop reason is done and the last reply was cut off by a token limit"
 
 
-def _completion_problems(index: int, turn: Turn) -> Iterator[str]:
+def _completion_problems(index: int, turn: Turn, *, is_scripted: bool) -> Iterator[str]:
     completion = turn.completion
     full = completion.full_logprobs
+    if is_scripted and np.isnan(completion.logprobs).all():
+        return  # no model sampled it
     for logprobs in (completion.logprobs,) if full is None else (completion.logprobs, full):
         wrong = np.flatnonzero(~np.isfinite(logprobs) | (logprobs > 1e-6))
         if len(wrong):

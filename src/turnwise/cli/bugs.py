@@ -156,7 +156,7 @@ async def _open_model(api: str, model: str, run: Path | None, seed: int, max_tok
     try:
         yield ask_engine(system.engine, system.renderer, max_tokens=max_tokens, seed=seed)
     finally:
-        await system.engine.close()
+        await system.close()
 
 
 @app.command()

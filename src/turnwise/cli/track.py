@@ -15,7 +15,7 @@ def track(
     ],
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change an option of the trackers, for example trackers.wandb.project=mine."),
+        typer.Option("--set", help="Change an option of the trackers, for example trackers.project=mine."),
     ] = None,
     new: Annotated[
         bool, typer.Option("--new", help="Send everything to a new run of the tracker, not only what it lacks.")

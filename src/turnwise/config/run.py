@@ -36,6 +36,9 @@ class RunConfig(Section):
     tokenizer: TokenizerSection = TokenizerSection()
     renderer: RendererSection = RendererSection()
     environment: EnvironmentSection = EnvironmentSection()
+    roles: dict[str, str] = Field(default_factory=dict)
+    """Who plays a role of the environment, by role: "learns", the policy that is trained (also where a role is not
+    named); "frozen:PATH", the checkpoint in a local directory; "scripted:NAME", a policy of the environment family."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from turnwise.config.section import Section
 
@@ -23,8 +23,6 @@ class TensorboardSection(Section):
 class WandbSection(Section):
     """Weights & Biases."""
 
-    project: str = "turnwise"
-    """Project of the run."""
     entity: str = ""
     """User or team; "" is your default one."""
     mode: Literal["offline", "online"] = "offline"
@@ -36,15 +34,6 @@ class MlflowSection(Section):
 
     tracking_uri: str = ""
     """A server or store; "" is the SQLite file `mlflow.db` beside the run folder."""
-    experiment: str = "turnwise"
-    """Experiment of the run."""
-
-
-class TrackioSection(Section):
-    """Trackio."""
-
-    project: str = "turnwise"
-    """Project of the run; its database is where the environment variable TRACKIO_DIR says."""
 
 
 class TrackersSection(Section):
@@ -52,6 +41,9 @@ class TrackersSection(Section):
 
     names: list[str] = Field(default_factory=list)
     """Any of "tensorboard", "wandb", "mlflow", "trackio", or "package.module:Class", a tracker of your own."""
+    project: str = "turnwise"
+    """Project of the run in Weights & Biases and in Trackio (whose database is where the environment variable
+    TRACKIO_DIR says), experiment in MLflow."""
     transcripts: int = Field(3, ge=0)
     """Transcripts shown per evaluation; 0 shows none."""
     close_timeout_s: float = Field(60.0, gt=0, le=3600)
@@ -62,8 +54,17 @@ class TrackersSection(Section):
     """Those of Weights & Biases."""
     mlflow: MlflowSection = MlflowSection()
     """MLflow's options."""
-    trackio: TrackioSection = TrackioSection()
-    """Trackio's options."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_one_project(cls, values: Any) -> Any:
+        """Read run folders in which every tracker has a project of its own: that of Weights & Biases is kept."""
+        if not isinstance(values, dict) or "trackio" not in values:
+            return values
+        old = {name: dict(values.get(name, {})) for name in ("wandb", "mlflow")}
+        projects = [old["wandb"].pop("project", "turnwise"), old["mlflow"].pop("experiment", "turnwise")]
+        rest = {name: value for name, value in values.items() if name not in ("trackio", *old)}
+        return {"project": projects[0], **rest, **old}
 
     @field_validator("names")
     @classmethod

@@ -123,7 +123,7 @@ class EnvironmentFamily(Protocol):
         ...
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use environment for one episode of `task`."""
+        """A fresh, single-use environment for one episode of `task`; or an `AskingEnvironment` (`core.episodes`)."""
         ...
 
     def policy(self, name: str) -> ScriptedPolicy:

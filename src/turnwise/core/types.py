@@ -30,6 +30,9 @@ FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
 Role = Literal["system", "user", "assistant", "tool"]
+Compare = Literal["task", "episode", "nobody"]
+"""Whom credit compares a trajectory with: those of its role at the same task; those of the roles of its episode that
+say "episode" too (several solvers of one proposal); nobody."""
 
 
 def to_ids(values: Sequence[int] | NDArray[Any]) -> IntArray:
@@ -292,7 +295,9 @@ class StopReason(StrEnum):
     MAX_TURN_TOKENS = "max_turn_tokens"
     """One reply reached its token limit before a stop token."""
     MAX_TOKENS = "max_tokens"
-    """No room left in the trajectory's token budget for another turn."""
+    """No room left in the conversation's token budget for another turn."""
+    MAX_DEPTH = "max_depth"
+    """A conversation called another one deeper than the environment allows."""
     CUT = "cut"
     """It was no longer needed: enough members had finished, or the batch stopped waiting. The reward is Invalid."""
     TOOL_TIMEOUT = "tool_timeout"
@@ -303,12 +308,15 @@ class StopReason(StrEnum):
     @property
     def is_truncated(self) -> bool:
         """A limit ended the trajectory, not the environment."""
-        return self in (StopReason.MAX_TURNS, StopReason.MAX_TURN_TOKENS, StopReason.MAX_TOKENS)
+        return self in _LIMITS
 
     @property
     def is_error(self) -> bool:
         """Something failed that is not the model's doing."""
         return self in (StopReason.TOOL_TIMEOUT, StopReason.ERROR)
+
+
+_LIMITS = (StopReason.MAX_TURNS, StopReason.MAX_TURN_TOKENS, StopReason.MAX_TOKENS, StopReason.MAX_DEPTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,6 +396,8 @@ class ConversationOpening:
     """Unique in the episode, such as "main" or "chunk3"."""
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    caller: str | None = None
+    """The conversation that called this one; None where nobody did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,6 +448,10 @@ class Trajectory:
     """Of every path but the first, in the order of `branches()`; empty in a trajectory without branches."""
     conversations: tuple[ConversationOpening, ...] = ()
     """Empty where there is one conversation, which the environment opened with the task's prompt."""
+    compare: Compare = "task"
+    """Whom credit compares it with."""
+    learns: bool = True
+    """Whether its role is played by the policy that learns; no token of any other trains."""
 
     def branches(self) -> list[tuple[int, ...]]:
         """Turn indices of every root-to-leaf path, in the order of the leaves."""
@@ -474,6 +488,17 @@ class Episode:
     trajectories: tuple[Trajectory, ...]
     stop: StopReason
 
+    @property
+    def reward(self) -> Reward:
+        """An Invalid one where a role has one, as what failed concerns all of them; else that of the first role."""
+        rewards = [trajectory.reward for trajectory in self.trajectories]
+        return next((reward for reward in rewards if isinstance(reward, Invalid)), rewards[0])
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Sampled tokens of all roles."""
+        return sum(trajectory.num_sampled_tokens for trajectory in self.trajectories)
+
 
 class DropReason(StrEnum):
     """Why sampled tokens do not train."""
@@ -506,6 +531,8 @@ class DropReason(StrEnum):
     """Rejection sampling or pair mining did not choose it."""
     DUPLICATE = "duplicate"
     """Rejection sampling kept a trajectory of the same task with the same replies."""
+    NOT_LEARNING = "not_learning"
+    """Its role is played by a policy that does not learn: a frozen one or a scripted one."""
     VALUE_ESTIMATE = "value_estimate"
     """A continuation that was sampled only to see what a state is worth."""
 
@@ -527,7 +554,7 @@ class TrajectoryGroup:
     version: int = 0
     """The weight version that engines served when the group was opened; its oldest token is not older."""
     role: str = "agent"
-    """The role whose trajectories these are."""
+    """The role whose trajectories these are; "" where there are several (`core.roles.split_roles`)."""
     baseline: Trajectory | None = None
     """A greedy attempt at the same task; None where credit asks for none. It is no member and never trains."""
     discarded: tuple[Discarded, ...] = ()

@@ -82,7 +82,7 @@ def to_credit_trajectories(
                 }
                 seen.append(
                     CreditTrajectory(
-                        group=name_group(group),
+                        group=name_group(group, trajectory),
                         reward=next(rewards),
                         turns=_to_turns(trajectory, path, offered, tokens),
                         parts=_read_parts(path.trajectory),
@@ -97,9 +97,13 @@ def to_credit_trajectories(
     return seen
 
 
-def name_group(group: TrajectoryGroup) -> str:
-    """The name under which credit compares the group's trajectories: one draw, one role."""
-    return f"{group.draw.index}" + (f"/{group.role}" if group.role != "agent" else "")
+def name_group(group: TrajectoryGroup, trajectory: Trajectory) -> str:
+    """The name under which credit compares the trajectory with others, as its environment declares (`Compare`)."""
+    draw, name = group.draw.index, trajectory.id
+    if trajectory.compare == "episode":
+        return f"{draw}/{name.member}"
+    suffix = f"/{name.role}" if name.role != "agent" else ""
+    return f"{draw}/{name.member}{suffix}/alone" if trajectory.compare == "nobody" else f"{draw}{suffix}"
 
 
 def _read_parts(trajectory: Trajectory) -> dict[str, float]:

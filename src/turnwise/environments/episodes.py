@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, ScriptedPolicy, StepResult
 from turnwise.core.types import Message, Reward, StopReason, Task
@@ -48,7 +49,7 @@ class Episode:
 
     def __init__(self, family: EnvironmentFamily, task: Task, policy: ScriptedPolicy, *, seed: int, max_turns: int):
         """`seed` is that of the environment and of the policy."""
-        self._environment: Environment = family.build_environment(task)
+        self._environment: Environment = to_single(family.build_environment(task))
         self._task, self._policy, self._seed, self._max_turns = task, policy, seed, max_turns
         self._rng = Random(seed)
         self._replies: list[Message] = []

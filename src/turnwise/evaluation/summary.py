@@ -86,7 +86,7 @@ def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step:
         kind, environment = group.task.payload.get("kind"), group.task.environment
         keys = [] if kind is None else [f"{environment}/{kind}" if several else str(kind)]
         for key in [*keys, *([environment] if several else []), ALL]:
-            by_kind.setdefault(key, []).extend(group.trajectories)
+            by_kind.setdefault(key, []).extend(t for t in group.trajectories if t.learns)
     kinds = [*sorted(k for k in by_kind if k != ALL), ALL]
     return Summary(name=name, label=label, step=step, rows=tuple(_row(kind, by_kind.get(kind, [])) for kind in kinds))
 

@@ -33,11 +33,11 @@ class Conversation:
 
 
 def list_conversations(groups: Sequence[TrajectoryGroup], openings: Mapping[str, Opening]) -> Iterator[Conversation]:
-    """The conversations of all members in order. `openings` are those of the environments by task id; a task that lacks
-    one opens with its prompt and without tools."""
+    """The conversations of all members that learn, in order. `openings` are those of the environments by task id; a
+    task that lacks one opens with its prompt and without tools."""
     for group in groups:
         default = openings.get(group.task.id) or Opening(messages=group.task.prompt, tools=())
-        for member in group.trajectories:
+        for member in (trajectory for trajectory in group.trajectories if trajectory.learns):
             index = 0
             for path in trained_paths(member):
                 for branch in path.trajectory.branches():

@@ -20,6 +20,7 @@ from turnwise.core.events import GroupEnds
 from turnwise.core.metrics import Metric, Sum, record
 from turnwise.core.paths import unfold_groups
 from turnwise.core.protocols import Recorder, WeightSync
+from turnwise.core.roles import count_members, learns, split_roles
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.assignment import read_metric
@@ -337,15 +338,15 @@ class Pipeline:
         if group.draw.index in self._given_up:
             self._given_up.discard(group.draw.index)
             return DropReason.LATE
-        is_short = len(group.trajectories) < self.config.rollout.group_size
+        is_short = count_members(group) < self.config.rollout.group_size
         if not group.trajectories or (is_short and self.config.schedule.late == "drop"):
             return DropReason.LATE
         if self._steps.needs_baseline and _find_baseline_failure(group) is not None:
             return DropReason.NO_BASELINE
         name = self.config.rollout.dynamic_sampling.metric
         if name:
-            [unfolded] = unfold_groups([group])
-            if not is_informative(read_metric(unfolded, name, "rollout.dynamic_sampling.metric")):
+            parts = unfold_groups(part for part in split_roles(group) if learns(part))
+            if not any(is_informative(read_metric(part, name, "rollout.dynamic_sampling.metric")) for part in parts):
                 return DropReason.FILTERED_GROUP
         return None
 

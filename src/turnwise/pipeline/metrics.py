@@ -12,7 +12,8 @@ from turnwise.pipeline.steps import Taken
 
 
 def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
-    """Rollout metrics of a step. Branches, baselines and discarded attempts count in tokens only.
+    """Rollout metrics of a step. Branches, baselines, discarded attempts and roles that do not learn count in
+    tokens only.
 
     `seconds` is the time in which the step's groups were collected. The parts of rewards and the signals of
     environments become metrics of their own, `reward/PART` and `signal/NAME`.
@@ -20,7 +21,7 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
     groups = [*taken.groups, *(group for group, _ in taken.dropped)]
     members = [t for group in groups for t in group.trajectories]
     discarded = [each.trajectory for group in groups for each in group.discarded]
-    trajectories = [first_path(t) for t in members]
+    trajectories = [first_path(t) for t in members if t.learns]
     rewards = [t.reward for t in trajectories if isinstance(t.reward, Scored)]
     num_sampled = sum(t.num_sampled_tokens for t in (*members, *discarded))
     num_context = sum(len(turn.context_ids) for t in (*members, *discarded) for turn in t.turns)

@@ -13,6 +13,7 @@ from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
+from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.pipeline.alarms import describe_alarms
 from turnwise.pipeline.trainer_thread import TrainerThread
@@ -81,19 +82,21 @@ class StepTrainer:
         Without groups the weights stay, and count as a version. Raises LedgerError or TrainingError with the weights as
         they were.
         """
-        samples = list_samples(taken.groups)
+        parts = split_all(taken.groups)
+        groups = [part for part in parts if learns(part)]
+        unused = [(part, reason) for group, reason in taken.dropped for part in split_roles(group)]
+        unused += [(part, DropReason.NOT_LEARNING) for part in parts if not learns(part)]
+        samples = list_samples(groups)
         columns = Columns()
         if samples and self.learner.wanted:
-            outcomes = list_outcomes(taken.groups)
+            outcomes = list_outcomes(groups)
             columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
-        assignment = (
-            self.learner.assign(taken.groups, columns, taken.step) if taken.groups else _assign_nothing(taken.step)
-        )
+        assignment = self.learner.assign(groups, columns, taken.step) if groups else _assign_nothing(taken.step)
         batch = assignment.batch
         accounts = [
-            *(account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in taken.dropped),
+            *(account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in unused),
             *account_batch(
-                taken.groups,
+                groups,
                 [[batch.samples[i] for i in update] for update in batch.updates],
                 assignment.drops,
                 step=taken.step,
@@ -119,7 +122,11 @@ class StepTrainer:
 
     def account(self, dropped: Sequence[tuple[TrajectoryGroup, DropReason]], *, step: int, version: int) -> None:
         """Put further groups on the ledger that were dropped while `step` was collected."""
-        accounts = [account_dropped(group, reason, step=step, version=version) for group, reason in dropped]
+        accounts = [
+            account_dropped(part, reason, step=step, version=version)
+            for group, reason in dropped
+            for part in split_roles(group)
+        ]
         append_accounts(self._folder.path, accounts)
 
     @property

@@ -21,20 +21,11 @@ from turnwise.core.errors import EnvironmentFault, ToolFailure, TurnwiseError, b
 from turnwise.core.protocols import Engine, Environment, ForkableEnvironment, Renderer
 from turnwise.core.seeds import rng
 from turnwise.core.types import Ending, Invalid, StopReason, Trajectory, Turn
+from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import (
-    Attempt,
-    Cut,
-    Fork,
-    Sampling,
-    Visit,
-    absorb_cut,
-    close_environment,
-    cut_reward,
-    finish,
-    run_trajectory,
-)
+from turnwise.rollout.loop import Cut, absorb_cut, close_environment, cut_reward, finish, run_trajectory
+from turnwise.rollout.play import Fork, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +35,14 @@ class Conversation:
     """Index in `turns` of the turn that the next reply follows; None where it starts a conversation or a fork."""
     openings: list[ConversationOpening] = field(default_factory=list)
 
-    def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, name: str = "main") -> None:
+    def open(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, name: str = "main", caller: str | None = None
+    ) -> None:
         """Begin with these messages. Raises RenderError when they cannot be rendered."""
         self.tools = tuple(tools)
         self.prompt_ids = self.context_ids = self.renderer.open(messages, self.tools)
         self.parent = None
-        self.openings.append(ConversationOpening(name=name, messages=tuple(messages), tools=self.tools))
+        self.openings.append(ConversationOpening(name=name, messages=tuple(messages), tools=self.tools, caller=caller))
 
     def restart(self, messages: Sequence[Message], *, name: str) -> None:
         """Go on in a fresh context that holds only `messages`: a new root of the same trajectory."""
@@ -72,32 +75,69 @@ class Conversation:
     def observe(self, result: StepResult, *, environment_s: float = 0.0) -> None:
         """Note what the environment answered to the last reply, and extend the prompt unless the episode is over.
 
-        Raises EnvironmentFault when the environment neither ended the episode nor observed anything, RenderError when
-        the observations cannot be appended.
+        Raises as `go_on` does.
         """
-        turn = replace(
-            self.turns[-1],
+        self.note(
             observations=result.observations,
             tool_records=result.tool_records,
             scores=result.scores,
             signals=result.signals,
             environment_s=environment_s,
         )
-        self.turns[-1] = turn
-        if result.done:
-            return
-        if not result.observations:
+        if not result.done:
+            self.go_on(result.observations)
+
+    def note(self, **fields: Any) -> None:
+        """Write fields of `Turn` into the last one: what became of the reply."""
+        self.turns[-1] = replace(self.turns[-1], **fields)
+
+    def go_on(self, observations: Sequence[Message]) -> None:
+        """Extend the prompt after the last reply.
+
+        Raises EnvironmentFault when nothing was observed, RenderError when the observations cannot be appended.
+        """
+        self.note(observations=tuple(observations))
+        if not observations:
             raise EnvironmentFault(
                 "the environment neither ended the episode nor observed anything; return observations or done=True"
             )
-        sampled = turn.completion.token_ids
-        self.context_ids = self.renderer.extend(self.prompt_ids, sampled, result.observations, self.tools)
+        sampled = self.turns[-1].completion.token_ids
+        self.context_ids = self.renderer.extend(self.prompt_ids, sampled, observations, self.tools)
         self.prompt_ids = to_ids(np.concatenate([self.prompt_ids, sampled, self.context_ids]))
 
     def fork(self) -> Conversation:
         """A second conversation at the same place, with no turns of its own."""
         return replace(self, turns=[], parent=None, openings=list(self.openings))
 
+    @property
+    def messages(self) -> list[Message]:
+        """The opening, then every reply with what was observed after it: what a scripted policy reads."""
+        turns = (message for turn in self.turns for message in (turn.message, *turn.observations))
+        return [*self.openings[-1].messages, *turns]
+
     def list_openings(self, prompt: Sequence[Message]) -> tuple[ConversationOpening, ...]:
         """The openings to store: none where the only conversation was opened with the task's `prompt`."""
-        return () if [opening.messages for opening in self.openings] == [tuple(prompt)] else tuple(self.openings)
+        return leave_out_prompt(self.openings, prompt)
+
+
+def leave_out_prompt(
+    openings: Sequence[ConversationOpening], prompt: Sequence[Message]
+) -> tuple[ConversationOpening, ...]:
+    """The openings to store: none where there is one, of the task's `prompt`."""
+    return () if [opening.messages for opening in openings] == [tuple(prompt)] else tuple(openings)
+
+
+def merge_turns(placed: Sequence[tuple[int, Turn]]) -> tuple[Turn, ...]:
+    """The turns of several conversations as one forest, in the order given.
+
+    `placed` holds each turn with the index of its conversation; parents count from the conversation's own first turn,
+    and come before their turns.
+    """
+    places: dict[int, list[int]] = {}
+    merged: list[Turn] = []
+    for conversation, turn in placed:
+        own = places.setdefault(conversation, [])
+        parent = None if turn.parent is None else own[turn.parent]
+        own.append(len(merged))
+        merged.append(replace(turn, parent=parent, conversation=conversation))
+    return tuple(merged)

@@ -2,63 +2,128 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter, deque
 from random import Random
 
-import numpy as np
-
+from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd, to_asking
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Renderer, ScriptedPolicy
-from turnwise.core.types import Completion, Draw, FinishReason, Message, StopReason, Trajectory, TrajectoryId, to_floats
-from turnwise.rollout.conversation import Conversation
+from turnwise.core.types import Draw, Episode, Reward, StopReason, Trajectory, TrajectoryId
+from turnwise.rollout.conversation import Conversation, leave_out_prompt, merge_turns
 from turnwise.rollout.loop import close_environment
+from turnwise.rollout.policies import encode_scripted
 
 
 async def run_demonstration(
     draw: Draw, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, *, seed: int, max_turns: int
 ) -> Trajectory:
-    """One episode of `policy`, with its replies encoded by the renderer. Log-probabilities are NaN: they are unknown.
+    """`play_demonstration` of an environment with one role."""
+    episode = await play_demonstration(draw, policy, environment, renderer, seed=seed, max_turns=max_turns)
+    [trajectory] = episode.trajectories
+    return trajectory
 
-    Raises EnvironmentFault when the policy has not finished after `max_turns`.
+
+async def play_demonstration(
+    draw: Draw,
+    policy: ScriptedPolicy,
+    environment: Environment | AskingEnvironment,
+    renderer: Renderer,
+    *,
+    seed: int,
+    max_turns: int,
+) -> Episode:
+    """One episode in which `policy` speaks for every role, with its replies encoded by the renderer.
+
+    Log-probabilities are NaN: they are unknown. Raises EnvironmentFault when the policy has not finished after
+    `max_turns` replies in one conversation, or after the most replies that the environment allows.
     """
+    asking = to_asking(environment)
+    demonstration = _Demonstration(draw, policy, asking, renderer, seed, max_turns)
     try:
-        trajectory = await _play(draw, policy, environment, renderer, seed, max_turns)
+        rewards = await demonstration.play()
     finally:
-        problem = await close_environment(environment)
-    return replace(trajectory, error=problem)
+        problem = await close_environment(asking)
+    return demonstration.to_episode(rewards, problem)
 
 
-async def _play(
-    draw: Draw, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, seed: int, max_turns: int
-) -> Trajectory:
-    rng, task = Random(seed), draw.task
-    conversation = Conversation(renderer=renderer)
-    opening = await environment.reset(task, seed)
-    messages: list[Message] = list(opening.messages)
-    conversation.open(opening.messages, opening.tools)
-    for _ in range(max_turns):
-        reply = policy.reply(task, messages, rng)
-        token_ids = renderer.encode_reply(reply)
-        completion = Completion(
-            token_ids=token_ids,
-            logprobs=to_floats(np.full(len(token_ids), np.nan)),
-            finish_reason=FinishReason.STOP,
-            version_first=0,
-            version_last=0,
-        )
-        conversation.append(completion, reply)
-        result = await environment.step(reply)
-        conversation.observe(result)
-        if result.done:
-            return Trajectory(
-                id=TrajectoryId(draw=draw.index, member=0),
-                task_id=task.id,
-                turns=tuple(conversation.turns),
-                stop=StopReason.DONE,
-                reward=await environment.score(conversation.replies, StopReason.DONE),
+class _Demonstration:
+    """One episode under way. Replies are given one by one, in the order in which they are asked for."""
+
+    def __init__(
+        self,
+        draw: Draw,
+        policy: ScriptedPolicy,
+        environment: AskingEnvironment,
+        renderer: Renderer,
+        seed: int,
+        max_turns: int,
+    ) -> None:
+        self._draw, self._policy, self._environment, self._renderer = draw, policy, environment, renderer
+        self._seed, self._max_turns = seed, max_turns
+        self._conversations: dict[str, Conversation] = {}
+        self._roles: dict[str, str] = {}
+        """Of every conversation."""
+        self._waiting: deque[str] = deque()
+        self._said: list[str] = []
+        """The conversation of every reply."""
+
+    async def play(self) -> dict[str, Reward]:
+        """Reply until nothing is wanted; the rewards by role."""
+        rng, task = Random(self._seed), self._draw.task
+        self._take(await self._environment.begin(task, self._seed))
+        while self._waiting:
+            name = self._waiting.popleft()
+            conversation = self._conversations[name]
+            if len(conversation.replies) >= self._max_turns or len(self._said) == self._environment.spec.max_replies:
+                raise EnvironmentFault(
+                    f"policy {type(self._policy).__name__} did not finish task {task.id} within "
+                    f"{len(conversation.replies)} turns; raise rollout.max_turns"
+                )
+            reply = self._policy.reply(task, conversation.messages, rng)
+            conversation.append(encode_scripted(reply, self._renderer), reply)
+            self._said.append(name)
+            asked = await self._environment.tell(name, reply)
+            conversation.note(
+                observations=asked.observations,
+                tool_records=asked.tool_records,
+                scores=asked.scores,
+                signals=asked.signals,
             )
-        messages += [reply, *result.observations]
-    raise EnvironmentFault(
-        f"policy {type(policy).__name__} did not finish task {task.id} within {max_turns} turns; "
-        "raise rollout.max_turns"
-    )
+            self._take(asked)
+        replies = {name: conversation.replies for name, conversation in self._conversations.items()}
+        return dict(await self._environment.score(replies, EpisodeEnd(stop=StopReason.DONE)))
+
+    def _take(self, asked: Asked) -> None:
+        for ask in asked.asks:
+            if ask.conversation in self._conversations:
+                self._conversations[ask.conversation].go_on(ask.messages)
+            else:
+                conversation = self._conversations[ask.conversation] = Conversation(renderer=self._renderer)
+                conversation.open(ask.messages, ask.tools, name=ask.conversation, caller=ask.caller)
+                self._roles[ask.conversation] = ask.role
+            self._waiting.append(ask.conversation)
+
+    def to_episode(self, rewards: dict[str, Reward], problem: str | None) -> Episode:
+        """What every role said."""
+        trajectories = []
+        for spec in self._environment.spec.roles:
+            names = [name for name, role in self._roles.items() if role == spec.name]
+            counts: Counter[str] = Counter()
+            placed = []
+            for name in (name for name in self._said if name in names):
+                placed.append((names.index(name), self._conversations[name].turns[counts[name]]))
+                counts[name] += 1
+            openings = [opening for name in names for opening in self._conversations[name].openings]
+            trajectories.append(
+                Trajectory(
+                    id=TrajectoryId(draw=self._draw.index, member=0, role=spec.name),
+                    task_id=self._draw.task.id,
+                    turns=merge_turns(placed),
+                    stop=StopReason.DONE,
+                    reward=rewards[spec.name],
+                    error=problem,
+                    conversations=leave_out_prompt(openings, self._draw.task.prompt),
+                    compare=spec.compare,
+                )
+            )
+        return Episode(draw=self._draw, member=0, trajectories=tuple(trajectories), stop=StopReason.DONE)

@@ -9,28 +9,31 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from turnwise.core.episodes import AGENT, AskingEnvironment, to_asking
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import (
     Discarded,
     Draw,
     DropReason,
+    Episode,
     Invalid,
     Scored,
     StopReason,
     Task,
-    Trajectory,
     TrajectoryGroup,
 )
 from turnwise.rollout import loop
+from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.branching import Branching, run_branched_trajectory
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Cut, Sampling, run_trajectory
+from turnwise.rollout.loop import Cut, run_episode
 from turnwise.rollout.order import choose_members, start_order
+from turnwise.rollout.policies import EnginePolicy, RolePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ def _leave_out_names(reason: str, draw: Draw) -> str:
 class RolloutWorker:
     """Everything a rollout needs besides the tasks."""
 
-    build_environment: Callable[[Task], Environment]
+    build_environment: Callable[[Task], Environment | AskingEnvironment]
     engine: Engine
     renderer: Renderer
     limits: Limits
@@ -81,17 +84,32 @@ class RolloutWorker:
     """Futures each trajectory gets besides its own; None for none."""
     scope: str = "train"
     """What the rollout is for; names its engine sessions."""
+    policies: Mapping[str, RolePolicy] = field(default_factory=dict)
+    """What speaks for roles that the policy which learns does not play, by role."""
 
     async def run_attempt(
         self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
-    ) -> Trajectory:
+    ) -> Episode:
         """One attempt with its branches; `branches` limits those of several attempts together."""
         environment = self.build_environment(attempt.task)
-        parts = (attempt, environment, self.engine, self.renderer, self.limits, self.sampling)
-        if self.branching is None:
-            return await run_trajectory(*parts, cut=cut)
+        learner = EnginePolicy(engine=self.engine, renderer=self.renderer)
+        if self.branching is None or isinstance(environment, AskingEnvironment):
+            roles = [role.name for role in to_asking(environment).spec.roles]
+            policies = {role: self.policies.get(role, learner) for role in roles}
+            return await run_episode(attempt, environment, policies, self.limits, self.sampling, cut=cut)
         gate = branches or asyncio.Semaphore(self.max_open)
-        return await run_branched_trajectory(*parts, branching=self.branching, gate=gate, cut=cut)
+        trajectory = await run_branched_trajectory(
+            attempt,
+            environment,
+            self.engine,
+            self.renderer,
+            self.limits,
+            self.sampling,
+            branching=self.branching,
+            gate=gate,
+            cut=cut,
+        )
+        return Episode(draw=attempt.draw, member=attempt.member, trajectories=(trajectory,), stop=trajectory.stop)
 
     async def run_groups(self, draws: Sequence[Draw], *, group_size: int) -> list[TrajectoryGroup]:
         """Roll out every draw; groups come back in the order given."""
@@ -116,7 +134,7 @@ class _Open:
     num_unsettled: int = 0
     """Members that wait, run or are being cut."""
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    ended: list[Trajectory] = field(default_factory=list)
+    ended: list[Episode] = field(default_factory=list)
     """In the order of ending; those that were cut are not among them."""
     discarded: list[Discarded] = field(default_factory=list)
     need: int | None = None
@@ -125,6 +143,10 @@ class _Open:
     @property
     def num_scored(self) -> int:
         return sum(isinstance(t.reward, Scored) for t in self.ended)
+
+
+def _discard(episode: Episode, reason: DropReason) -> list[Discarded]:
+    return [Discarded(trajectory=trajectory, reason=reason) for trajectory in episode.trajectories]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,16 +240,16 @@ class GroupStream:
         worker = self._worker
         attempt = Attempt(draw=group.draw, member=member, number=group.draw.attempt, scope=worker.scope)
         while True:
-            trajectory = await worker.run_attempt(attempt, cut=group.cut, branches=self._branches)
-            if trajectory.stop is StopReason.CUT and group.cut.reason is not None:
-                group.discarded.append(Discarded(trajectory=trajectory, reason=group.cut.reason))
+            episode = await worker.run_attempt(attempt, cut=group.cut, branches=self._branches)
+            if episode.stop is StopReason.CUT and group.cut.reason is not None:
+                group.discarded += _discard(episode, group.cut.reason)
                 return
-            reward = trajectory.reward
+            reward = episode.reward
             can_retry = attempt.number - group.draw.attempt < worker.failure.max_retries and group.cut.reason is None
             if not (isinstance(reward, Invalid) and reward.retryable and can_retry):
-                group.ended.append(trajectory)
+                group.ended.append(episode)
                 return
-            group.discarded.append(Discarded(trajectory=trajectory, reason=DropReason.RETRIED))
+            group.discarded += _discard(episode, DropReason.RETRIED)
             attempt = replace(attempt, number=attempt.number + 1)
 
     def _settle(self, group: _Open, member: int, task: asyncio.Task[None]) -> None:
@@ -264,12 +286,18 @@ class GroupStream:
         if self._open.pop(group.draw.index, None) is None:
             return
         kept, overdrawn = choose_members(group.ended, self._group_size)
-        discarded = [*group.discarded, *(Discarded(trajectory=t, reason=DropReason.OVERDRAWN) for t in overdrawn)]
+        discarded = [
+            *group.discarded,
+            *(each for episode in overdrawn for each in _discard(episode, DropReason.OVERDRAWN)),
+        ]
+        trajectories = [trajectory for episode in kept for trajectory in episode.trajectories]
+        roles = {t.id.role for t in (*trajectories, *(each.trajectory for each in discarded))}
         self._complete.put_nowait(
             TrajectoryGroup(
                 draw=group.draw,
-                trajectories=tuple(sorted(kept, key=lambda t: t.id)),
+                trajectories=tuple(sorted(trajectories, key=lambda t: t.id)),
                 version=group.version,
+                role=roles.pop() if len(roles) == 1 else "" if roles else AGENT,
                 discarded=tuple(sorted(discarded, key=lambda each: each.trajectory.id)),
             )
         )

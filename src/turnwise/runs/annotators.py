@@ -18,7 +18,7 @@ from turnwise.credit.gold_answers import GoldAnswerAnnotator
 from turnwise.credit.greedy_baseline import GreedyBaseline
 from turnwise.credit.methods import build_credit_method
 from turnwise.pipeline.trainer_thread import TrainerThread
-from turnwise.rollout.loop import Attempt
+from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
@@ -76,7 +76,9 @@ def _build_greedy(system: System) -> GreedyBaseline:
 
     async def run_greedy(draw: Draw) -> Trajectory:
         # A member number that no member has: every trajectory of a group has a name of its own.
-        return await worker.run_attempt(Attempt(draw=draw, member=first_free, number=draw.attempt, scope=worker.scope))
+        attempt = Attempt(draw=draw, member=first_free, number=draw.attempt, scope=worker.scope)
+        [trajectory] = (await worker.run_attempt(attempt)).trajectories
+        return trajectory
 
     return GreedyBaseline(run_greedy=run_greedy)
 

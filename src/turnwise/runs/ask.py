@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from turnwise.core.episodes import AGENT
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Draw, Scored, Task, Trajectory, text_message
-from turnwise.rollout.loop import Attempt
+from turnwise.core.types import Draw, Episode, Scored, Task, Trajectory, text_message
+from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 from turnwise.runs.evaluate import load_trained_system
 
@@ -31,28 +32,43 @@ def run_ask(
     """
     _, system, step = load_trained_system(run, step, device=device)
     task = question_task(system.family, question, index)
-    trajectory = asyncio.run(_answer(system, task))
+    episode = asyncio.run(_answer(system, task))
     show(f"checkpoint of step {step}")
     show("".join(m.text for m in task.prompt).strip())
+    for trajectory in episode.trajectories:
+        _show_turns(trajectory, system, show)
+        name = "" if trajectory.id.role == AGENT else f" of {trajectory.id.role}"
+        if question is None and isinstance(trajectory.reward, Scored):
+            show(f"reward{name} {trajectory.reward.total:g}, expected {task.payload.get('answers')}")
+        elif trajectory.error is not None:
+            show(f"failed: {trajectory.error}")
+
+
+def _show_turns(trajectory: Trajectory, system: System, show: Callable[[str], None]) -> None:
+    """Every turn; where a conversation begins, its opening, indented under the one that called it."""
+    indents: dict[str, str] = {}
     for turn in trajectory.turns:
-        show("  model  " + _indent(system.tokenizer.decode(turn.completion.token_ids.tolist())))
+        indent = ""
+        if trajectory.conversations:
+            opening = trajectory.conversations[turn.conversation]
+            caller = opening.caller
+            indent = indents[opening.name] = "" if caller is None else indents.get(caller, "") + "    "
+            if turn.parent is None:
+                show(f"{indent}{opening.name}: " + " ".join(message.text.strip() for message in opening.messages))
+        show(f"{indent}  model  " + _indent(system.tokenizer.decode(turn.completion.token_ids.tolist())))
         for observation in turn.observations:
-            show("  tool   " + _indent(observation.text))
-    if question is None and isinstance(trajectory.reward, Scored):
-        show(f"reward {trajectory.reward.total:g}, expected {task.payload.get('answers')}")
-    elif trajectory.error is not None:
-        show(f"failed: {trajectory.error}")
+            show(f"{indent}  tool   " + _indent(observation.text))
 
 
 def _indent(text: str) -> str:
     return text.strip().replace("\n", "\n         ")
 
 
-async def _answer(system: System, task: Task) -> Trajectory:
+async def _answer(system: System, task: Task) -> Episode:
     try:
         return await system.worker("evaluate").run_attempt(Attempt(draw=Draw(index=0, task=task), member=0))
     finally:
-        await system.engine.close()
+        await system.close()
 
 
 def question_task(family: EnvironmentFamily, question: str | None, index: int) -> Task:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -28,9 +28,10 @@ from turnwise.models.machine_memory import read_memory_size
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
+from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling
 from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
 from turnwise.runs.openings import open_task, take_first
@@ -41,6 +42,7 @@ from turnwise.runs.renderer import (
     load_own_tokenizer,
     resolve_renderer,
 )
+from turnwise.runs.roles import bind_roles
 from turnwise.sync.copied import copy_for_serving
 
 MAX_GUIDED_CALLS = 8
@@ -123,6 +125,14 @@ class System:
     served: PreTrainedModel
     """What the engine samples from: `model` itself, or a copy where rollouts go on while the trainer steps."""
     engine: MeteredEngine
+    policies: Mapping[str, RolePolicy] = field(default_factory=dict)
+    """What speaks for the roles that the policy does not play, by role."""
+
+    async def close(self) -> None:
+        """Close the engine, and those of roles that do not learn."""
+        await self.engine.close()
+        for policy in self.policies.values():
+            await policy.close()
 
     def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
         """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's."""
@@ -155,6 +165,7 @@ class System:
             failure=FailurePolicy(max_retries=rollout.max_retries, max_invalid_share=rollout.max_invalid_share),
             max_open=rollout.max_open or config.engine.max_concurrency,
             scope=mode,
+            policies=self.policies,
         )
 
 
@@ -173,6 +184,9 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     choice = resolve_renderer(config, family, loaded)
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer)
+    policies = bind_roles(
+        config, family, renderer, load_engine=lambda path: load_frozen_engine(config, path, tokenizer)
+    )
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     return System(
@@ -184,7 +198,21 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         model=model,
         served=served,
         engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
+        policies=policies,
     )
+
+
+def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> Engine:
+    """An engine on the checkpoint of a role that does not learn.
+
+    Raises ConfigError where it cannot be loaded or its tokenizer has other tokens than the run's.
+    """
+    if load_tokenizer(path).get_vocab() != tokenizer.get_vocab():
+        raise ConfigError(
+            f"the tokenizer of {str(path)!r} has other tokens than that of this run; a frozen role reads the same "
+            "token ids, so take a checkpoint of a run with the same tokenizer, or set tokenizer.path"
+        )
+    return build_policy_engine(config, load_placed(config, path), tokenizer)
 
 
 async def check_openings(system: System) -> None:

@@ -101,6 +101,6 @@ def run_evaluate(
                 changes=changes or None,
             )
         finally:
-            await system.engine.close()
+            await system.close()
 
     return asyncio.run(evaluate())

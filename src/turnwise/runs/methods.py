@@ -21,6 +21,7 @@ from turnwise.algorithms.names import find_row
 from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.config.run import RunConfig
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
 from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
@@ -85,6 +86,14 @@ def check_environment(config: RunConfig, method: CreditMethod) -> None:
                 f"credit.method={method.name!r} samples several futures from one state, and "
                 f"{type(environment).__name__} of environment.name={config.environment.name!r} cannot fork; give it "
                 "`async def fork(self)`, or choose another method"
+            )
+    for family in list_families(build_family(config)) if method.annotators else ():
+        environment = family.build_environment(family.task("train", 0))
+        if isinstance(environment, AskingEnvironment):
+            raise ConfigError(
+                f"credit.method={method.name!r} measures {' and '.join(method.annotators)} of one conversation, and "
+                f"{type(environment).__name__} of environment.name={config.environment.name!r} has several; choose "
+                "another method"
             )
     if method.compares == "leaves" and penalises_tokens(config):
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from turnwise.core.episodes import Asked, to_asking
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, Split
 from turnwise.core.types import Task
@@ -29,17 +30,24 @@ def take_first(family: EnvironmentFamily) -> Task:
     return take_task(family, "train", 0, "the training split is empty")
 
 
+def to_opening(asked: Asked) -> Opening:
+    """The first conversation that an environment opens. Raises EnvironmentFault if it opens none."""
+    if not asked.asks:
+        raise EnvironmentFault("the environment asks for nothing at its beginning")
+    return Opening(messages=asked.asks[0].messages, tools=asked.asks[0].tools)
+
+
 async def open_task(family: EnvironmentFamily, task: Task) -> Opening:
-    """Open an episode and close it.
+    """Open an episode and close it; what its first conversation opens with.
 
     Raises EnvironmentFault if the environment crashes, ConfigError if it does not open within its deadline.
     """
     try:
         async with asyncio.timeout(OPENING_TIMEOUT_S):
             with boundary(EnvironmentFault, f"environment {task.environment!r} for task {task.id}"):
-                environment = family.build_environment(task)
+                environment = to_asking(family.build_environment(task))
                 try:
-                    return await environment.reset(task, seed=0)
+                    return to_opening(await environment.begin(task, seed=0))
                 finally:
                     await close_environment(environment)
     except TimeoutError:  # the boundary has named any that the environment raised

@@ -35,7 +35,8 @@ async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> 
     worker = replace(worker, sampling=replace(worker.sampling, seed=seed), scope="parity")
     draws = [Draw(index=index, task=system.family.task("train", index)) for index in range(NUM_TASKS)]
     groups = await worker.run_groups(draws, group_size=1)
-    samples = [sample for group in groups for trajectory in group.trajectories for sample in to_samples(trajectory)]
+    learners = [trajectory for group in groups for trajectory in group.trajectories if trajectory.learns]
+    samples = [sample for trajectory in learners for sample in to_samples(trajectory)]
     if not samples:
         worker.failure.check(groups)  # says why, as it would for a rollout
         errors = "; ".join(str(t.error) for group in groups for t in group.trajectories)

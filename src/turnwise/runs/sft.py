@@ -11,25 +11,26 @@ from turnwise.core.batch import TrainingBatch
 from turnwise.core.metrics import Metric
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Draw, Sample, Trajectory
+from turnwise.core.types import Draw, Episode, Sample
 from turnwise.pipeline.trainer_thread import TrainerThread
-from turnwise.rollout.demonstrate import run_demonstration
+from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.runs.build import System
 
 
 async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[Sample]:
-    """Samples of the demonstrations of training tasks `0 .. count - 1`."""
+    """Samples of the demonstrations of training tasks `0 .. count - 1`, of the roles that learn."""
     samples: list[Sample] = []
     for index in range(count):
-        samples += to_samples(await demonstrate(system, policy, index))
+        for trajectory in (await demonstrate(system, policy, index)).trajectories:
+            samples += to_samples(trajectory) if trajectory.id.role not in system.policies else []
     return samples
 
 
-async def demonstrate(system: System, policy: ScriptedPolicy, index: int) -> Trajectory:
+async def demonstrate(system: System, policy: ScriptedPolicy, index: int) -> Episode:
     """The policy's episode of training task `index`. Raises EnvironmentFault or RenderError where it cannot be played
     or written."""
     draw = Draw(index=index, task=system.family.task("train", index))
-    return await run_demonstration(
+    return await play_demonstration(
         draw,
         policy,
         system.family.build_environment(draw.task),

@@ -50,7 +50,7 @@ class Parts:
 
     async def close(self) -> None:
         """End the engine and the trainer's thread."""
-        await self.system.engine.close()
+        await self.system.close()
         self.trainer.close()
 
 
@@ -211,8 +211,9 @@ async def _check_demonstration(system: System) -> Check:
     config = system.config
     policy = system.family.policy(config.sft.policy)
     with boundary(EnvironmentFault, f"sft.policy={config.sft.policy!r} on the first training task"):
-        trajectory = await demonstrate(system, policy, 0)
-    return "demonstrations", f"{config.sft.policy!r} ends the first task after {len(trajectory.turns)} replies"
+        episode = await demonstrate(system, policy, 0)
+    num_replies = sum(len(trajectory.turns) for trajectory in episode.trajectories)
+    return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"
 
 
 def _describe_memory(config: RunConfig) -> Check:

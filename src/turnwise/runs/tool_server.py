@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from turnwise.config.run import RunConfig
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Split
 from turnwise.core.types import Task
@@ -85,7 +86,7 @@ def from_family(family: EnvironmentFamily, split: Split) -> Build:
                 f"the extra field index={index!r:.40} is no number of a task; give an integer from 0"
             )
         task = family.task(split, index)
-        return family.build_environment(task), task
+        return to_single(family.build_environment(task)), task
 
     return build
 

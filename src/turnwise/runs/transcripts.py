@@ -9,6 +9,7 @@ from pathlib import Path
 
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
+from turnwise.core.episodes import to_asking
 from turnwise.core.errors import DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening
 from turnwise.core.types import Task, TrajectoryGroup
@@ -18,6 +19,7 @@ from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.sft_rows import to_sft_row
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
+from turnwise.runs.openings import to_opening
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal
 from turnwise.store.run_folder import RunFolder
@@ -110,10 +112,10 @@ async def _open_all(family: EnvironmentFamily, tasks: Sequence[Task]) -> dict[st
     openings: dict[str, Opening] = {}
     for task in tasks:
         with boundary(EnvironmentFault, f"the environment of task {task.id} does not open"):
-            environment = family.build_environment(task)
+            environment = to_asking(family.build_environment(task))
             try:
                 async with asyncio.timeout(OPEN_S):
-                    openings[task.id] = await environment.reset(task, seed=0)
+                    openings[task.id] = to_opening(await environment.begin(task, seed=0))
             finally:
                 async with asyncio.timeout(OPEN_S):
                     await environment.close()

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import StoreError
+from turnwise.core.roles import learns
 from turnwise.core.sampled import token_versions
 from turnwise.core.types import DropReason, Invalid, Sample, TrajectoryGroup, TrajectoryId
 from turnwise.store.run_folder import LEDGER, append_lines, check_format, read_lines
@@ -171,12 +172,14 @@ def account_group(
 
 
 def account_dropped(group: TrajectoryGroup, reason: DropReason, *, step: int, version: int) -> GroupAccount:
-    """The account of a group that never trains: every token of a scored member is dropped for `reason`.
+    """The account of a group that never trains: every token of a scored member is dropped for `reason`, or because its
+    role does not learn.
 
     `step` is the next step that trains, `version` the weights it starts from. Raises LedgerError when two trajectories
     of the group have one name.
     """
     _check_names(group, step)
+    reason = reason if learns(group) else DropReason.NOT_LEARNING
     return GroupAccount(
         draw=group.draw.index,
         role=group.role,
@@ -264,8 +267,11 @@ def _list_discarded(group: TrajectoryGroup) -> list[Entry]:
 
 
 def _find_oldest_version(group: TrajectoryGroup, step: int) -> int | None:
-    """Raises LedgerError when a token is older than the group's start."""
+    """Raises LedgerError when a token is older than the group's start. None where nothing was sampled, and for a role
+    that does not learn: its versions are not those of the weights that train."""
     oldest: int | None = None
+    if not learns(group):
+        return None
     for trajectory in (*group.trajectories, *(each.trajectory for each in group.discarded)):
         for index, turn in enumerate(trajectory.turns):
             versions = token_versions(turn.completion)

@@ -61,6 +61,8 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "id": {"draw": name.draw, "member": name.member, "attempt": name.attempt, "role": name.role},
         "task_id": trajectory.task_id,
+        "compare": trajectory.compare,
+        "learns": trajectory.learns,
         "stop": trajectory.stop.value,
         "error": trajectory.error,
         "reward": _reward_to_json(trajectory.reward),
@@ -100,6 +102,8 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
             for ending in row["endings"]
         ),
         conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
+        compare=row.get("compare", "task"),  # runs of before there were several roles
+        learns=row.get("learns", True),
     )
 
 
@@ -195,6 +199,7 @@ def _scores_to_json(scores: TurnScores) -> dict[str, float]:
 def _opening_to_json(opening: ConversationOpening) -> dict[str, Any]:
     return {
         "name": opening.name,
+        "caller": opening.caller,
         "messages": [message_to_json(message) for message in opening.messages],
         "tools": [
             {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
@@ -206,6 +211,7 @@ def _opening_to_json(opening: ConversationOpening) -> dict[str, Any]:
 def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
     return ConversationOpening(
         name=row["name"],
+        caller=row.get("caller"),
         messages=tuple(message_from_json(message) for message in row["messages"]),
         tools=tuple(ToolSpec(**tool) for tool in row["tools"]),
     )

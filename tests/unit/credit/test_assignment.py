@@ -1,5 +1,6 @@
 """From trajectories to credit: scores by name, replies the environment never saw, shaping, penalties, refusals."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,6 @@ def turn(num_tokens: int, *, cut: bool = False, state: str | None = None, **scor
 def member(
     index: int, reward: float | None, *turns: Turn, stop: StopReason = StopReason.DONE, **parts: float
 ) -> Trajectory:
-    from dataclasses import replace
-
     judged: Reward = (
         Invalid(reason="broken", retryable=False)
         if reward is None
@@ -69,7 +68,9 @@ def member(
 
 def group(*members: Trajectory, **fields: Any) -> TrajectoryGroup:
     task = Task(environment="e", prompt=(text_message("user", "q"),), payload={})
-    return TrajectoryGroup(draw=Draw(index=7, task=task), trajectories=members, **fields)
+    role = fields.get("role", "agent")
+    named = tuple(replace(each, id=replace(each.id, role=role)) for each in members)
+    return TrajectoryGroup(draw=Draw(index=7, task=task), trajectories=named, **fields)
 
 
 def test_scores_of_a_turn_reach_credit_by_name() -> None:

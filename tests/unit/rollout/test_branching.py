@@ -34,9 +34,10 @@ from turnwise.core.types import (
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
+from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates, run_branched_trajectory
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Cut, Sampling
+from turnwise.rollout.loop import Cut
 
 LIMITS = Limits(max_turns=4, max_turn_tokens=40, max_tokens=400, timeout_s=5.0)
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=7)

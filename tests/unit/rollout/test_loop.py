@@ -39,8 +39,9 @@ from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout import loop
+from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Cut, Sampling, run_trajectory
+from turnwise.rollout.loop import Cut, run_trajectory
 
 LIMITS = Limits(max_turns=3, max_turn_tokens=40, max_tokens=400, timeout_s=5.0)
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=7)

@@ -36,9 +36,9 @@ from turnwise.core.types import (
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout import loop
+from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.branching import RandomTree
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Sampling
 from turnwise.rollout.workers import FailurePolicy, GroupStream, RolloutWorker
 
 LIMITS = Limits(max_turns=6, max_turn_tokens=40, max_tokens=400, timeout_s=20.0)
@@ -565,7 +565,7 @@ def test_whenever_a_group_is_cut_or_closed_nothing_is_lost_or_left_open(
         return await asyncio.wait_for(stream.next(), 10)
 
     num_kept = set()
-    for num_iterations in range(0, 160, 1 if branching is None else 3):
+    for num_iterations in range(0, 240, 1 if branching is None else 3):
         world = World(renderer, script, yields=lambda session: 2)
         group = asyncio.run(run(world, num_iterations))
         assert world.num_built == world.num_closed

@@ -9,7 +9,7 @@ from turnwise.core.errors import ConfigError, EngineError
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
-from turnwise.rollout.loop import Sampling
+from turnwise.rollout.attempt import Sampling
 from turnwise.runs.build import build_policy_engine, build_system
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"

@@ -110,5 +110,5 @@ def test_reasoning_needs_tags_that_are_tokens() -> None:
 
 
 def test_truncated_attempts_train_where_leaving_them_out_has_no_meaning() -> None:
-    with pytest.raises(ConfigError, match=r"train_truncated=false .*train\.algorithm='rejection' has no credit"):
-        load_config([], ['model.path="somewhere"', "rollout.train_truncated=false", "train.algorithm=rejection"])
+    with pytest.raises(ConfigError, match=r"train_truncated=false .*train\.algorithm='dpo' has no credit"):
+        load_config([], ['model.path="somewhere"', "rollout.train_truncated=false", "train.algorithm=dpo"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Split
 from turnwise.core.types import Invalid, Message, Scored, StopReason, Task, ToolCall, text_message
@@ -39,7 +40,7 @@ class OutwardEpisode:
         """Open the split's task at `index`, which is also the episode's seed."""
         await self.close()
         task = self._family.task(self._split, index)
-        self._environment = self._family.build_environment(task)
+        self._environment = to_single(self._family.build_environment(task))
         return task, await self._environment.reset(task, index)
 
     async def reply(self, message: Message) -> str:

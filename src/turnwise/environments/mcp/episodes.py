@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, Opening, Split
 from turnwise.core.seeds import derive_seed
@@ -161,7 +162,7 @@ class EpisodeDesk:
         return text_message("assistant", answer)
 
     async def _reset(self, task: Task, index: int) -> tuple[Environment, Opening]:
-        environment = self._family.build_environment(task)
+        environment = to_single(self._family.build_environment(task))
         try:
             with boundary(EnvironmentFault, f"reset of task {task.id}"):
                 return environment, await environment.reset(task, derive_seed(self._seed, "mcp", index))

@@ -37,7 +37,7 @@ def tracker_file(run: Path, name: str, ending: str) -> Path:
 def send_run(run: Path, name: str, *, overrides: list[str], start_anew: bool) -> str:
     """Send a stored run to a tracker: what it lacks, or everything to a new run there. Returns the tracker's id.
 
-    `overrides` change the recipe's options, as in "trackers.wandb.project=mine". Raises ConfigError for the tracker's
+    `overrides` change the recipe's options, as in "trackers.project=mine". Raises ConfigError for the tracker's
     name or package, TrackerError when it fails, StoreError for the run folder.
     """
     with _opened(run, name, overrides=overrides, start_anew=start_anew) as (sender, id):

@@ -35,12 +35,12 @@ class MlflowTracker:
             self._id = id
             client.update_run(id, status="RUNNING")
             return id
-        experiment = client.get_experiment_by_name(trackers.mlflow.experiment)
+        experiment = client.get_experiment_by_name(trackers.project)
         if experiment is not None:
             experiment_id = experiment.experiment_id
         else:
             place = None if trackers.mlflow.tracking_uri else (beside / "mlflow-artifacts").as_uri()
-            experiment_id = client.create_experiment(trackers.mlflow.experiment, artifact_location=place)
+            experiment_id = client.create_experiment(trackers.project, artifact_location=place)
         self._id = str(client.create_run(experiment_id, run_name=run.name).info.run_id)
         options = [
             Param(_name(name), clean_text(str(value))[:MAX_PARAMETER_CHARS]) for name, value in run.options().items()

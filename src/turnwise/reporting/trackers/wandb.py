@@ -23,7 +23,7 @@ class WandbTracker:
         trackers = run.config.trackers
         config = json.loads(clean_text(json.dumps(run.config.model_dump(mode="json", exclude={"trackers"}))))
         self._run = wandb.init(
-            project=trackers.wandb.project,
+            project=trackers.project,
             entity=trackers.wandb.entity or None,
             mode=trackers.wandb.mode,
             dir=str(run.path),

@@ -16,8 +16,9 @@ from turnwise.environments.swe.family import Swe
 from turnwise.environments.swe.mini import MARKER, write_command
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
+from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Attempt, Sampling, run_trajectory
+from turnwise.rollout.loop import run_trajectory
 
 LIMITS = Limits(max_turns=6, max_turn_tokens=400, max_tokens=6000, timeout_s=300.0)
 TESTS = "tests/test_core.py::test_total"

@@ -1,0 +1,124 @@
+"""One stream, read chunk by chunk: every chunk in a conversation of its own that sees only the memory written so far.
+
+MemAgent (arXiv 2507.02259): the policy reads the question, its memory and one chunk, and writes a new memory, which
+replaces the old one. A last conversation sees the question and the memory, and answers. Each conversation starts from
+nothing, so the context never grows; all of them belong to one trajectory and share its reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.environments.memory.stream import (
+    NONE,
+    VALUES,
+    build_stream,
+    format_memory,
+    parse_memory,
+)
+from turnwise.rewards.answers import extract_answer
+
+MemorySwitch = Literal["kept", "erased", "swapped"]
+ANSWER = "answer"
+"""Name of the last conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    num_chunks: int
+    chunk_events: int
+    max_memory_words: int
+    """A longer memory ends the episode without success."""
+    memory: MemorySwitch
+    """"kept", or a control that must fail: "erased" empties the memory before every conversation, "swapped" replaces
+    it before the answer with that of an episode in which the same slots have other values."""
+
+    @property
+    def spec(self) -> EpisodeSpec:
+        """One role, one reply per chunk and one for the answer."""
+        return EpisodeSpec(max_replies=self.num_chunks + 1, can_replay=True)
+
+
+def build_prompt(asked: Sequence[str], memory: str, words: Sequence[str] | None) -> tuple[Message, ...]:
+    """The opening of a chunk's conversation; of the answer's where `words` is None."""
+    section = "answer" if words is None else f"section {' '.join(words)} write"
+    return (text_message("user", f" question {' '.join(asked)} memory {memory} {section}"),)
+
+
+class ChunksEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.spec = rules.spec
+        self._rules = rules
+        self._asked: tuple[str, ...] = ()
+        self._memory = ""
+        self._next = 0
+        """The chunk that is read next."""
+        self._overflowed = False
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask for the memory of the first chunk."""
+        rules = self._rules
+        self._seed, self._asked = int(task.payload["seed"]), tuple(task.payload["asked"])
+        self._stream = build_stream(
+            self._seed, self._asked, num_chunks=rules.num_chunks, chunk_events=rules.chunk_events
+        )
+        self._memory = format_memory(dict.fromkeys(self._asked, NONE))
+        return self._ask()
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take a memory, or the answer."""
+        if conversation == ANSWER:
+            return Asked(asks=())
+        if conversation != self._name(self._next - 1):
+            raise EnvironmentFault(f"ChunksEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        self._memory = extract_answer(reply.text) or ""
+        if len(self._memory.split()) > self._rules.max_memory_words:
+            self._overflowed = True
+            return Asked(asks=())
+        return self._ask()
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """The share of right answers; "success" where all are."""
+        told = replies.get(ANSWER, ()) if end.stop is StopReason.DONE else ()
+        given = parse_memory(extract_answer(told[-1].text) or "" if told else "", self._asked)
+        right = sum(given[slot] == word for slot, word in self._stream.answer.items())
+        parts = {"success": float(right == len(self._asked)), "overflow": float(self._overflowed)}
+        return {
+            AGENT: Scored(
+                total=right / len(self._asked),
+                parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()),
+            )
+        }
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def state_hash(self) -> str:
+        """Equal where the next chunk and the memory are equal."""
+        return f"{self._seed}/{self._next}/{self._memory}"
+
+    def _ask(self) -> Asked:
+        number, is_last = self._next, self._next == self._rules.num_chunks
+        self._next += 1
+        memory = self._memory
+        if self._rules.memory == "erased":
+            memory = format_memory(dict.fromkeys(self._asked, NONE))
+        elif self._rules.memory == "swapped" and is_last:
+            random = rng(self._seed, "swapped")
+            memory = format_memory({slot: slot + random.choice(VALUES) for slot in self._asked})
+        words = None if is_last else self._stream.chunks[number]
+        name = ANSWER if is_last else self._name(number)
+        return Asked(asks=(Ask(conversation=name, messages=build_prompt(self._asked, memory, words)),))
+
+    def _name(self, chunk: int) -> str:
+        return f"chunk{chunk}"

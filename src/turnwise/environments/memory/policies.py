@@ -1,0 +1,40 @@
+"""Scripted policies that read streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.memory.stream import NONE, VALUES, format_memory, parse_memory, read_chunk
+
+
+class KeepingPolicy:
+    """Writes what the chunk says, and keeps of the old memory each line of which the chunk says nothing with the
+    probability `keep`. Answers what the memory says. With `keep=1` it is the oracle."""
+
+    def __init__(self, keep: float) -> None:
+        self._keep = keep
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        asked = tuple(task.payload["asked"])
+        _, _, rest = messages[-1].text.partition(" memory ")
+        text, _, section = rest.partition(" section ")
+        memory = parse_memory(text.removesuffix(" answer"), asked)
+        if section:
+            said = read_chunk(memory, section.split())
+            kept = {slot: word if rng.random() < self._keep else NONE for slot, word in memory.items()}
+            memory = {slot: kept[slot] if said[slot] == NONE else said[slot] for slot in asked}
+        return answer_message(format_memory(memory))
+
+
+class RandomPolicy:
+    """Writes and answers any values of the slots that are asked about."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        return answer_message(format_memory({slot: slot + rng.choice(VALUES) for slot in task.payload["asked"]}))
+
+
+def answer_message(text: str) -> Message:
+    """A reply in answer tags."""
+    return text_message("assistant", f"<answer> {text} </answer>")

@@ -1,0 +1,104 @@
+"""What speaks for a role of an episode: an engine, or a policy written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+import numpy as np
+
+from turnwise.core.errors import EngineError, EnvironmentFault, boundary
+from turnwise.core.protocols import Engine, Renderer, ScriptedPolicy
+from turnwise.core.types import Completion, FinishReason, Message, SamplingParams, Session, Task, to_floats
+from turnwise.rollout.conversation import Conversation
+
+
+class RolePolicy(Protocol):
+    """Answers in the conversations of one role."""
+
+    @property
+    def renderer(self) -> Renderer:
+        """What turns its conversations into token ids."""
+        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is the policy that is trained."""
+        ...
+
+    async def reply(
+        self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
+    ) -> Completion:
+        """The next reply. Raises EngineError or EnvironmentFault."""
+        ...
+
+    async def release(self, session: Session) -> None:
+        """A conversation is not asked for a while; its cache may be freed."""
+        ...
+
+    async def close(self) -> None:
+        """Free what it holds. A second call does nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePolicy:
+    """Implements `RolePolicy`: a model behind an engine."""
+
+    engine: Engine
+    renderer: Renderer
+    learns: bool = True
+
+    async def reply(
+        self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
+    ) -> Completion:
+        """See `Engine.generate`."""
+        with boundary(EngineError, f"the engine failed in session {session}"):
+            return await self.engine.generate(conversation.prompt_ids, params, session=session)
+
+    async def release(self, session: Session) -> None:
+        """See `Engine.release`."""
+        await self.engine.release(session)
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        await self.engine.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedRole:
+    """Implements `RolePolicy`: a policy written by hand.
+
+    Its replies are not sampled from a model, so their log-probabilities are NaN.
+    """
+
+    policy: ScriptedPolicy
+    renderer: Renderer
+    learns: bool = False
+
+    async def reply(
+        self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
+    ) -> Completion:
+        """The policy's next message as tokens. Everything random in it derives from `params.seed`."""
+        with boundary(EnvironmentFault, f"the policy {type(self.policy).__name__} in task {task.id}"):
+            message = self.policy.reply(task, conversation.messages, Random(params.seed))
+        return encode_scripted(message, self.renderer)
+
+    async def release(self, session: Session) -> None:
+        """Nothing is held."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def encode_scripted(message: Message, renderer: Renderer) -> Completion:
+    """A reply that no model sampled, as a completion of version 0 with log-probabilities of NaN: they are unknown."""
+    token_ids = renderer.encode_reply(message)
+    return Completion(
+        token_ids=token_ids,
+        logprobs=to_floats(np.full(len(token_ids), np.nan)),
+        finish_reason=FinishReason.STOP,
+        version_first=0,
+        version_last=0,
+    )
