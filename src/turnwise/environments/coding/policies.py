@@ -17,7 +17,7 @@ from turnwise.environments.coding.environment import NO_TESTS, PASS
 from turnwise.environments.coding.functions import Function, Kind, Value, readings, space_of
 from turnwise.environments.coding.judge import Form
 
-MAX_TESTS = 4
+MAX_TESTS = 3
 """Programs that the oracle and the demonstrator run before they submit."""
 _NUMBER = re.compile(r"-?\d+")
 
