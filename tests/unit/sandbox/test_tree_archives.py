@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fake_machines import BUILDERS, fake_sdks
 
-from turnwise_sandbox.bubblewrap import BubblewrapSandbox
+from turnwise_sandbox.bubblewrap import _FOLDER, BubblewrapSandbox
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.machine import MachineSandbox
 from turnwise_sandbox.tree_archives import Found, TreeShelf, find_changes, pack_tree, read_found
@@ -214,7 +214,7 @@ def test_the_command_line_of_bubblewrap(is_tree: bool, repository: Path, monkeyp
     line = " ".join(command)
     if not is_tree:
         assert "--symlink /work /tmp --size 1048576 --tmpfs /work" in line
-        assert "/work/f" in command
+        assert f"{_FOLDER}/f" in command
         return
     # Files of 6, 19 and 1 bytes below, one of 1 on top; 5 files and links, 1 folder and the root take a page each.
     assert f"--size 1048576 --tmpfs /tmp --size {(1 << 20) + 27 + 7 * 4096} --tmpfs /work" in line
