@@ -200,9 +200,10 @@ class Maker:
 
 
 def divide(items: Sequence[Item], num_programs: int) -> list[Sequence[Item]]:
-    """The shares of at most `num_programs` programs, each of `MIN_PER_PROGRAM` at least unless there are fewer."""
+    """The shares of at most `num_programs` programs, each of `MIN_PER_PROGRAM` at least unless there are fewer. No
+    program is started for nothing."""
     num = max(1, min(num_programs, len(items) // MIN_PER_PROGRAM))
-    return [items[start::num] for start in range(num)]
+    return [items[start::num] for start in range(min(num, len(items)))]
 
 
 def judge_screening(screened: Screened, digests: set[str]) -> Fate | None:
