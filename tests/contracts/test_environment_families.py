@@ -49,7 +49,7 @@ from turnwise.evaluation.summary import is_success
 from turnwise_sandbox.types import Execution, Limits, Program
 
 T = TypeVar("T")
-MAX_TURNS = 24
+MAX_TURNS = 16
 
 
 class PretendSandbox:
@@ -161,6 +161,8 @@ class Case:
     """Keys of the payload that only scoring may read, and what the gold answer is made of."""
     control_tasks: Callable[[Task], bool] = field(default=lambda task: True)
     """Tasks that a control must spoil."""
+    max_turns: int = MAX_TURNS
+    """Replies after which an episode is stopped."""
 
 
 def build_mixture(**changes: Any) -> EnvironmentFamily:
@@ -216,6 +218,7 @@ CASES = {
         build=lambda **changes: Repair(prompt="short", bugs=2, calls=True, **REPAIR, **changes),
         controls=({"tests": "off"}, {"tests": "shuffled"}),
         gold=("bug", "other_bugs"),
+        max_turns=24,
     ),
     "tool_calls": Case(
         build=lambda **changes: ToolCalls(prompt="short", **changes),
@@ -259,7 +262,9 @@ def state_of(environment: Environment) -> str | None:
     return environment.state_hash() if isinstance(environment, StatefulEnvironment) else None
 
 
-async def play(family: EnvironmentFamily, task: Task, policy: str, seed: int = 0) -> Played:
+async def play(
+    family: EnvironmentFamily, task: Task, policy: str, seed: int = 0, *, max_turns: int = MAX_TURNS
+) -> Played:
     environment = family.build_environment(task)
     try:
         opening = await environment.reset(task, seed)
@@ -269,7 +274,7 @@ async def play(family: EnvironmentFamily, task: Task, policy: str, seed: int = 0
         states = [state_of(environment)]
         replies: list[Message] = []
         random, speaker, stop = Random(seed), family.policy(policy), StopReason.MAX_TURNS
-        for _ in range(MAX_TURNS):
+        for _ in range(max_turns):
             replies.append(speaker.reply(task, messages, random))
             result = await environment.step(replies[-1])
             assert bool(result.observations) != result.done  # either goes on with something to read, or is over
@@ -300,11 +305,11 @@ def run(work: Awaitable[T]) -> T:
     return asyncio.run(await_it())
 
 
-def success(family: EnvironmentFamily, tasks: list[Task], policy: str) -> float:
+def success(family: EnvironmentFamily, tasks: list[Task], policy: str, max_turns: int = MAX_TURNS) -> float:
     """Share of the tasks that a policy succeeds on, judged as an evaluation does."""
 
     async def play_all() -> list[Played]:
-        return [await play(family, task, policy, seed) for seed, task in enumerate(tasks)]
+        return [await play(family, task, policy, seed, max_turns=max_turns) for seed, task in enumerate(tasks)]
 
     def succeeded(reward: Reward) -> bool:
         identity = TrajectoryId(draw=0, member=0)
@@ -366,9 +371,9 @@ def test_texts_are_as_many_as_asked_for_and_repeatable(case: Case) -> None:
 def test_the_oracle_succeeds_and_chance_does_not(case: Case) -> None:
     family = case.build()
     tasks = take(family, "heldout", 40)
-    assert success(family, tasks, "oracle") >= 0.95
+    assert success(family, tasks, "oracle", case.max_turns) >= 0.95
     # The example's "random" tries the letters in either order; a guess that the vault is open is right half the time.
-    assert success(family, tasks, "random") <= (0.75 if case is CASES["example"] else 0.2)
+    assert success(family, tasks, "random", case.max_turns) <= (0.75 if case is CASES["example"] else 0.2)
 
 
 @pytest.mark.parametrize(("name", "changes"), WITH_CONTROLS)
@@ -377,7 +382,7 @@ def test_under_a_control_the_oracle_fails_the_same_tasks(name: str, changes: dic
     plain, control = case.build(), case.build(**changes)
     tasks = [task for task in take(plain, "heldout", 60) if case.control_tasks(task)]
     assert [task for task in take(control, "heldout", 60) if case.control_tasks(task)] == tasks
-    assert success(control, tasks, "oracle") <= 0.2
+    assert success(control, tasks, "oracle", case.max_turns) <= 0.2
 
 
 def test_the_gold_answer_is_right_where_a_family_names_it(case: Case) -> None:
@@ -405,7 +410,7 @@ def test_the_gold_answer_is_right_where_a_family_names_it(case: Case) -> None:
 def test_seeds_reproduce_an_episode(case: Case) -> None:
     for task in take(case.build(), "train", 4):
         for policy in ("oracle", "random"):
-            one, other = (run(play(case.build(), task, policy, seed=3)) for _ in range(2))
+            one, other = (run(play(case.build(), task, policy, seed=3, max_turns=case.max_turns)) for _ in range(2))
             strip = [[replace(record, seconds=0.0) for record in each.records] for each in (one, other)]
             assert strip[0] == strip[1]
             assert replace(one, records=[]) == replace(other, records=[])
@@ -415,7 +420,7 @@ def test_what_the_model_reads_does_not_depend_on_the_gold_answer(case: Case) -> 
     """Everything a policy is shown stays the same when the gold answer is another, for the same replies."""
     family = case.build()
     for task in take(family, "heldout", 12):
-        played = run(play(family, task, "oracle"))
+        played = run(play(family, task, "oracle", max_turns=case.max_turns))
         blind = replace(task, payload={**task.payload, **spoil(task.payload, case.gold)})
 
         async def replay(task: Task = blind, replies: list[Message] = played.replies) -> tuple[Opening, list[Message]]:
@@ -521,7 +526,7 @@ def test_equal_states_have_equal_hashes_and_every_call_changes_them(case: Case) 
     family = case.build()
     hashes: dict[str, str] = {}
     for task in take(family, "heldout", 8):
-        one, other = (run(play(family, task, "oracle")) for _ in range(2))
+        one, other = (run(play(family, task, "oracle", max_turns=case.max_turns)) for _ in range(2))
         assert one.states == other.states
         if one.states[0] is None:
             continue
@@ -535,7 +540,7 @@ def test_equal_states_have_equal_hashes_and_every_call_changes_them(case: Case) 
 def test_a_fork_and_its_origin_know_nothing_of_each_other(case: Case) -> None:
     family = case.build()
     for task in take(family, "train", 6):
-        played = run(play(family, task, "oracle", seed=5))
+        played = run(play(family, task, "oracle", seed=5, max_turns=case.max_turns))
         if len(played.replies) < 2:
             continue
 
