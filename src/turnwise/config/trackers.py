@@ -58,13 +58,16 @@ class TrackersSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _take_one_project(cls, values: Any) -> Any:
-        """Read run folders in which every tracker has a project of its own: that of Weights & Biases is kept."""
+        """Read run folders in which every tracker has a project of its own. Raises ValueError where these differ."""
         if not isinstance(values, dict) or "trackio" not in values:
             return values
-        old = {name: dict(values.get(name, {})) for name in ("wandb", "mlflow")}
-        projects = [old["wandb"].pop("project", "turnwise"), old["mlflow"].pop("experiment", "turnwise")]
+        old = {name: dict(values.get(name, {})) for name in ("wandb", "mlflow", "trackio")}
+        names = ((old["wandb"], "project"), (old["mlflow"], "experiment"), (old.pop("trackio"), "project"))
+        projects = {section.pop(name, "turnwise") for section, name in names} - {"turnwise"}
+        if len(projects) > 1:
+            raise ValueError(f"trackers have one project, not {' and '.join(sorted(projects))}; set trackers.project")
         rest = {name: value for name, value in values.items() if name not in ("trackio", *old)}
-        return {"project": projects[0], **rest, **old}
+        return {"project": next(iter(projects), "turnwise"), **rest, **old}
 
     @field_validator("names")
     @classmethod

@@ -15,6 +15,7 @@ from turnwise.config.load import dump_resolved, list_options, load_config, load_
 from turnwise.config.memory import read_model_shape
 from turnwise.config.run import RunConfig
 from turnwise.config.small_model import SMALL_MODEL, fill_model
+from turnwise.config.trackers import TrackersSection
 from turnwise.core.errors import ConfigError
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -373,3 +374,12 @@ def test_the_small_model_has_the_size_that_its_docstring_names() -> None:
     shape = read_model_shape(fill_model(RunConfig()))
     assert shape is not None
     assert shape.num_parameters == 139_584
+
+
+def test_run_folders_with_a_project_for_every_tracker_are_read() -> None:
+    old = {"names": ["mlflow"], "wandb": {"project": "turnwise", "mode": "online"}, "trackio": {"project": "turnwise"}}
+    trackers = TrackersSection.model_validate({**old, "mlflow": {"experiment": "mine", "tracking_uri": "uri"}})
+    assert (trackers.project, trackers.wandb.mode, trackers.mlflow.tracking_uri) == ("mine", "online", "uri")
+    assert TrackersSection.model_validate(old).project == "turnwise"
+    with pytest.raises(ValueError, match="one project, not mine and other; set trackers"):
+        TrackersSection.model_validate({**old, "mlflow": {"experiment": "mine"}, "trackio": {"project": "other"}})
