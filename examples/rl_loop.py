@@ -42,7 +42,7 @@ from turnwise import (
     to_samples,
 )
 from turnwise.core.seeds import derive_seed
-from turnwise.rollout.demonstrate import run_demonstration
+from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.rollout.workers import FailurePolicy
 from turnwise.testing import NotesFamily, build_tiny_model, build_tiny_tokenizer
 from turnwise.training.local import TrainerSettings
@@ -124,7 +124,7 @@ async def warm_up(pieces: Pieces) -> None:
         samples = []
         for index in range(step * DEMONSTRATIONS, (step + 1) * DEMONSTRATIONS):
             draw = Draw(index=index, task=pieces.family.task("train", index))
-            demonstration = await run_demonstration(
+            episode = await play_demonstration(
                 draw,
                 policy,
                 pieces.family.build_environment(draw.task),
@@ -132,6 +132,7 @@ async def warm_up(pieces: Pieces) -> None:
                 seed=derive_seed(pieces.seed, "demonstration", index),
                 max_turns=4,
             )
+            [demonstration] = episode.trajectories
             samples += to_samples(demonstration)
         everything = tuple(range(len(samples)))
         pieces.trainer.step(TrainingBatch(step=step, objective="warmup", samples=tuple(samples), updates=(everything,)))

@@ -11,6 +11,8 @@ from typing import Any
 from turnwise.core.errors import ConfigError
 
 _GIVEN: dict[str, Any] = {}
+_LIMITS = ("tool_timeout_s", "max_observation_chars")
+"""What a run may give every family besides `environment.args`."""
 
 
 def name_environment(environment: object) -> str:
@@ -30,9 +32,6 @@ def name_environment(environment: object) -> str:
         return f"{module}:{name}"
     _GIVEN[name] = environment
     return f"{__name__}:{name}"
-
-
-_LIMITS = ("tool_timeout_s", "max_observation_chars")
 
 
 def _always(family: object) -> Any:

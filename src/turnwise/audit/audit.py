@@ -40,6 +40,7 @@ from turnwise.core.protocols import Environment, Renderer
 from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import DropReason, Invalid, Task, Trajectory, TrajectoryGroup
+from turnwise.rollout.attempt import environment_seed
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
@@ -301,7 +302,7 @@ class _Audit:
                     group.task,
                     family=self._materials.family,
                     renderer=renderer,
-                    seed=derive_seed(seed, "environment", group.draw.index, group.task.id),
+                    seed=environment_seed(seed, group.draw),
                     run_tools=self._replay_tools,
                     timeout_s=config.rollout.trajectory_timeout_s,
                 )
@@ -316,7 +317,7 @@ class _Audit:
                     group.task,
                     environment=environment,
                     renderer=renderer,
-                    seed=derive_seed(seed, "environment", group.draw.index, group.task.id),
+                    seed=environment_seed(seed, group.draw),
                     run_tools=self._replay_tools,
                     timeout_s=config.rollout.trajectory_timeout_s,
                 )

@@ -98,7 +98,7 @@ def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, rend
     parent = path[-2]
     conversation.prompt_ids = to_ids(np.concatenate([_history(path[:-2]), parent.context_ids]))
     conversation.append(parent.completion, parent.message)
-    conversation.observe(StepResult(observations=parent.observations, done=False))
+    conversation.go_on(parent.observations)
     return conversation
 
 

@@ -79,7 +79,7 @@ class Ask:
     tools: tuple[ToolSpec, ...] = ()
     """Read where it opens a conversation."""
     caller: str | None = None
-    """The conversation that called this one, read where it opens; None where nobody did."""
+    """The conversation that called this one, read where it opens; None if none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class EpisodeEnd:
 
     stop: StopReason
     conversation: str | None = None
-    """The conversation that reached a limit; None where none did."""
+    """The conversation that reached a limit; None if none did."""
 
 
 @runtime_checkable

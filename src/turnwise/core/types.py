@@ -397,7 +397,7 @@ class ConversationOpening:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     caller: str | None = None
-    """The conversation that called this one; None where nobody did."""
+    """The conversation that called this one; None if none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
+from turnwise.core.episodes import Asked
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.protocols import Renderer, StepResult
+from turnwise.core.protocols import Renderer
 from turnwise.core.types import Completion, ConversationOpening, IntArray, Message, ToolSpec, Turn, to_ids
 
 
@@ -72,31 +72,23 @@ class Conversation:
         self.parent = len(self.turns) - 1
         self.replies = (*self.replies, message)
 
-    def observe(self, result: StepResult, *, environment_s: float = 0.0) -> None:
-        """Note what the environment answered to the last reply, and extend the prompt unless the episode is over.
-
-        Raises as `go_on` does.
-        """
-        self.note(
-            observations=result.observations,
-            tool_records=result.tool_records,
-            scores=result.scores,
-            signals=result.signals,
+    def observe(self, asked: Asked, *, environment_s: float = 0.0) -> None:
+        """Note what the environment answered to the last reply."""
+        self.turns[-1] = replace(
+            self.turns[-1],
+            observations=asked.observations,
+            tool_records=asked.tool_records,
+            scores=asked.scores,
+            signals=asked.signals,
             environment_s=environment_s,
         )
-        if not result.done:
-            self.go_on(result.observations)
-
-    def note(self, **fields: Any) -> None:
-        """Write fields of `Turn` into the last one: what became of the reply."""
-        self.turns[-1] = replace(self.turns[-1], **fields)
 
     def go_on(self, observations: Sequence[Message]) -> None:
         """Extend the prompt after the last reply.
 
         Raises EnvironmentFault when nothing was observed, RenderError when the observations cannot be appended.
         """
-        self.note(observations=tuple(observations))
+        self.turns[-1] = replace(self.turns[-1], observations=tuple(observations))
         if not observations:
             raise EnvironmentFault(
                 "the environment neither ended the episode nor observed anything; return observations or done=True"

@@ -14,15 +14,6 @@ from turnwise.rollout.loop import close_environment
 from turnwise.rollout.policies import encode_scripted
 
 
-async def run_demonstration(
-    draw: Draw, policy: ScriptedPolicy, environment: Environment, renderer: Renderer, *, seed: int, max_turns: int
-) -> Trajectory:
-    """`play_demonstration` of an environment with one role."""
-    episode = await play_demonstration(draw, policy, environment, renderer, seed=seed, max_turns=max_turns)
-    [trajectory] = episode.trajectories
-    return trajectory
-
-
 async def play_demonstration(
     draw: Draw,
     policy: ScriptedPolicy,
@@ -83,12 +74,7 @@ class _Demonstration:
             conversation.append(encode_scripted(reply, self._renderer), reply)
             self._said.append(name)
             asked = await self._environment.tell(name, reply)
-            conversation.note(
-                observations=asked.observations,
-                tool_records=asked.tool_records,
-                scores=asked.scores,
-                signals=asked.signals,
-            )
+            conversation.observe(asked)
             self._take(asked)
         replies = {name: conversation.replies for name, conversation in self._conversations.items()}
         return dict(await self._environment.score(replies, EpisodeEnd(stop=StopReason.DONE)))

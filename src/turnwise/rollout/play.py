@@ -193,13 +193,7 @@ class Play:
         started = time.perf_counter()
         with boundary(EnvironmentFault, f"step of {self._where}"):
             asked = await self.environment.tell(voice.name, conversation.replies[-1])
-        conversation.note(
-            observations=asked.observations,
-            tool_records=asked.tool_records,
-            scores=asked.scores,
-            signals=asked.signals,
-            environment_s=time.perf_counter() - started,
-        )
+        conversation.observe(asked, environment_s=time.perf_counter() - started)
         end = await self._ask_all(asked.asks)
         if self.waiting and voice not in self.waiting:
             await self._free(voice)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.batching.samples import to_samples
+from turnwise.core.episodes import Asked
 from turnwise.core.errors import EnvironmentFault, RenderError
-from turnwise.core.protocols import StepResult
 from turnwise.core.types import (
     Completion,
     ConversationOpening,
@@ -54,8 +54,8 @@ def search(query: str) -> Message:
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
-def observe(*texts: str) -> StepResult:
-    return StepResult(observations=tuple(text_message("tool", text, tool_call_id="c") for text in texts), done=False)
+def observe(*texts: str) -> tuple[Message, ...]:
+    return tuple(text_message("tool", text, tool_call_id="c") for text in texts)
 
 
 def to_trajectory(conversation: Conversation) -> Trajectory:
@@ -101,7 +101,7 @@ def test_a_conversation_equals_rendering_its_messages_again(
         for query, texts in turns:
             prompts.append(conversation.prompt_ids.tolist())
             conversation.reply(sample(search(query)))
-            conversation.observe(observe(*texts))
+            conversation.go_on(observe(*texts))
     trajectory = to_trajectory(conversation)
     # The prompt of every turn is its parent's prompt, the parent's completion and its own context ...
     assert [find_prompt(trajectory, index) for index in range(len(trajectory.turns))] == prompts
@@ -113,7 +113,7 @@ def test_a_conversation_equals_rendering_its_messages_again(
             assert prompts[index] == rendered.tolist()
             assert trajectory.turns[index].conversation == number
             completion = RENDERER.encode_reply(search(query))
-            added = RENDERER.extend(rendered, completion, observe(*texts).observations, [SEARCH])
+            added = RENDERER.extend(rendered, completion, observe(*texts), [SEARCH])
             rendered = np.concatenate([rendered, completion, added])
             index += 1
     assert sum(turn.parent is None for turn in trajectory.turns) == len(episode)
@@ -125,14 +125,13 @@ def test_a_restart_is_a_second_root_with_a_context_of_its_own() -> None:
     question, summary = text_message("user", "What is here ?"), text_message("user", "nothing found")
     conversation.open([question], [SEARCH])
     conversation.reply(sample(search("here")))
-    conversation.observe(observe("nothing"))
+    conversation.go_on(observe("nothing"))
     conversation.reply(sample(search("found")))
     assert conversation.list_openings([question]) == ()  # one conversation, opened with the task's prompt
     assert [opening.messages for opening in conversation.list_openings([summary])] == [(question,)]
     conversation.restart([summary], name="part1")
     assert conversation.prompt_ids.tolist() == RENDERER.open([summary], [SEARCH]).tolist()
     conversation.reply(sample(text_message("assistant", "<answer> here </answer>")))
-    conversation.observe(StepResult(observations=(), done=True))
     trajectory = to_trajectory(conversation)
     assert [turn.parent for turn in trajectory.turns] == [None, 0, None]
     assert [turn.conversation for turn in trajectory.turns] == [0, 0, 1]
@@ -148,7 +147,7 @@ def test_each_conversation_of_a_trajectory_is_one_sample() -> None:
     conversation.open([text_message("user", "What is here ?")], [SEARCH])
     for query in ("here", "nothing"):
         conversation.reply(sample(search(query)))
-        conversation.observe(observe("found"))
+        conversation.go_on(observe("found"))
     conversation.restart([text_message("user", "What ?")], name="part1")
     conversation.reply(sample(search("is")))
     trajectory = to_trajectory(conversation)
@@ -164,11 +163,11 @@ def test_a_fork_goes_on_from_the_same_place_and_leaves_the_original_alone() -> N
     conversation = Conversation(renderer=RENDERER)
     conversation.open([text_message("user", "What is here ?")], [SEARCH])
     conversation.reply(sample(search("here")))
-    conversation.observe(observe("nothing"))
+    conversation.go_on(observe("nothing"))
     prompt = conversation.prompt_ids.tolist()
     twin = conversation.fork()
     twin.reply(sample(search("found")))
-    twin.observe(observe("here"))
+    twin.go_on(observe("here"))
     assert (len(conversation.turns), len(conversation.replies), conversation.prompt_ids.tolist()) == (1, 1, prompt)
     assert [turn.parent for turn in twin.turns] == [None]  # its first turn follows the fork
     assert twin.turns[0].context_ids.tolist() == conversation.context_ids.tolist()
@@ -181,17 +180,17 @@ def test_a_turn_keeps_all_that_was_observed() -> None:
     conversation.open([text_message("user", "What ?")], [SEARCH])
     message = conversation.reply(sample(search("here")), state="s0", engine_s=2.0)
     record = ToolRecord(call=message.tool_calls[0], observation="found", error=None, seconds=0.5)
-    result = StepResult(
+    asked = Asked(
+        asks=(),
         observations=(text_message("tool", "found", tool_call_id="c"),),
-        done=True,
         tool_records=(record,),
         scores=TurnScores(reward=0.25),
         signals=(Signal(name="depth", value=3.0),),
     )
-    conversation.observe(result, environment_s=1.0)
+    conversation.observe(asked, environment_s=1.0)
     (turn,) = conversation.turns
-    assert (turn.message, turn.observations, turn.tool_records) == (message, result.observations, (record,))
-    assert (turn.scores, turn.signals, turn.state) == (TurnScores(reward=0.25), result.signals, "s0")
+    assert (turn.message, turn.observations, turn.tool_records) == (message, asked.observations, (record,))
+    assert (turn.scores, turn.signals, turn.state) == (TurnScores(reward=0.25), asked.signals, "s0")
     assert (turn.engine_s, turn.environment_s) == (2.0, 1.0)
 
 
@@ -202,4 +201,4 @@ def test_what_cannot_go_on_is_refused() -> None:
     conversation.open([text_message("user", "What ?")], [])
     conversation.reply(sample(search("here")))
     with pytest.raises(EnvironmentFault, match="neither ended the episode nor observed anything"):
-        conversation.observe(StepResult(observations=(), done=False))
+        conversation.go_on(())

@@ -12,7 +12,7 @@ from turnwise.core.types import Draw, Message, Reward, Scored, StopReason, Task,
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rollout.demonstrate import run_demonstration
+from turnwise.rollout.demonstrate import play_demonstration
 
 RENDERER = TagRenderer(train_tokenizer(["What ? here found"], vocab_size=300, special_tokens=TAG_SPECIAL_TOKENS))
 TASK = Task(environment="shelf", prompt=(text_message("user", "What ?"),), payload={"answer": "here"})
@@ -61,9 +61,10 @@ class Oracle:
 
 def test_a_demonstration_is_a_trajectory_with_unknown_logprobs() -> None:
     environment = Shelf()
-    trajectory = asyncio.run(
-        run_demonstration(Draw(index=3, task=TASK), Oracle(1), environment, RENDERER, seed=1, max_turns=4)
+    episode = asyncio.run(
+        play_demonstration(Draw(index=3, task=TASK), Oracle(1), environment, RENDERER, seed=1, max_turns=4)
     )
+    [trajectory] = episode.trajectories
     assert trajectory.id == TrajectoryId(draw=3, member=0)
     assert (trajectory.task_id, trajectory.stop, trajectory.reward) == (TASK.id, StopReason.DONE, Scored(total=1.0))
     assert [turn.parent for turn in trajectory.turns] == [None, 0]
@@ -81,15 +82,16 @@ def test_a_demonstration_is_a_trajectory_with_unknown_logprobs() -> None:
 def test_a_policy_that_never_finishes_is_named_and_its_environment_closed() -> None:
     environment = Shelf()
     with pytest.raises(EnvironmentFault, match=r"policy Oracle did not finish task .* within 2 turns"):
-        asyncio.run(run_demonstration(Draw(index=0, task=TASK), Oracle(9), environment, RENDERER, seed=1, max_turns=2))
+        asyncio.run(play_demonstration(Draw(index=0, task=TASK), Oracle(9), environment, RENDERER, seed=1, max_turns=2))
     assert environment.num_closed == 1
 
 
 def test_a_problem_in_closing_is_noted() -> None:
-    trajectory = asyncio.run(
-        run_demonstration(
+    episode = asyncio.run(
+        play_demonstration(
             Draw(index=0, task=TASK), Oracle(0), Shelf(breaks_closing=True), RENDERER, seed=1, max_turns=2
         )
     )
+    [trajectory] = episode.trajectories
     assert trajectory.reward == Scored(total=1.0)
     assert trajectory.error == "EnvironmentFault: closing the environment: OSError: cannot let go"

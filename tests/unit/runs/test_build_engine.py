@@ -1,16 +1,19 @@
 """What a recipe says about the engine and about sampling reaches them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from turnwise.config.load import load_config
 from turnwise.core.errors import ConfigError, EngineError
+from turnwise.core.protocols import Engine
+from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.rollout.attempt import Sampling
-from turnwise.runs.build import build_policy_engine, build_system
+from turnwise.runs.build import build_policy_engine, build_system, load_frozen_engine
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -54,3 +57,26 @@ def test_a_model_whose_attention_is_not_turnwises_is_refused_by_the_paged_engine
     system.model.set_attn_implementation("eager")
     with pytest.raises(EngineError, match="attn_implementation='turnwise'"):
         build_policy_engine(system.config, system.model, system.tokenizer)
+
+
+def test_a_frozen_role_samples_from_its_own_checkpoint_and_reads_the_runs_tokens(tmp_path: Path) -> None:
+    config = load_config([TINY], [*SMALL, "tokenizer.vocab_size=400"])
+    other = load_config([TINY], [*SMALL, "tokenizer.vocab_size=400", "run.seed=1"])
+    system, frozen = build_system(config), build_system(other)
+    frozen.model.save_pretrained(tmp_path)
+    frozen.tokenizer.save_pretrained(tmp_path)
+
+    async def score(engine: Engine) -> float:
+        params = SamplingParams(max_tokens=4, temperature=1.0, seed=3)
+        try:
+            completion = await engine.generate(to_ids([5, 6, 7]), params, session=Session("a", "b"))
+        finally:
+            await engine.close()
+        return float(completion.logprobs[0])
+
+    loaded = asyncio.run(score(load_frozen_engine(config, tmp_path, system.tokenizer)))
+    assert loaded == pytest.approx(asyncio.run(score(frozen.engine)), abs=1e-5)
+    assert loaded != pytest.approx(asyncio.run(score(system.engine)), abs=1e-3)
+    smaller = build_system(load_config([TINY], [*SMALL, "tokenizer.vocab_size=300"])).tokenizer
+    with pytest.raises(ConfigError, match="has other tokens than that of this run"):
+        load_frozen_engine(config, tmp_path, smaller)

@@ -7,7 +7,7 @@ import pytest
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Draw, Scored
-from turnwise.rollout.demonstrate import run_demonstration
+from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.testing import NotesFamily, build_tiny_renderer, build_tiny_tokenizer
 
 
@@ -18,8 +18,8 @@ def success_of(name: str, count: int = 200) -> dict[str, float]:
     rewards: dict[str, list[float]] = {"direct": [], "linked": []}
     for index in range(count):
         task = family.task("heldout", index)
-        trajectory = asyncio.run(
-            run_demonstration(
+        episode = asyncio.run(
+            play_demonstration(
                 Draw(index=index, task=task),
                 family.policy(name),
                 family.build_environment(task),
@@ -28,8 +28,8 @@ def success_of(name: str, count: int = 200) -> dict[str, float]:
                 max_turns=4,
             )
         )
-        assert isinstance(trajectory.reward, Scored)
-        rewards[str(task.payload["kind"])].append(trajectory.reward.total)
+        assert isinstance(episode.reward, Scored)
+        rewards[str(task.payload["kind"])].append(episode.reward.total)
     assert len(rewards["linked"]) > len(rewards["direct"]) > 0
     return {kind: sum(values) / len(values) for kind, values in rewards.items()}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from turnwise.environments.arguments import FamilyArguments, Share
@@ -11,10 +9,11 @@ from turnwise.environments.memory.environment import MemorySwitch
 
 
 class MemoryArguments(FamilyArguments):
-    """Streams of events that are read chunk by chunk. There are no tools, so what limits them is not read."""
+    """Streams of events that are read chunk by chunk, each in a context of its own (MemAgent).
 
-    style: Literal["chunks"] = "chunks"
-    """"chunks": every chunk in a context of its own, with the memory written so far (MemAgent)."""
+    There are no tools, so what limits them is not read.
+    """
+
     chunks: int = Field(4, ge=1, le=10_000)
     """Chunks of a stream."""
     chunk_events: int = Field(5, ge=4, le=1000)

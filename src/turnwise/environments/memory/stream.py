@@ -1,7 +1,7 @@
 """A stream of events that set slots, and what is asked about it. Pure functions of a seed.
 
 An event is one word, a slot with the value it gets ("redmo"). Two slots are asked about. Each is set once, or with
-`TWICE` a second time, which counts; all other events set slots that nobody asks about.
+`TWICE` a second time, which counts; all other events set slots that are not asked about.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def format_memory(memory: Memory) -> str:
 
 def parse_memory(text: str, asked: Sequence[str]) -> dict[str, str]:
     """The words that a text in the form of `format_memory` gives, `NONE` for a slot it leaves out."""
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for line in text.split(";"):
         slot, _, word = line.partition("=")
-        found.setdefault(slot.strip(), word.strip())
-    return {slot: found.get(slot) or NONE for slot in asked}
+        words.setdefault(slot.strip(), word.strip())
+    return {slot: words.get(slot) or NONE for slot in asked}

@@ -111,8 +111,8 @@ def say(text: str) -> Message:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="style='rolled'"):
-        Memory(style="rolled")
+    with pytest.raises(ConfigError, match="memory='kept back'"):
+        Memory(memory="kept back")
     family = Memory()
     task = family.task("train", 0)
 
