@@ -11,7 +11,7 @@ from random import Random
 from pipeline_world import WORDS, Pace, WorldEngine, make_tokenizer
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
-from turnwise.core.protocols import Interrupt, ScriptedPolicy, Split
+from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.types import (
     Compare,
     Completion,
@@ -48,10 +48,6 @@ class KeepingEngine(WorldEngine):
         completion = await super().generate(prompt_ids, params, session=session)
         self.delivered.append(completion)
         return completion
-
-    async def pause(self, interrupt: Interrupt) -> int:
-        """As `WorldEngine`."""
-        return await super().pause(interrupt)
 
 
 @dataclass(eq=False)

@@ -255,7 +255,8 @@ class _Audit:
             if has_order(trajectory):
                 self._tallies.take(check_endings(record.step, trajectory))
                 alone = [path.trajectory for path in split_paths(trajectory)]
-            self._tallies.take(dict.fromkeys(breach for path in alone for breach in check_turns(record.step, path)))
+            checked = (check_turns(record.step, path, has_others=not group.role) for path in alone)
+            self._tallies.take(dict.fromkeys(breach for breaches in checked for breach in breaches))
         return group
 
     def _load_advantages(self, step: int) -> Advantages | None:

@@ -20,16 +20,16 @@ def has_order(trajectory: Trajectory) -> bool:
     return all(turn.parent is None or 0 <= turn.parent < index for index, turn in enumerate(trajectory.turns))
 
 
-def check_turns(step: int | None, trajectory: Trajectory) -> list[Breach]:
+def check_turns(step: int | None, trajectory: Trajectory, *, has_others: bool = False) -> list[Breach]:
     """The turns form a tree in order of time, every observation was answered, and the end fits the stop reason.
 
     A turn extends its parent (linear), names an earlier one (a branch on record), or starts a conversation.
     Log-probabilities are finite and at most 0, versions do not run backwards, and a tool record says what the model was
     shown and what it had asked for. Give the paths of a branched trajectory one by one (`core.paths.split_paths`).
+    With `has_others` other roles spoke in its episode, and may have ended it before it said anything.
     """
-    return [
-        Breach(check="turns", step=step, trajectory=trajectory.id, text=text) for text in _turn_problems(trajectory)
-    ]
+    texts = _turn_problems(trajectory, has_others)
+    return [Breach(check="turns", step=step, trajectory=trajectory.id, text=text) for text in texts]
 
 
 def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
@@ -48,12 +48,10 @@ def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
     return [Breach(check="turns", step=step, trajectory=trajectory.id, text=text) for text in texts]
 
 
-def _turn_problems(trajectory: Trajectory) -> Iterator[str]:
+def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
     turns, stop = trajectory.turns, trajectory.stop
     continued = {turn.parent for turn in turns}
     num_conversations = sum(turn.parent is None for turn in turns)
-    has_others = trajectory.id.role != "agent"
-    """Other roles spoke in its episode, and may have ended it."""
     if not turns and not isinstance(trajectory.reward, Invalid) and not has_others:
         yield f"no turn is stored and the reward is not Invalid (stop reason {stop.value})"
     for index, turn in enumerate(turns):

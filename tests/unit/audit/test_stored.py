@@ -107,6 +107,18 @@ def test_a_tree_is_checked_path_by_path() -> None:
         assert any("all but one need one" in text for text in problems(replace(tree, endings=tuple(wrong))))
 
 
+@pytest.mark.parametrize("role", ["agent", "buyer"])
+def test_only_where_others_spoke_may_a_role_end_without_a_word_of_its_own(role: str) -> None:
+    trajectory = GROUP.trajectories[0]
+    named = replace(trajectory, id=replace(trajectory.id, role=role))
+    for silent, text in (
+        (replace(named, turns=()), "no turn is stored"),
+        (replace(named, stop=StopReason.MAX_TURN_TOKENS), "the last reply was not cut off"),
+    ):
+        assert text in str(check_turns(None, silent))
+        assert text not in str(check_turns(None, silent, has_others=True))
+
+
 def test_a_conversation_may_end_with_an_observation_that_a_new_one_answers() -> None:
     """Compaction: the second conversation starts after the tool's answer."""
     trajectory = play(double)
