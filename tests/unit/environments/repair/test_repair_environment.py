@@ -9,9 +9,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from repair_episodes import run_commands
 
 from turnwise.core.errors import SandboxError
-from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
+from turnwise.core.types import Message, Scored, Task, ToolCallError, text_message
 from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.repair.environment import (
     INVALID_REPLY,
@@ -64,23 +65,8 @@ def families() -> dict[str, Repair]:
 
 def episode(family: Repair, *commands: str) -> tuple[list[str], Scored]:
     """What the commands print, and the reward of the episode."""
-
-    async def run() -> tuple[list[str], Scored]:
-        environment = family.build_environment(build_task())
-        await environment.reset(build_task(), 5)
-        printed: list[str] = []
-        done = False
-        for number, command in enumerate(commands):
-            result = await environment.step(command_message(command, number))
-            printed += [observation.text for observation in result.observations]
-            done = result.done
-        reward = await environment.score([], StopReason.DONE if done else StopReason.MAX_TURNS)
-        await environment.close()
-        assert isinstance(reward, Scored)
-        return printed, reward
-
     try:
-        return asyncio.run(run())
+        return run_commands(family, build_task(), *commands)
     except SandboxError as error:
         pytest.skip(f"no sandbox here: {error}")
 
