@@ -12,8 +12,8 @@ class EngineSection(Section):
 
     kind: str = "paged"
     """"paged": cache pages shared by what several conversations have in common. "workers": the same in several
-    processes on the CPU. "local": the plain one, with a cache slot per conversation. Any other engine: an import path
-    "package.module:build"."""
+    processes on the CPU. "local": the plain one, with a cache slot per conversation. "vllm": vLLM in processes of an
+    interpreter of its own. Any other engine: an import path "package.module:build"."""
     max_concurrency: int = Field(256, ge=1)
     """Conversations open at once."""
     max_context: int = Field(1024, ge=2)

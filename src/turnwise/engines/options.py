@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -12,14 +13,18 @@ from turnwise.config.section import Section
 from turnwise.core.errors import ConfigError
 
 
-class LocalOptions(Section):
+class EngineOptions(Section):
+    """Of any kind of engine."""
+
+    def check(self, *, device: str, num_threads: int) -> None:
+        """Raise ConfigError for combinations that cannot work on `device`, "cpu" or "cuda"."""
+
+
+class LocalOptions(EngineOptions):
     """Of engine.kind = "local"."""
 
     max_batch_tokens: int = Field(1024, ge=8)
     """Most tokens of one step; longer prompts are computed in chunks."""
-
-    def check(self, *, device: str, num_threads: int) -> None:
-        """Raise ConfigError for combinations that cannot work on `device`, "cpu" or "cuda"."""
 
 
 class _PagedBase(LocalOptions):
@@ -79,7 +84,32 @@ class WorkersOptions(_PagedBase):
             )
 
 
-Options = TypeVar("Options", bound=LocalOptions)
+class VllmOptions(EngineOptions):
+    """Of engine.kind = "vllm"."""
+
+    python: str = ".venv-vllm/bin/python"
+    """The interpreter that has vLLM; `peers/vllm_setup.sh` makes this one."""
+    num_workers: int = Field(1, ge=1)
+    """Processes, each with `engine.num_threads` threads and its share of `engine.max_concurrency`."""
+    cache_mib: int = Field(512, ge=1)
+    """Memory of each process for keys and values, in MiB."""
+    block_size: int = Field(32, ge=1)
+    """Tokens of a cache block; prefixes are found again in whole blocks. On a CPU a multiple of 32."""
+    staging: str | None = None
+    """Folder where weights are written for the processes to read; None is shared memory."""
+
+    def check(self, *, device: str, num_threads: int) -> None:
+        """The interpreter must be there, and threads counted: vLLM's wait by spinning."""
+        if not Path(self.python).is_file():
+            raise ConfigError(
+                f"engine.options.python={self.python!r} is no interpreter; make one with vLLM (`make vllm` makes "
+                "'.venv-vllm/bin/python')"
+            )
+        if num_threads < 1:
+            raise ConfigError("engine.kind='vllm' with engine.num_threads=0: say how many, vLLM's threads spin")
+
+
+Options = TypeVar("Options", bound=EngineOptions)
 
 
 def read_options(kind: str, model: type[Options], options: Mapping[str, Any]) -> Options:

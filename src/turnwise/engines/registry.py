@@ -13,8 +13,16 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import Engine
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.local import LocalEngine
-from turnwise.engines.options import LocalOptions, PagedOptions, WorkersOptions, read_options
+from turnwise.engines.options import (
+    EngineOptions,
+    LocalOptions,
+    PagedOptions,
+    VllmOptions,
+    WorkersOptions,
+    read_options,
+)
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.vllm import VllmEngine
 from turnwise.engines.workers import WorkerEngine
 
 Decode = Callable[[Sequence[int]], str]
@@ -48,7 +56,12 @@ class BuildEngine(Protocol):
         ...
 
 
-OPTIONS: Mapping[str, type[LocalOptions]] = {"paged": PagedOptions, "workers": WorkersOptions, "local": LocalOptions}
+OPTIONS: Mapping[str, type[EngineOptions]] = {
+    "paged": PagedOptions,
+    "workers": WorkersOptions,
+    "local": LocalOptions,
+    "vllm": VllmOptions,
+}
 """Options of the engines that have a name; any other kind is an import path."""
 
 
@@ -88,6 +101,8 @@ def build_engine(
         chosen["fused"] = None if chosen["fused"] else False
     if kind == "local":
         return LocalEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode)
+    if kind == "vllm":
+        return VllmEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode)
     if kind == "workers":
         return WorkerEngine(model, **limits, **chosen, grammars=grammars, decode=decode)
     return PagedEngine(model, **limits, **chosen, num_threads=common.num_threads, grammars=grammars, decode=decode)

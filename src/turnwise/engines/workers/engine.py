@@ -15,6 +15,7 @@ import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Literal
 
 from transformers import PreTrainedModel
@@ -25,7 +26,7 @@ from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged.engine import EngineStatistics
 from turnwise.engines.paged.runner import ModelRunner
-from turnwise.engines.workers.link import WorkerPlan
+from turnwise.engines.workers.link import WorkerPlan, start_link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
 from turnwise.models.checksums import compute_checksums
@@ -85,7 +86,7 @@ class WorkerEngine:
             "decode": decode,
         }
         plan = WorkerPlan(model=_share(model), settings=settings, start_s=start_s, silence_s=silence_s)
-        self._pool = WorkerPool(plan, num_workers=num_workers, max_open=share)
+        self._pool = WorkerPool(partial(start_link, plan=plan), num_workers=num_workers, max_open=share)
         self._num_open = 0
         self._is_paused = False
         self._is_closed = False

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, Protocol
 
 import torch.multiprocessing as multiprocessing
 from transformers import PreTrainedModel
@@ -41,11 +41,38 @@ class WorkerPlan:
     """Longest time that a worker with something to do says nothing: longer than any single step."""
 
 
+class WorkerProcess(Protocol):
+    """The process of a worker, whatever started it."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None before it runs."""
+        ...
+
+    @property
+    def exitcode(self) -> int | None:
+        """Its exit status, minus the signal that ended it; None while it runs."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def join(self, timeout: float) -> None:
+        """Wait for its end, at most `timeout` seconds."""
+        ...
+
+
 class Link:
     """A running worker. Belongs to one event loop."""
 
     def __init__(
-        self, process: SpawnProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float
+        self, process: WorkerProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float
     ) -> None:
         self.name = f"{process.name} (process {process.pid})"
         self.pid = process.pid
@@ -57,6 +84,8 @@ class Link:
         """Of its engine, as of its last message."""
         self._numbers = itertools.count(READY_ID + 1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._hearing: dict[int, Callable[[Any], None]] = {}
+        """Told of what a request has so far, by number."""
         self._reason: str | None = None
         self._tasks = [asyncio.create_task(self._watch())]
 
@@ -80,9 +109,10 @@ class Link:
         finally:
             del self._waiting[READY_ID]
 
-    async def ask(self, kind: str, **fields: Any) -> Any:
+    async def ask(self, kind: str, *, hear: Callable[[int, Any], None] | None = None, **fields: Any) -> Any:
         """The answer. Raises EngineError: what the worker said, or that it ended. Cancelling also cancels the request
-        in the worker."""
+        in the worker. `hear` is called with the request's number and each part that a worker sends before the
+        answer."""
         if self._reason is not None:
             raise EngineError(f"{self.name} {self._reason}")
         loop = asyncio.get_running_loop()
@@ -90,6 +120,8 @@ class Link:
             self._heard = loop.time()
         number = next(self._numbers)
         future = self._waiting[number] = loop.create_future()
+        if hear is not None:
+            self._hearing[number] = functools.partial(hear, number)
         try:
             with boundary(EngineError, f"{self.name} cannot be sent what is not plain data"):
                 self.tell(kind, id=number, **fields)
@@ -99,6 +131,11 @@ class Link:
             raise
         finally:
             del self._waiting[number]
+            self._hearing.pop(number, None)
+
+    def tell_settings(self, settings: Mapping[str, Any]) -> None:
+        """Send what the worker is built from, before anything else."""
+        self._writer.write(encode_message(settings))
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Send a message that has no answer. Messages arrive in order; does nothing if the worker has ended."""
@@ -131,6 +168,10 @@ class Link:
             self.statistics = message.get("statistics", self.statistics)
             future = self._waiting.get(message.get("id", -1))
             if future is None or future.done():
+                continue
+            if "part" in message:
+                if (hear := self._hearing.get(message["id"])) is not None:
+                    hear(message["part"])
                 continue
             if "error" in message:
                 future.set_exception(EngineError(message["error"]))

@@ -5,7 +5,8 @@ A number comes back as the same float in every bit (Python writes the shortest t
 a model produced is ever unpickled.
 
 To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, each with an `id` where an answer is expected.
-From it: `{"id", "answer"}`, `{"id", "error"}`, and a message without `id` as a sign of life, all with its `statistics`.
+From it: `{"id", "answer"}`, `{"id", "error"}`, `{"id", "part"}` for what a request has so far, and a message without
+`id` as a sign of life, all with its `statistics`.
 The first answer, id 0, says that the worker is ready."""
 
 from __future__ import annotations

@@ -4,14 +4,15 @@ version, and whether to pause."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Session
-from turnwise.engines.workers.link import Link, WorkerPlan, start_link
+from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.router import Router
 from turnwise.models.checksums import find_difference
 
@@ -30,17 +31,24 @@ class WorkerPool:
 
     Belongs to the event loop that first uses it."""
 
-    def __init__(self, plan: WorkerPlan, *, num_workers: int, max_open: int) -> None:
-        """`max_open` requests a worker samples at once."""
-        self._plan = plan
+    def __init__(
+        self, start: Callable[[str], Awaitable[Link]], *, num_workers: int, max_open: int, name: str = "engine worker"
+    ) -> None:
+        """`start` starts the worker of a name and returns when it is ready; `max_open` requests a worker samples at
+        once."""
+        self._start_link = start
         self._router = Router(num_workers=num_workers, max_open=max_open)
-        self._places = [Place(f"engine worker {index}") for index in range(num_workers)]
+        self._places = [Place(f"{name} {index}") for index in range(num_workers)]
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._version = 0
+        self._adopted: dict[str, Any] = {"version": 0}
+        """What every worker was told last, and a new one is told first."""
         self._is_paused = False
 
-    async def generate(self, fields: dict[str, Any], session: Session) -> Any:
-        """The answer of the worker that keeps `session`. Raises EngineError for this request alone."""
+    async def generate(
+        self, fields: dict[str, Any], session: Session, hear: Callable[[Link, int, Any], None] | None = None
+    ) -> Any:
+        """The answer of the worker that keeps `session`. Raises EngineError for this request alone. `hear` is called
+        with the worker, the request's number and each part that comes before the answer."""
         self._bind()
         for place in self._places:
             self._begin(place)
@@ -50,7 +58,7 @@ class WorkerPool:
             link = place.link
             if link is None or not link.is_open:
                 link = await self._wait_for_start(place)
-            return await link.ask("generate", **fields)
+            return await link.ask("generate", hear=None if hear is None else partial(hear, link), **fields)
         finally:
             self._router.end(number)
 
@@ -65,7 +73,7 @@ class WorkerPool:
         """Every worker stops; the number of sampled tokens thrown away. One that does not answer is ended."""
         self._bind()
         self._is_paused = True
-        links = self._open_links()
+        links = self.open_links()
         answers = await asyncio.gather(
             *(link.ask("pause", interrupt=interrupt) for link in links), return_exceptions=True
         )
@@ -75,28 +83,46 @@ class WorkerPool:
                 raise answer
         return sum(answer for answer in answers if not isinstance(answer, BaseException))
 
+    def remember(self, **adopted: Any) -> None:
+        """What workers that start from now on are told to adopt; forget what is cached."""
+        self._bind()
+        self._adopted = adopted
+        self._router.forget()
+
     async def adopt(self, version: int) -> Mapping[str, int] | None:
         """Every worker goes on with the weights as they are; the checksums of what all of them hold, None if no worker
         has started.
 
         Raises EngineError naming the worker that has ended, and the tensor in which two of them differ.
         """
-        self._bind()
-        self._version = version
-        self._router.forget()
+        self.remember(version=version)
         for name in self.drop_ended():
             raise EngineError(f"{name} cannot adopt version {version}: it has ended; the next request restarts it")
-        links = self._open_links()
-        sums: Sequence[Mapping[str, int]] = await asyncio.gather(
-            *(link.ask("adopt", version=version) for link in links)
-        )
-        for link, each in zip(links, sums, strict=True):
-            tensor = find_difference(sums[0], each)
+        answers: list[tuple[Link, Mapping[str, int]]] = await self.ask_all("adopt", version=version)
+        for link, sums in answers:
+            tensor = find_difference(answers[0][1], sums)
             if tensor is not None:
                 raise EngineError(
-                    f"{link.name} holds another {tensor} than {links[0].name} after it adopted version {version}"
+                    f"{link.name} holds another {tensor} than {answers[0][0].name} after it adopted version {version}"
                 )
-        return sums[0] if sums else None
+        return answers[0][1] if answers else None
+
+    async def ask_all(self, kind: str, **fields: Any) -> list[tuple[Link, Any]]:
+        """Every worker's answer. Raises EngineError when one fails."""
+        links = self.open_links()
+        return list(zip(links, await asyncio.gather(*(link.ask(kind, **fields) for link in links)), strict=True))
+
+    async def restart(self, links: Collection[Link], reason: str) -> None:
+        """End these workers and start others in their places; requests under way fail. Raises EngineError when one does
+        not start."""
+        places = [place for place in self._places if place.link in links]
+        for place in places:
+            assert place.link is not None
+            place.link.end(reason)
+            place.link = None
+            self._begin(place)
+        for place in places:
+            await self._wait_for_start(place)
 
     def drop_ended(self) -> list[str]:
         """Forget workers that have ended; their names."""
@@ -109,15 +135,15 @@ class WorkerPool:
     async def resume(self) -> None:
         """Go on after `pause`."""
         self._is_paused = False
-        await asyncio.gather(*(link.ask("resume") for link in self._open_links()), return_exceptions=True)
+        await asyncio.gather(*(link.ask("resume") for link in self.open_links()), return_exceptions=True)
 
     def statistics(self) -> list[Mapping[str, float]]:
         """Of each worker that runs, as of its last message."""
-        return [link.statistics for link in self._open_links() if link.statistics]
+        return [link.statistics for link in self.open_links() if link.statistics]
 
     def pids(self) -> list[int]:
         """Of the workers that run."""
-        return [link.pid for link in self._open_links() if link.pid is not None]
+        return [link.pid for link in self.open_links() if link.pid is not None]
 
     async def close(self) -> None:
         """End every worker; their requests fail."""
@@ -130,10 +156,11 @@ class WorkerPool:
 
     def kill(self) -> None:
         """End the processes of an engine that was never closed."""
-        for link in self._open_links():
+        for link in self.open_links():
             link.kill()
 
-    def _open_links(self) -> list[Link]:
+    def open_links(self) -> list[Link]:
+        """The workers that run."""
         return [place.link for place in self._places if place.link is not None and place.link.is_open]
 
     def _bind(self) -> None:
@@ -160,9 +187,9 @@ class WorkerPool:
             raise
 
     async def _start(self, place: Place) -> Link:
-        link = await start_link(place.name, self._plan)
+        link = await self._start_link(place.name)
         # The first messages, before any request.
-        link.tell("adopt", version=self._version)
+        link.tell("adopt", **self._adopted)
         if self._is_paused:
             link.tell("pause", interrupt="continue")
         place.link = link

@@ -1,0 +1,253 @@
+"""vLLM as an engine of a run: processes of its own interpreter, spoken to over sockets, that end with this one.
+
+Weights arrive in two phases. *Stage*: they are written with a manifest, every process reads them all, and its checksums
+must be the trainer's; an error here leaves every engine as it was. *Commit*: they are loaded, the prefix cache is
+emptied, and a **canary** is scored on both sides, because sums of what was received say nothing about what a model
+computes with. A process that fails after staging is ended and started anew on the staged weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Interrupt
+from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
+from turnwise.engines.vllm.launch import start_guest
+from turnwise.engines.vllm.staging import Staged, Staging
+from turnwise.engines.workers.link import Link
+from turnwise.engines.workers.messages import decode_completion, encode_request
+from turnwise.engines.workers.pool import WorkerPool
+from turnwise.models.checksums import find_difference
+
+CANARY_BOUNDS = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
+"""Largest mean distance, in nats, between the two sides' log-probabilities of the canary, by dtype."""
+
+
+class VllmEngine:
+    """Implements `core.protocols.PausableEngine`. Belongs to the event loop that first uses it.
+
+    What is sampled is of the model's distribution, but seeds do not decide it.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        python: str | Path,
+        num_workers: int,
+        max_concurrency: int,
+        max_context: int,
+        num_threads: int = 1,
+        cache_mib: int = 512,
+        block_size: int = 32,
+        staging: str | Path | None = None,
+        seed: int = 0,
+        decode: Callable[[Sequence[int]], str] | None = None,
+        start_s: float = 600.0,
+        silence_s: float = 600.0,
+    ) -> None:
+        """Processes start with the first request, which takes the better part of a minute.
+
+        Raises EngineError if there is no interpreter at `python`, or weights cannot be staged.
+
+        Args:
+            python: the interpreter that has vLLM.
+            num_workers: processes, each with its share of `max_concurrency`.
+            cache_mib: memory of each for keys and values.
+            block_size: tokens of a block; prefixes are found again in whole blocks.
+            staging: where weights are written; None is shared memory.
+            decode: text of token ids, for stop strings; None refuses them.
+            start_s: a process that is not ready after so long is ended and its requests fail.
+            silence_s: so is one that has something to do and says nothing for so long.
+        """
+        if not Path(python).is_file():
+            raise EngineError(
+                f"engine.options.python={str(python)!r} is no interpreter; make one with vLLM (peers/vllm_setup.sh)"
+            )
+        self._model, self._decode = model, decode
+        self._dtype = str(model.dtype).removeprefix("torch.")
+        self._staging = Staging(None if staging is None else Path(staging))
+        weakref.finalize(self, self._staging.remove)
+        self._staged: Staged | None = None
+        self._num_staged = 0
+        share = -(-max_concurrency // num_workers)
+        self._settings = {
+            "dtype": self._dtype,
+            "max_context": max_context,
+            "max_concurrency": share,
+            "cache_bytes": cache_mib << 20,
+            "block_size": block_size,
+            "seed": seed,
+        }
+        self._start_guest = partial(
+            start_guest, python=Path(python).absolute(), num_threads=num_threads, start_s=start_s, silence_s=silence_s
+        )
+        self._pool = WorkerPool(self._start, num_workers=num_workers, max_open=share, name="vLLM engine")
+        weakref.finalize(self, self._pool.kill)
+        self._staging_lock = asyncio.Lock()
+        self._num_open = 0
+        self._is_paused = self._is_closed = False
+        self.num_restarts = 0
+        """Processes that were ended because they failed after staging."""
+        self.version = 0
+
+    def statistics(self) -> Mapping[str, float]:
+        """Sums over the processes that run, since their start: tokens sampled, of prompts, and of these cached."""
+        counts = self._pool.statistics()
+        return {name: sum(count[name] for count in counts) for name in (counts[0] if counts else ())}
+
+    def pids(self) -> list[int]:
+        """Process ids of those that run."""
+        return self._pool.pids()
+
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        """See `Engine.generate`. Raises EngineError also for a grammar, and for stop strings without `decode`."""
+        if self._is_closed:
+            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+        if params.grammar is not None:
+            raise EngineError("engine.kind='vllm' cannot hold replies to a grammar; use engine.kind='paged'")
+        if params.stop and self._decode is None:
+            raise EngineError("engine.kind='vllm' needs a decoder for stop strings")
+        await self._stage_first()
+        watch = _StopWatch(params.stop, self._decode) if params.stop and self._decode else None
+        fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}
+        self._num_open += 1
+        try:
+            answer = await self._pool.generate(fields, session, hear=None if watch is None else watch.hear)
+        finally:
+            self._num_open -= 1
+        completion = decode_completion(answer)
+        return completion if watch is None else watch.cut(completion)
+
+    async def release(self, session: Session) -> None:
+        """See `Engine.release`."""
+        self._pool.release(session, asdict(session))
+
+    async def pause(self, interrupt: Interrupt = "continue") -> int:
+        """See `PausableEngine.pause`."""
+        self._is_paused = True
+        return await self._pool.pause(interrupt)
+
+    async def adopt(self, version: int) -> Mapping[str, int]:
+        """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a process read differently, and where
+        the canary of a process that was started anew is wrong too."""
+        if self._num_open and not self._is_paused:
+            raise EngineError(
+                f"weights changed to version {version} while {self._num_open} requests are being sampled; "
+                "wait for them or pause the engine first"
+            )
+        async with self._staging_lock:
+            staged = await self._stage()
+            self._pool.drop_ended()
+            for link, sums in await self._pool.ask_all("stage", folder=str(staged.folder)):
+                tensor = find_difference(staged.sums, sums)
+                if tensor is not None:
+                    raise EngineError(f"{link.name} read another {tensor} than the trainer wrote in version {version}")
+            self._staged, self.version = staged, version
+            self._pool.remember(version=version, folder=str(staged.folder))
+            links = self._pool.open_links()
+            failures = await asyncio.gather(*(self._commit(link, staged) for link in links), return_exceptions=True)
+            failed = [link for link, failure in zip(links, failures, strict=True) if failure is not None]
+            self.num_restarts += len(failed)
+            await self._pool.restart(failed, "failed after its weights were staged")
+            return staged.sums
+
+    async def resume(self) -> None:
+        """See `PausableEngine.resume`."""
+        self._is_paused = False
+        await self._pool.resume()
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        self._is_closed = True
+        await self._pool.close()
+        self._staging.remove()
+
+    async def _stage_first(self) -> None:
+        """Stage the weights before the first process starts, unless a version was adopted."""
+        async with self._staging_lock:
+            if self._staged is None:
+                self._staged = await self._stage()
+
+    async def _stage(self) -> Staged:
+        self._num_staged += 1
+        return await asyncio.to_thread(self._staging.write, self._model, str(self._num_staged))
+
+    async def _start(self, name: str) -> Link:
+        staged = self._staged
+        assert staged is not None
+        settings = {**self._settings, "folder": str(staged.folder), "version": self.version}
+        log = self._staging.root / f"{name.replace(' ', '-')}.log"
+        link = await self._start_guest(name, settings=settings, log=log)
+        try:
+            await self._check_canary(link, staged)
+        except EngineError:
+            link.end("was ended: it computes with other weights than it was given")
+            raise
+        return link
+
+    async def _commit(self, link: Link, staged: Staged) -> None:
+        await link.ask("adopt", version=self.version, folder=str(staged.folder))
+        await self._check_canary(link, staged)
+
+    async def _check_canary(self, link: Link, staged: Staged) -> None:
+        token_ids, expected = staged.canary
+        scores = await link.ask("score", token_ids=list(token_ids))
+        gap = float(np.abs(np.asarray(scores) - np.asarray(expected)).mean())
+        if not gap <= CANARY_BOUNDS[self._dtype]:
+            raise EngineError(
+                f"{link.name} scores the canary {gap:.2g} nats off on average, at most "
+                f"{CANARY_BOUNDS[self._dtype]:g} is rounding: it computes with other weights than it was given"
+            )
+
+
+class _StopWatch:
+    """Ends a reply with the token that completes a stop string."""
+
+    def __init__(self, stop: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> None:
+        self._stop, self._decode = stop, decode
+        self._token_ids: list[int] = []
+        self._end: int | None = None
+
+    def hear(self, link: Link, number: int, part: list[int] | None) -> None:
+        """Told of more tokens, or, with None, that the reply begins anew; cuts the request where it should end."""
+        if part is None:
+            self._token_ids, self._end = [], None
+        elif self._end is None:
+            self._token_ids += part
+            self._end = self._find(self._token_ids, start=len(self._token_ids) - len(part))
+            if self._end is not None:
+                link.tell("cut", request=number, num_tokens=self._end)
+
+    def cut(self, completion: Completion) -> Completion:
+        """The completion up to where it should end: more may have been sampled before the engine heard of it."""
+        end = self._find(completion.token_ids.tolist(), start=0)
+        if end is None or end == len(completion.token_ids):
+            ends = completion.finish_reason if end is None else FinishReason.STOP
+            return replace(completion, finish_reason=ends)
+        versions = None if completion.versions is None else completion.versions[:end]
+        return replace(
+            completion,
+            token_ids=completion.token_ids[:end],
+            logprobs=completion.logprobs[:end],
+            versions=versions,
+            version_last=completion.version_last if versions is None else int(versions[-1]),
+            finish_reason=FinishReason.STOP,
+        )
+
+    def _find(self, token_ids: Sequence[int], *, start: int) -> int | None:
+        """How many tokens there are when a stop string is first complete, from `start` on; None if none is."""
+        for num_tokens in range(start + 1, len(token_ids) + 1):
+            text = self._decode(token_ids[:num_tokens])
+            if any(stop in text for stop in self._stop):
+                return num_tokens
+        return None

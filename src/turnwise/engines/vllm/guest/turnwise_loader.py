@@ -1,0 +1,64 @@
+"""Loads weights into a vLLM worker in two phases: all of them are read and summed before any is loaded.
+
+vLLM makes this a base class of its worker (`worker_extension_cls`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def compute_checksum(tensor: torch.Tensor) -> int:
+    """The trainer's sum of bit patterns, see `turnwise.models.checksums`."""
+    return int(tensor.contiguous().view(-1).view(INTEGERS[tensor.element_size()]).sum(dtype=torch.int64))
+
+
+class Loader:
+    """Methods that `collective_rpc` calls in the worker."""
+
+    model_runner: Any
+    model_config: Any
+
+    def turnwise_stage(self, folder: str) -> dict[str, int]:
+        """Read the weights of a folder and hold them; the checksum of each. Nothing is loaded.
+
+        Raises ValueError when a tensor of the manifest is missing, of another dtype or of another shape.
+        """
+        manifest = json.loads((Path(folder) / "manifest.json").read_text())
+        staged = {}
+        with safe_open(str(Path(folder) / "model.safetensors"), framework="pt") as file:
+            names = set(file.keys())
+            for name, (dtype, shape) in manifest.items():
+                if name not in names:
+                    raise ValueError(f"the staged weights lack {name}")
+                tensor = file.get_tensor(name)
+                if str(tensor.dtype) != dtype or list(tensor.shape) != shape:
+                    raise ValueError(
+                        f"{name} is {tensor.dtype} {list(tensor.shape)}, the manifest says {dtype} {shape}"
+                    )
+                staged[name] = tensor
+        self._staged = staged
+        return {name: compute_checksum(tensor) for name, tensor in staged.items()}
+
+    def turnwise_commit(self) -> None:
+        """Load what is staged. After an error the model is half loaded and must not be sampled from."""
+        model = self.model_runner.model
+        staged, self._staged = self._staged, {}
+        if not staged:
+            raise ValueError("no weights are staged")
+        initialize_layerwise_reload(model)
+        model.load_weights(staged.items())
+        finalize_layerwise_reload(model, self.model_config)
+        for layer in model.modules():
+            # A tied output layer is handed no weights by a reload; on a CPU vLLM 0.32 would keep the packed copy that
+            # it made of the old ones.
+            if isinstance(layer, ParallelLMHead):
+                layer.quant_method.process_weights_after_loading(layer)

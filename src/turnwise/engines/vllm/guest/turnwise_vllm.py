@@ -1,0 +1,326 @@
+"""One vLLM engine behind a socket, in one process: no HTTP, no children.
+
+    PYTHON turnwise_vllm.py SOCKET_FD PARENT_PID
+
+Messages are those of `turnwise.engines.workers.messages`; the first one tells the settings. Nothing is computed between
+`pause` and `resume`, and a token carries the version under which it was sampled."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+LENGTH = struct.Struct(">I")
+PR_SET_PDEATHSIG = 1
+Message = dict[str, Any]
+
+
+def read_exactly(end: socket.socket, size: int) -> bytes | None:
+    """The next `size` bytes; None when the other side is gone."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = end.recv(size - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def read_all(end: socket.socket, inbox: queue.SimpleQueue[Message | None]) -> None:
+    """Put every message into the inbox, and None when the other side is gone."""
+    while (head := read_exactly(end, LENGTH.size)) is not None:
+        body = read_exactly(end, LENGTH.unpack(head)[0])
+        if body is None:
+            break
+        inbox.put(json.loads(body))
+    inbox.put(None)
+
+
+@dataclass(slots=True)
+class Request:
+    """A reply that is wanted, and what there is of it."""
+
+    number: int
+    message: Message
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def answer(self, reason: str) -> Message:
+        """The fields of a completion."""
+        first, last = self.versions[0], self.versions[-1]
+        return {
+            "token_ids": self.token_ids,
+            "logprobs": self.logprobs,
+            "versions": self.versions if first != last else None,
+            "full_logprobs": None,
+            "finish_reason": reason,
+            "version_first": first,
+            "version_last": last,
+        }
+
+
+class Worker:
+    """Requests, and the engine that samples them. Everything happens on one thread but for reading the socket."""
+
+    def __init__(self, end: socket.socket, settings: Message) -> None:
+        self._end = end
+        self._alive_s = settings["alive_s"]
+        self._folder = settings["folder"]
+        self._version = settings["version"]
+        self._requests: dict[str, Request] = {}
+        """Under way, by the name that vLLM knows."""
+        self._held: list[Message] = []
+        """Wait for `resume`."""
+        self._is_paused = False
+        self._pause_number: int | None = None
+        """Of the pause that waits for the replies under way; None if none does."""
+        self._num_started = 0
+        self._counts = {"num_sampled_tokens": 0, "num_prompt_tokens": 0, "num_cached_tokens": 0}
+        self._engine = build_engine(settings)
+
+    def serve(self, inbox: queue.SimpleQueue[Message | None]) -> None:
+        """Answer until the other side is gone."""
+        self._say(id=0, answer=None)
+        said = time.monotonic()
+        while True:
+            runs = bool(self._requests) and not self._is_paused
+            try:
+                message = inbox.get(block=not runs, timeout=self._alive_s)
+            except queue.Empty:
+                if runs:
+                    self._step()
+                if time.monotonic() - said > self._alive_s and (self._requests or self._held):
+                    self._say()
+                    said = time.monotonic()
+                continue
+            if message is None:
+                return
+            self._handle(message)
+
+    def _say(self, **fields: Any) -> None:
+        body = json.dumps({**fields, "statistics": self._counts}, separators=(",", ":")).encode()
+        self._end.sendall(LENGTH.pack(len(body)) + body)
+
+    def _handle(self, message: Message) -> None:
+        number = message.get("id")
+        try:
+            self._do(message, number)
+        except Exception as error:
+            if number is None:
+                raise
+            self._say(id=number, error=f"vLLM: {type(error).__name__}: {error}")
+
+    def _do(self, message: Message, number: int | None) -> None:
+        match message["kind"]:
+            case "generate":
+                assert number is not None
+                if self._is_paused or self._pause_number is not None:
+                    self._held.append(message)
+                else:
+                    self._begin(message)
+            case "cut":
+                self._cut(message["request"], message["num_tokens"])
+            case "cancel":
+                self._held = [held for held in self._held if held["id"] != message["request"]]
+                self._abort(message["request"])
+            case "pause":
+                self._pause(message["interrupt"], number)
+            case "resume":
+                self._is_paused, held, self._held = False, self._held, []
+                for waiting in held:
+                    self._handle(waiting)
+                self._say(id=number, answer=None)
+            case "stage":
+                self._say(id=number, answer=self._call("turnwise_stage", message["folder"]))
+            case "adopt":
+                self._adopt(message, number)
+            case "score":
+                self._say(id=number, answer=self._score(message["token_ids"]))
+            case "release":
+                pass  # the prefix cache forgets by itself
+            case kind:
+                raise ValueError(f"messages of kind {kind!r} are unknown")
+
+    def _begin(self, message: Message) -> None:
+        from vllm import SamplingParams, TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+
+        params, self._num_started = message["params"], self._num_started + 1
+        name = str(self._num_started)
+        self._engine.add_request(
+            name,
+            TokensPrompt(prompt_token_ids=message["prompt_ids"], cache_salt=str(self._version)),
+            SamplingParams(
+                max_tokens=params["max_tokens"],
+                temperature=params["temperature"],
+                top_p=params["top_p"],
+                top_k=params["top_k"] or -1,
+                min_p=params["min_p"],
+                stop_token_ids=list(params["stop_token_ids"]),
+                ignore_eos=True,
+                logprobs=0,
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
+            ),
+        )
+        self._requests[name] = Request(number=message["id"], message=message)
+        self._counts["num_prompt_tokens"] += len(message["prompt_ids"])
+
+    def _step(self) -> None:
+        for output in self._engine.step():
+            request = self._requests.get(output.request_id)
+            if request is None:
+                continue
+            self._take(request, output)
+        if self._pause_number is not None and not self._requests:
+            number, self._pause_number, self._is_paused = self._pause_number, None, True
+            self._say(id=number, answer=0)
+
+    def _take(self, request: Request, output: Any) -> None:
+        delta = output.outputs[0]
+        if not request.token_ids:
+            self._counts["num_cached_tokens"] += output.num_cached_tokens or 0
+        request.token_ids += delta.token_ids
+        request.logprobs += [each[token].logprob for token, each in zip(delta.token_ids, delta.logprobs, strict=True)]
+        request.versions += [self._version] * len(delta.token_ids)
+        self._counts["num_sampled_tokens"] += len(delta.token_ids)
+        if output.finished:
+            del self._requests[output.request_id]
+            self._say(id=request.number, answer=request.answer("length" if delta.finish_reason == "length" else "stop"))
+        elif request.message["watch"] and delta.token_ids:
+            self._say(id=request.number, part=list(delta.token_ids))
+
+    def _find(self, number: int) -> tuple[str, Request] | None:
+        return next((item for item in self._requests.items() if item[1].number == number), None)
+
+    def _abort(self, number: int) -> Request | None:
+        match self._find(number):
+            case None:
+                return None
+            case name, request:
+                del self._requests[name]
+                self._engine.abort_request([name])
+                return request
+
+    def _cut(self, number: int, num_tokens: int) -> None:
+        """A stop string is complete: the reply ends with its first `num_tokens`. One that has ended meanwhile is cut by
+        the other side."""
+        request = self._abort(number)
+        if request is not None:
+            for column in (request.token_ids, request.logprobs, request.versions):
+                del column[num_tokens:]
+            self._say(id=number, answer=request.answer("stop"))
+
+    def _pause(self, interrupt: str, number: int | None) -> None:
+        if interrupt == "finish" and self._requests:
+            self._pause_number = number
+            return
+        num_dropped, self._is_paused = 0, True
+        if interrupt == "restart":
+            for request in list(self._requests.values()):
+                num_dropped += len(request.token_ids)
+                self._abort(request.number)
+                self._held.append(request.message)
+                if request.message["watch"]:
+                    self._say(id=request.number, part=None)
+        if number is not None:
+            self._say(id=number, answer=num_dropped)
+
+    def _adopt(self, message: Message, number: int | None) -> None:
+        folder, sums = message.get("folder", self._folder), {}
+        if folder != self._folder:
+            sums = self._call("turnwise_stage", folder)
+            self._call("turnwise_commit")
+            # Requests under way are computed again; nothing that older weights computed is read.
+            if not self._engine.reset_prefix_cache(reset_running_requests=True):
+                raise RuntimeError("the prefix cache could not be emptied")
+            self._folder = folder
+        self._version = message["version"]
+        if number is not None:
+            self._say(id=number, answer=sums)
+
+    def _score(self, token_ids: list[int]) -> list[float]:
+        """Log-probabilities at temperature 1 of every token but the first. Only between requests or while paused."""
+        from vllm import SamplingParams, TokensPrompt
+
+        self._engine.add_request(
+            "score",
+            TokensPrompt(prompt_token_ids=token_ids),
+            SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False),
+        )
+        while self._engine.has_unfinished_requests():
+            for output in self._engine.step():
+                if output.request_id != "score":
+                    self._take(self._requests[output.request_id], output)
+                elif output.finished:
+                    return [
+                        each[token].logprob
+                        for token, each in zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
+                    ]
+        raise RuntimeError("the prompt was not scored")
+
+    def _call(self, method: str, *args: Any) -> Any:
+        return self._engine.collective_rpc(method, args=args)[0]
+
+
+def build_engine(settings: Message) -> Any:
+    """vLLM's engine on the weights of the folder that the settings name."""
+    from vllm import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    return LLMEngine.from_engine_args(
+        EngineArgs(
+            model=settings["folder"],
+            dtype=settings["dtype"],
+            skip_tokenizer_init=True,
+            max_model_len=settings["max_context"],
+            max_num_seqs=settings["max_concurrency"],
+            kv_cache_memory_bytes=settings["cache_bytes"],
+            block_size=settings["block_size"],
+            enable_prefix_caching=True,
+            logprobs_mode="processed_logprobs",
+            enforce_eager=True,
+            async_scheduling=False,
+            generation_config="vllm",
+            seed=settings["seed"],
+            worker_extension_cls="turnwise_loader.Loader",
+            disable_log_stats=True,
+        )
+    )
+
+
+def main() -> None:
+    """See the module's docstring."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor, parent_pid = int(sys.argv[1]), int(sys.argv[2])
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        return
+    end = socket.socket(fileno=descriptor)
+    inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+    threading.Thread(target=read_all, args=(end, inbox), daemon=True).start()
+    settings = inbox.get()
+    if settings is None:
+        return
+    try:
+        worker = Worker(end, settings)
+    except Exception as error:
+        body = json.dumps({"id": 0, "error": f"vLLM cannot start: {type(error).__name__}: {error}"}).encode()
+        end.sendall(LENGTH.pack(len(body)) + body)
+        raise
+    worker.serve(inbox)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Stands in for vLLM where a test needs its calls and not its speed: Hugging Face's model, a token a step, no cache.
+
+The variable VLLM_FAULT plants a fault; a fault named `NAME@FILE` happens as long as FILE exists, which it removes."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def has_fault(name: str) -> bool:
+    """Whether this fault is planted."""
+    fault, _, once = os.environ.get("VLLM_FAULT", "").partition("@")
+    if fault != name:
+        return False
+    if once and not Path(once).exists():
+        return False
+    if once:
+        Path(once).unlink()
+    return True
+
+
+@dataclass
+class SamplingParams:
+    """The options that the guest sets."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    output_kind: Any = None
+
+
+@dataclass
+class TokensPrompt:
+    """A prompt."""
+
+    prompt_token_ids: list[int]
+    cache_salt: str | None = None
+
+
+class EngineArgs:
+    """Keeps what it is given."""
+
+    def __init__(self, **args: Any) -> None:
+        self.args = args

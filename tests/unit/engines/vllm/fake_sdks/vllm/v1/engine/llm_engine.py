@@ -1,0 +1,113 @@
+"""Stands in for vLLM's module of that name."""
+
+import importlib
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from vllm import EngineArgs, SamplingParams, TokensPrompt, has_fault
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+
+class Model(torch.nn.Module):
+    """Hugging Face's model with vLLM's way of loading."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.inner = AutoModelForCausalLM.from_pretrained(folder).eval()
+        if self.inner.config.tie_word_embeddings:
+            self.inner.lm_head = ParallelLMHead(self.inner.model.embed_tokens.weight)
+            if has_fault("stale_head"):
+                self.inner.lm_head.quant_method = SimpleNamespace(process_weights_after_loading=lambda layer: None)
+
+    def load_weights(self, weights: Any) -> None:
+        """Copy what is given."""
+        if has_fault("broken_load"):
+            raise RuntimeError("half of it is loaded")
+        own = dict(self.inner.named_parameters())
+        given = list(weights)
+        for name, tensor in given[1:] if has_fault("dropped_tensor") else given:
+            own[name].data.copy_(tensor)
+
+
+class LLMEngine:
+    """A token of every request a step."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        torch.manual_seed(args["seed"])
+        module, _, name = args["worker_extension_cls"].partition(".")
+        self.worker = getattr(importlib.import_module(module), name)()
+        self.worker.model_runner = SimpleNamespace(model=Model(args["model"]))
+        self.worker.model_config = None
+        self.requests: dict[str, tuple[list[int], list[int], SamplingParams]] = {}
+
+    @classmethod
+    def from_engine_args(cls, args: EngineArgs) -> "LLMEngine":
+        """As vLLM's."""
+        if has_fault("cannot_start"):
+            raise RuntimeError("no memory for the cache")
+        return cls(args.args)
+
+    def add_request(self, name: str, prompt: TokensPrompt, params: SamplingParams) -> None:
+        """As vLLM's: a prompt outside the vocabulary is refused."""
+        if max(prompt.prompt_token_ids) >= self.worker.model_runner.model.inner.config.vocab_size:
+            raise ValueError("token id out of range")
+        self.requests[name] = (list(prompt.prompt_token_ids), [], params)
+
+    def has_unfinished_requests(self) -> bool:
+        """As vLLM's."""
+        return bool(self.requests)
+
+    def abort_request(self, names: list[str]) -> None:
+        """As vLLM's."""
+        for name in names:
+            self.requests.pop(name)
+
+    def reset_prefix_cache(self, reset_running_requests: bool) -> bool:
+        """As vLLM's."""
+        return not has_fault("stale_cache")
+
+    def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
+        """As vLLM's."""
+        answer = getattr(self.worker, method)(*args)
+        if method == "turnwise_stage" and has_fault("lost_bits"):
+            answer = {name: value + 1 for name, value in answer.items()}
+        return [answer]
+
+    @torch.no_grad()
+    def step(self) -> list[Any]:
+        """As vLLM's."""
+        if has_fault("hang"):
+            time.sleep(600)
+        outputs = []
+        for name, (prompt, reply, params) in list(self.requests.items()):
+            logits = self.worker.model_runner.model.inner(input_ids=torch.tensor([prompt + reply])).logits[0].float()
+            scored = None
+            if params.prompt_logprobs is not None:
+                table = torch.log_softmax(logits, dim=-1)
+                scored = [None] + [
+                    {token: SimpleNamespace(logprob=float(table[index, token]))}
+                    for index, token in enumerate(prompt[1:])
+                ]
+            scores = torch.log_softmax(logits[-1] / (params.temperature or 1.0), dim=-1)
+            token = int(scores.argmax() if params.temperature == 0 else torch.multinomial(scores.exp(), 1))
+            reply.append(token)
+            stops = token in (params.stop_token_ids or ())
+            reason = "stop" if stops else "length" if len(reply) == params.max_tokens else None
+            if reason:
+                del self.requests[name]
+            delta = SimpleNamespace(
+                token_ids=[token],
+                logprobs=[{token: SimpleNamespace(logprob=float(scores[token]))}],
+                finish_reason=reason,
+            )
+            outputs.append(
+                SimpleNamespace(
+                    request_id=name, outputs=[delta], finished=bool(reason), prompt_logprobs=scored, num_cached_tokens=0
+                )
+            )
+        time.sleep(0.002)
+        return outputs
