@@ -20,8 +20,6 @@ class Model(torch.nn.Module):
         self.inner = AutoModelForCausalLM.from_pretrained(folder).eval()
         if self.inner.config.tie_word_embeddings:
             self.inner.lm_head = ParallelLMHead(self.inner.model.embed_tokens.weight)
-            if has_fault("stale_head"):
-                self.inner.lm_head.quant_method = SimpleNamespace(process_weights_after_loading=lambda layer: None)
 
     def load_weights(self, weights: Any) -> None:
         """Copy what is given."""
