@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters clean
+.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters vllm test-vllm clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -55,6 +55,12 @@ golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 
 test-adapters: ## Install the packages that adapters serve, a group at a time, and run the adapters' tests.
 	PYTHON=$(PYTHON) sh adapters/setup.sh
+
+vllm: ## Install vLLM for the CPU in .venv-vllm, for engine.kind=vllm and for comparison.
+	PYTHON=$(PYTHON) sh peers/vllm_setup.sh
+
+test-vllm: $(STAMP) vllm ## The tests of the vLLM engine on the real vLLM.
+	TURNWISE_VLLM=.venv-vllm/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/engines/vllm -o faulthandler_timeout=1200
 
 clean: ## Remove .venv and caches; run folders stay.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv-vllm: vLLM built for CPU, one of the engines that Turnwise's is compared with. Nothing of Turnwise needs it.
+# Makes .venv-vllm: vLLM built for CPU, which engine.kind="vllm" runs and Turnwise's own engine is compared with.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -21,6 +22,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
+from turnwise.engines.paged.admission import check_request
 from turnwise.engines.vllm.launch import start_guest
 from turnwise.engines.vllm.staging import Staged, Staging
 from turnwise.engines.workers.link import Link
@@ -80,7 +82,7 @@ class VllmEngine:
         self._staged: Staged | None = None
         self._num_staged = 0
         share = -(-max_concurrency // num_workers)
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "dtype": self._dtype,
             "max_context": max_context,
             "max_concurrency": share,
@@ -115,8 +117,17 @@ class VllmEngine:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         if params.grammar is not None:
             raise EngineError("engine.kind='vllm' cannot hold replies to a grammar; use engine.kind='paged'")
-        if params.stop and self._decode is None:
-            raise EngineError("engine.kind='vllm' needs a decoder for stop strings")
+        # Without a tokenizer vLLM takes any token id, and answers something.
+        check_request(
+            prompt_ids.tolist(),
+            params,
+            session,
+            vocab_size=self._model.config.vocab_size,
+            max_context=self._settings["max_context"],
+            cache_tokens=self._settings["max_context"],
+            knows_text=self._decode is not None,
+            knows_grammars=False,
+        )
         await self._stage_first()
         watch = _StopWatch(params.stop, self._decode) if params.stop and self._decode else None
         fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}

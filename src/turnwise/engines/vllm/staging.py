@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -63,7 +64,10 @@ class Staging:
         folder = self.root / name
         with boundary(EngineError, f"the weights cannot be staged in {folder}; free space there"):
             folder.mkdir()
-            model.config.save_pretrained(folder)
+            config = copy.deepcopy(model.config)
+            # Only a model that is saved whole names its class; without one vLLM takes it for an encoder.
+            config.architectures = [type(model).__name__]
+            config.save_pretrained(folder)
             manifest = {name: [str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()}
             (folder / "manifest.json").write_text(json.dumps(manifest))
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -183,10 +183,12 @@ def test_replies_under_way_when_weights_change(subject: Subject, interrupt: Any)
             assert np.allclose(completion.logprobs[new], scores[new], atol=1e-4)
 
 
-def test_what_vllm_refuses_ends_one_request(subject: Subject) -> None:
+def test_what_cannot_be_sampled_ends_one_request(subject: Subject) -> None:
     async def play() -> Completion:
-        with pytest.raises(EngineError, match=r"vLLM: "):
+        with pytest.raises(EngineError, match=r"token id outside the vocabulary of 96"):
             await ask(subject.engine, [VOCAB + 5])
+        with pytest.raises(EngineError, match=r"exceeds engine.max_context=128"):
+            await ask(subject.engine, PROMPT, max_tokens=100)
         with pytest.raises(EngineError, match="cannot hold replies to a grammar"):
             await ask(subject.engine, PROMPT, grammar=Grammar(kind="regex", text="a"))
         return await ask(subject.engine, PROMPT)
