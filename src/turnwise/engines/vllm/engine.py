@@ -9,6 +9,7 @@ computes with. A process that fails after staging is ended and started anew on t
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -98,6 +99,8 @@ class VllmEngine:
         self._staging_lock = asyncio.Lock()
         self._num_open = 0
         self._is_paused = self._is_closed = False
+        self.seconds: Mapping[str, float] = {}
+        """What parts of the last adoption took: `write` by this process, `verify` until all engines had summed."""
         self.num_restarts = 0
         """Processes that were ended because they failed after staging."""
         self.version = 0
@@ -106,6 +109,10 @@ class VllmEngine:
         """Sums over the processes that run, since their start: tokens sampled, of prompts, and of these cached."""
         counts = self._pool.statistics()
         return {name: sum(count[name] for count in counts) for name in (counts[0] if counts else ())}
+
+    def links(self) -> list[Link]:
+        """Those that run."""
+        return self._pool.open_links()
 
     def pids(self) -> list[int]:
         """Process ids of those that run."""
@@ -157,12 +164,15 @@ class VllmEngine:
                 "wait for them or pause the engine first"
             )
         async with self._staging_lock:
+            began = time.perf_counter()
             staged = await self._stage()
+            written = time.perf_counter()
             self._pool.drop_ended()
             for link, sums in await self._pool.ask_all("stage", folder=str(staged.folder)):
                 tensor = find_difference(staged.sums, sums)
                 if tensor is not None:
                     raise EngineError(f"{link.name} read another {tensor} than the trainer wrote in version {version}")
+            self.seconds = {"write": written - began, "verify": time.perf_counter() - written}
             self._staged, self.version = staged, version
             self._pool.remember(version=version, folder=str(staged.folder))
             links = self._pool.open_links()

@@ -1,0 +1,104 @@
+"""What it costs to publish weights to a vLLM engine: seconds of each phase, by size and by where they are staged.
+
+    make vllm
+    python benchmarks/vllm_sync.py [--python .venv-vllm/bin/python] [--rounds 3] [--sizes 2M 20M]
+
+A version is published while nothing is sampled: every weight changes, `adopt` stages, verifies, loads and proves. The
+whole is `adopt`; `write` is the trainer's side of it, `verify` what the engine takes to read and sum, and the rest is
+loading, emptying the prefix cache and the canary. The median of the rounds is printed, on one thread, with the largest
+distance between the engine's log-probabilities after the last version and the model's own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.core.types import SamplingParams, Session, to_ids
+from turnwise.engines.vllm import VllmEngine
+from turnwise.engines.vllm.staging import score_canary
+from turnwise.models.build import build_model
+
+SIZES: dict[str, dict[str, Any]] = {
+    "2M": {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4},
+    "20M": {"hidden_size": 384, "intermediate_size": 1152, "num_hidden_layers": 8, "num_attention_heads": 6},
+    "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9},
+}
+VOCAB = {"2M": 2_000, "20M": 10_000, "135M": 49_152}
+
+
+def make_model(size: str) -> PreTrainedModel:
+    """Random weights of about that many parameters, with tied embeddings."""
+    shape = SIZES[size]
+    config = {
+        **shape,
+        "num_key_value_heads": shape["num_attention_heads"] // (3 if size != "2M" else 2),
+        "head_dim": 64 if size != "2M" else 32,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 512,
+    }
+    return build_model("qwen3", config, vocab_size=VOCAB[size], seed=0)
+
+
+async def measure(size: str, python: Path, staging: Path | None, rounds: int) -> dict[str, float]:
+    """Medians in seconds, and the distance at the end in nats."""
+    model = make_model(size)
+    engine = VllmEngine(
+        model, python=python, num_workers=1, max_concurrency=8, max_context=256, cache_mib=128, staging=staging
+    )
+    rows: list[dict[str, float]] = []
+    try:
+        token_ids, _ = score_canary(model)
+        ask = SamplingParams(max_tokens=16)
+        await engine.generate(to_ids(token_ids), ask, session=Session("g", "0"))
+        for version in range(1, rounds + 1):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(1.001)
+            began = time.perf_counter()
+            await engine.adopt(version)
+            rows.append({**engine.seconds, "adopt": time.perf_counter() - began})
+        _, expected = score_canary(model)
+        (link,) = engine.links()
+        scores = await link.ask("score", token_ids=list(token_ids))
+        gap = float(np.abs(np.asarray(scores) - np.asarray(expected)).max())
+    finally:
+        await engine.close()
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]} | {
+        "gap": gap,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", type=Path, default=Path(".venv-vllm/bin/python"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print(
+        "| parameters | staged in | write s | verify s | adopt s | largest distance, nats |\n|---|---|---|---|---|---|"
+    )
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        for size in args.sizes:
+            for name, staging in (("shared memory", None), ("a folder", Path(folder))):
+                row = asyncio.run(measure(size, args.python, staging, args.rounds))
+                print(
+                    f"| {row['parameters'] / 1e6:.1f} M | {name} | {row['write']:.3f} | {row['verify']:.3f} | "
+                    f"{row['adopt']:.3f} | {row['gap']:.1e} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
