@@ -39,6 +39,8 @@ CATCH_ALL = {
 GUEST = "/guest/"
 """Files in such folders run inside the sandbox only, as or beside the code that is not trusted: they may execute and
 catch anything."""
+OTHER_INTERPRETERS = {"turnwise/engines/vllm/guest/": {"vllm"}}
+"""Folders whose files run under an interpreter of their own, and what that one has."""
 PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -66,7 +68,7 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
         folder = folder_of(path)
         graph[module_name(path)] = {name for name in at_import_time(tree) if package_of(name) in ("turnwise", SIBLING)}
         rules = [
-            import_rules(tree, folder),
+            import_rules(tree, folder, path),
             size_rules(text, tree),
             call_rules(tree, folder, path),
             catch_rules(tree, folder, path),
@@ -121,7 +123,8 @@ def at_import_time(tree: ast.AST) -> set[str]:
     return set(imported(executed_on_import(tree)))
 
 
-def import_rules(tree: ast.AST, folder: str) -> Iterator[str]:
+def import_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
+    installed = {name for start, names in OTHER_INTERPRETERS.items() if path.startswith(start) for name in names}
     everywhere = set(imported(ast.walk(tree)))
     at_start = at_import_time(tree)
     if any(name.startswith(".") for name in everywhere):
@@ -136,7 +139,7 @@ def import_rules(tree: ast.AST, folder: str) -> Iterator[str]:
     for root in sorted({name.split(".")[0] for name in everywhere} - {""}):
         if root in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}:
             yield f"imports {root}: nothing is ever unpickled"
-        if root not in {*sys.stdlib_module_names, *REQUIRED, *OPTIONAL, "turnwise", "turnwise_sandbox"}:
+        if root not in {*sys.stdlib_module_names, *REQUIRED, *OPTIONAL, *installed, "turnwise", "turnwise_sandbox"}:
             yield f"imports {root}, which pyproject.toml does not declare"
         if root in OPTIONAL and root in {name.split(".")[0] for name in at_start}:
             yield f"imports {root}, of an optional extra, when it is imported; import it where it is used"

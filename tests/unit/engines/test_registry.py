@@ -53,10 +53,16 @@ FLEX = {"attention": "flex", "cuda_graphs": True}
 @pytest.mark.parametrize(
     ("kind", "options", "device", "words"),
     [
-        ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local nor a path"),
+        ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local, vllm nor a path"),
         ("no.such:thing", {}, "cpu", r"engine.kind='no.such:thing' cannot be imported"),
         (f"{__name__}:COMMON", {}, "cpu", r"names no function"),
         ("paged", {"max_draft": 3}, "cpu", r"options.max_draft is unknown .* did you mean 'max_draft_tokens'"),
+        (
+            "vllm",
+            {"python": "/no/such/python"},
+            "cpu",
+            r"is no interpreter; .*make vllm",
+        ),
         ("local", {"fused": True}, "cpu", r"options.fused is unknown to engine.kind='local'"),
         ("paged", {"num_workers": 2}, "cpu", r"options.num_workers is unknown to engine.kind='paged'"),
         ("paged", {"attention": "fast"}, "cpu", r"options.attention is 'fast'; it must be 'gather' or 'flex'"),
