@@ -56,8 +56,9 @@ from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
-from turnwise.rollout.policies import EnginePolicy, RolePolicy
+from turnwise.rollout.past import SnapshotPool
 from turnwise.runs.build import System
+from turnwise.runs.roles import bind_roles, read_bindings
 from turnwise.runs.train import Run
 from turnwise.store.journal import JournalState, read_journal
 from turnwise.store.run_folder import RunFolder
@@ -362,12 +363,12 @@ class World:
     pace: Pace = field(default_factory=Pace)
     family: Any = field(default_factory=WorldFamily)
     """A `WorldFamily`, or one like it with `pace` and `random`."""
-    policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """Of roles that do not learn, besides those that `config.roles` binds to "follows"."""
     run_class: type[Run] = WorldRun
     engine: WorldEngine = field(init=False)
     """Of the last process."""
     trainer: WorldTrainer = field(init=False)
+    loaded: list[str] = field(default_factory=list)
+    """Checkpoints that an engine was opened on."""
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -382,8 +383,16 @@ class World:
         self.family.pace, self.family.random = self.pace, Random(self.pace.seed + 2)
         tokenizer = make_tokenizer()
         model = cast(Any, SimpleNamespace(device=torch.device("cpu")))
-        following = EnginePolicy(engine=self.engine, renderer=TagRenderer(tokenizer), learns=False)
-        follows = {role: following for role, binding in self.config.roles.items() if binding == "follows"}
+        past = SnapshotPool(self.load_engine)
+        policies = bind_roles(
+            self.config,
+            read_bindings(self.config, self.family),
+            self.family,
+            TagRenderer(tokenizer),
+            engine=self.engine,
+            load_engine=self.load_engine,
+            past=past,
+        )
         system = System(
             config=self.config,
             family=self.family,
@@ -392,11 +401,20 @@ class World:
             model=model,
             served=model,
             engine=MeteredEngine(self.engine),
-            policies={**self.policies, **follows},
+            policies=policies,
+            past=past if past.roles else None,
         )
         show = Display(total_steps=self.config.train.steps, title="world", enabled=False)
         run = self.run_class(system, folder, show, trainer=self.trainer, sync=WorldSync(self.trainer, self.engine))
         await run.run()
+
+    def load_engine(self, path: Path) -> WorldEngine:
+        """An engine on a checkpoint of such a run."""
+        engine, trainer = WorldEngine(self.pace), WorldTrainer(self.pace)
+        trainer.load(path)
+        engine.weights = trainer.weights
+        self.loaded.append(path.name)
+        return engine
 
     @property
     def journal(self) -> JournalState:

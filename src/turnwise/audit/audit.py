@@ -32,6 +32,7 @@ from turnwise.audit.replay import list_episodes, recheck_episode
 from turnwise.audit.stored_arrays import check_masks
 from turnwise.audit.stored_groups import check_group, check_tasks
 from turnwise.audit.stored_turns import check_endings, check_turns, has_order
+from turnwise.config.roles import find_binding
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import StoreError, TurnwiseError
 from turnwise.core.paths import Path as TrainingPath
@@ -217,12 +218,19 @@ class _Audit:
             for record, group in sound
             if record.reason is not DropReason.LOST_VERSION
             for trajectory, place, _ in list_placed(group)
-            if place != "baseline" and trajectory.learns
+            if place != "baseline" and self._is_own(trajectory)
         )
-        silent = [t for _, group in sound for t, _, _ in list_placed(group) if not t.learns]
-        self._tallies.skip("logprobs", "tokens of roles that do not learn", sum(t.num_sampled_tokens for t in silent))
+        silent = [t for _, group in sound for t, _, _ in list_placed(group) if not self._is_own(t)]
+        self._tallies.skip(
+            "logprobs",
+            "tokens of roles that no weights of this run speak for",
+            sum(t.num_sampled_tokens for t in silent),
+        )
         baselines = sum(g.baseline.num_sampled_tokens for _, g in sound if g.baseline is not None)
         self._tallies.skip("logprobs", "tokens of greedy baselines", baselines)
+
+    def _is_own(self, trajectory: Trajectory) -> bool:
+        return find_binding(self._materials.config, trajectory.id.role).is_own
 
     def _load_group(self, record: DrawRecord) -> TrajectoryGroup | None:
         """A group that is whole, with what can be checked about it alone; None where it is damaged."""

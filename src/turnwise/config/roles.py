@@ -8,11 +8,16 @@ from typing import Literal, get_args
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
-Kind = Literal["learns", "follows", "frozen", "scripted"]
+Kind = Literal["learns", "follows", "past", "frozen", "scripted"]
 
-FORMS = "'learns', 'follows', 'frozen:PATH' of a checkpoint, or 'scripted:NAME' of a policy of the environment"
+FORMS = (
+    "'learns', 'follows', 'past:latest', 'past:uniform' or 'past:wins' of this run's checkpoints, 'frozen:PATH' of a "
+    "checkpoint, or 'scripted:NAME' of a policy of the environment"
+)
 VALUELESS = ("learns", "follows")
 """Kinds that take no value."""
+CHOICES = ("latest", "uniform", "wins")
+"""How a checkpoint of the run is chosen (`algorithms.opponents`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,7 @@ class Binding:
     role: str
     kind: Kind
     value: str = ""
-    """A path, a name; empty where the kind takes none."""
+    """A path, a name, a way to choose; empty where the kind takes none."""
 
     @property
     def learns(self) -> bool:
@@ -30,9 +35,9 @@ class Binding:
         return self.kind == "learns"
 
     @property
-    def is_served(self) -> bool:
-        """Whether the weights that learn speak for the role, at their present version."""
-        return self.kind in VALUELESS
+    def is_own(self) -> bool:
+        """Whether weights of this run speak for the role, as they are or as they were."""
+        return self.kind in ("learns", "follows", "past")
 
 
 def find_binding(config: RunConfig, role: str) -> Binding:
@@ -40,6 +45,7 @@ def find_binding(config: RunConfig, role: str) -> Binding:
     text = config.roles.get(role, "learns")
     kind, _, value = text.partition(":")
     known: dict[str, Kind] = {name: name for name in get_args(Kind)}
-    if kind not in known or bool(value) == (kind in VALUELESS) or text.endswith(":"):
+    is_whole = bool(value) != (kind in VALUELESS) and not text.endswith(":")
+    if kind not in known or not is_whole or (kind == "past" and value not in CHOICES):
         raise ConfigError(f"roles.{role}={text!r} is no policy; use {FORMS}")
     return Binding(role=role, kind=known[kind], value=value)

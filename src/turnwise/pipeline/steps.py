@@ -17,6 +17,7 @@ from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.pipeline.alarms import describe_alarms
 from turnwise.pipeline.trainer_thread import TrainerThread
+from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.workers import FailurePolicy
 from turnwise.store.advantages import save_advantages
 from turnwise.store.ledger import GroupAccount, account_batch, account_dropped, append_accounts
@@ -45,11 +46,13 @@ class StepTrainer:
         failure: FailurePolicy,
         recorder: Recorder,
         needs_baseline: bool,
+        past: SnapshotPool | None = None,
     ) -> None:
         self.config = config
         self.learner = learner
         self.trainer = trainer
         self.failure = failure
+        self.past = past
         self.needs_baseline = needs_baseline
         """Whether credit compares with a greedy attempt."""
         self.step = 0
@@ -68,6 +71,7 @@ class StepTrainer:
             "optimizer_steps": self.optimizer_steps,
             "version": self.version,
             "credit": self.learner.state_dict(),
+            **({} if self.past is None else {"standings": self.past.standings.state_dict()}),
         }
 
     def restore(self, counters: Mapping[str, Any]) -> None:
@@ -75,6 +79,8 @@ class StepTrainer:
         self.step, self.version = int(counters["step"]), int(counters["version"])
         self.optimizer_steps = int(counters["optimizer_steps"])
         self.learner.load_state_dict(counters["credit"])
+        if self.past is not None:
+            self.past.standings.load_state_dict(counters["standings"])
 
     async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
         """Take the step: what was sampled is on the ledger before a weight changes.
@@ -110,6 +116,8 @@ class StepTrainer:
         report = await self.trainer.step(batch)
         self.learner.follow(report)
         self.step, self.version = taken.step, self.version + 1
+        if self.past is not None:
+            self.past.count([*taken.groups, *(group for group, _ in taken.dropped)])
         self.optimizer_steps = report.optimizer_steps
         if assignment.advantages is not None:
             save_advantages(self._folder.path, taken.step, assignment.advantages)

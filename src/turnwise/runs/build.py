@@ -31,6 +31,7 @@ from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
@@ -127,6 +128,8 @@ class System:
     engine: MeteredEngine
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
     """What speaks for the roles that do not learn, by role."""
+    past: SnapshotPool | None = None
+    """Snapshots of the run that play roles; None where none do."""
 
     async def close(self) -> None:
         """Close the engine, and those of roles that do not learn."""
@@ -188,6 +191,12 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     engine = MeteredEngine(build_policy_engine(config, served, tokenizer))
+
+    def load_engine(path: Path) -> Engine:
+        return load_frozen_engine(config, path, tokenizer)
+
+    past = SnapshotPool(load_engine)
+    policies = bind_roles(config, bindings, family, renderer, engine=engine, load_engine=load_engine, past=past)
     return System(
         config=config,
         family=family,
@@ -197,13 +206,8 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         model=model,
         served=served,
         engine=engine,
-        policies=bind_roles(
-            bindings,
-            family,
-            renderer,
-            engine=engine,
-            load_engine=lambda path: load_frozen_engine(config, path, tokenizer),
-        ),
+        policies=policies,
+        past=past if past.roles else None,
     )
 
 
@@ -217,7 +221,7 @@ def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedToken
             f"the tokenizer of {str(path)!r} has other tokens than that of this run; a frozen role reads the same "
             "token ids, so take a checkpoint of a run with the same tokenizer, or set tokenizer.path"
         )
-    return build_policy_engine(config, load_placed(config, path), tokenizer)
+    return build_policy_engine(config, load_checkpoint(config, path, tokenizer), tokenizer)
 
 
 async def check_openings(system: System) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
+from turnwise.algorithms.opponents import Choice
 from turnwise.config.roles import Binding, find_binding
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import to_asking
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.environments.mixture import list_families
+from turnwise.rollout.past import PastPolicy, SnapshotPool
 from turnwise.rollout.policies import EnginePolicy, RolePolicy, ScriptedRole
 from turnwise.runs.openings import take_first
 
@@ -32,22 +35,47 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
             raise ConfigError(
                 f"roles.{role}={config.roles[role]!r}: there is no directory {binding.value!r}; name a checkpoint's"
             )
+    if any(binding.kind == "past" for binding in bindings.values()):
+        _check_past(config)
     if known and config.train.steps and not any(find_binding(config, role).learns for role in known):
         raise ConfigError(f"[roles] leaves none of {', '.join(known)} to learn; bind one to 'learns', or train.steps=0")
     return bindings
 
 
+def _check_past(config: RunConfig) -> None:
+    """Raise ConfigError where the past of a run has nothing to choose from, or would depend on timing."""
+    if config.schedule.max_staleness:
+        raise ConfigError(
+            f"a role bound to 'past:' with schedule.max_staleness={config.schedule.max_staleness}: which checkpoints "
+            "and results there are when a group begins would depend on timing; set schedule.max_staleness=0"
+        )
+    if config.train.steps and not config.train.checkpoint_every:
+        raise ConfigError(
+            "a role bound to 'past:' with train.checkpoint_every=0 has the starting weights only; set it above 0, or "
+            "bind the role to 'frozen:PATH'"
+        )
+
+
+def keeps_past(config: RunConfig) -> bool:
+    """Whether every checkpoint may be asked for until the run ends."""
+    bindings = (find_binding(config, role) for role in config.roles)
+    return any(binding.kind == "past" and binding.value != "latest" for binding in bindings)
+
+
 def bind_roles(
+    config: RunConfig,
     bindings: Mapping[str, Binding],
     family: EnvironmentFamily,
     renderer: Renderer,
     *,
     engine: Engine,
     load_engine: Callable[[Path], Engine],
+    past: SnapshotPool,
 ) -> dict[str, RolePolicy]:
     """The policies of the roles that do not learn, by role.
 
-    `engine` is that of the weights that learn; `load_engine` opens a checkpoint. Raises ConfigError for a checkpoint
+    `engine` is that of the weights that learn; `load_engine` opens a checkpoint; `past` holds
+    snapshots of the run. Raises ConfigError for a checkpoint
     that does not fit and a policy that the family does not have.
     """
     policies: dict[str, RolePolicy] = {}
@@ -57,6 +85,16 @@ def bind_roles(
         match binding.kind:
             case "follows":
                 policies[role] = EnginePolicy(engine=engine, renderer=renderer, learns=False)
+            case "past":
+                policies[role] = PastPolicy(
+                    pool=past,
+                    renderer=renderer,
+                    choice=cast(Choice, value),
+                    every=config.train.checkpoint_every,
+                    seed=config.run.seed,
+                    role=role,
+                )
+                past.roles = (*past.roles, role)
             case "frozen":
                 if value not in engines:
                     engines[value] = load_engine(Path(value))

@@ -19,12 +19,12 @@ from turnwise.runs.build import System
 
 
 async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[Sample]:
-    """Samples of the demonstrations of training tasks `0 .. count - 1`, of the roles for which the
-    weights that learn speak."""
+    """Samples of the demonstrations of training tasks `0 .. count - 1`, of the roles for which
+    weights of this run speak."""
     samples: list[Sample] = []
     for index in range(count):
         for trajectory in (await demonstrate(system, policy, index)).trajectories:
-            if find_binding(system.config, trajectory.id.role).is_served:
+            if find_binding(system.config, trajectory.id.role).is_own:
                 samples += to_samples(trajectory)
     return samples
 

@@ -30,6 +30,7 @@ from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task, take_first, take_task
+from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
@@ -121,13 +122,20 @@ def check_disk(config: RunConfig) -> Check:
     if memory is None:
         return "disk", f"{_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
-    needed = (memory.weights + memory.optimizer - memory.gradients) * (config.train.keep_checkpoints + 2)
+    needed = (memory.weights + memory.optimizer - memory.gradients) * (_count_kept(config) + 2)
     if needed > free:
         raise StoreError(
             f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
-            f"{_size(needed)}; free disk space, change run.output, or lower train.keep_checkpoints"
+            f"{_size(needed)}; free disk space, change run.output, lower train.keep_checkpoints, or raise "
+            "train.checkpoint_every"
         )
     return "disk", f"checkpoints take at most {_size(needed)} of {_size(free)} free at {folder}"
+
+
+def _count_kept(config: RunConfig) -> int:
+    """Checkpoints kept besides the first: the latest ones, or all where the run plays against its past."""
+    train = config.train
+    return train.steps // train.checkpoint_every if keeps_past(config) else train.keep_checkpoints
 
 
 async def check_start(parts: Parts) -> list[Check]:

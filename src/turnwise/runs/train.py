@@ -30,6 +30,7 @@ from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
+from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_start, prepare_new
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
@@ -115,7 +116,10 @@ class Run:
             failure=system.worker("train").failure,
             recorder=self.recorder,
             needs_baseline=needs_baseline(system),
+            past=system.past,
         )
+        if system.past is not None:
+            system.past.run = folder.path
 
     async def run(self) -> None:
         """Every phase that is still to do."""
@@ -276,4 +280,5 @@ class Run:
     async def _checkpoint(self) -> None:
         with checkpoint_writer(self.folder.path, self.steps.step) as temporary:
             await self.trainer.save(temporary, self.steps.counters())
-        prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
+        if not keeps_past(self.config):
+            prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asking_worlds import RENDERER, WandererFamily
@@ -10,8 +11,9 @@ from pipeline_world import make_config
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily
 from turnwise.engines.scripted import ScriptedEngine
+from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import EnginePolicy, RolePolicy, ScriptedRole
-from turnwise.runs.roles import bind_roles, list_roles, read_bindings
+from turnwise.runs.roles import bind_roles, keeps_past, list_roles, read_bindings
 
 ENGINE = ScriptedEngine(RENDERER, ["alpha"])
 """Of the weights that learn."""
@@ -26,7 +28,8 @@ def bind(
     config = make_config(train={"steps": steps}).model_copy(update={"roles": roles})
     family: EnvironmentFamily = WandererFamily(num_roles=3)  # type: ignore[assignment]
     bindings = read_bindings(config, family)
-    return bind_roles(bindings, family, RENDERER, engine=ENGINE, load_engine=load_engine)
+    past = SnapshotPool(load_engine)
+    return bind_roles(config, bindings, family, RENDERER, engine=ENGINE, load_engine=load_engine, past=past)
 
 
 def test_roles_that_are_not_named_learn() -> None:
@@ -57,6 +60,27 @@ def test_a_role_that_follows_is_played_by_the_weights_that_learn_and_does_not_le
 
 
 @pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        ({"schedule": {"max_staleness": 1}}, "would depend on timing; set schedule.max_staleness=0"),
+        ({"train": {"checkpoint_every": 0}}, "train.checkpoint_every=0 has the starting weights only"),
+    ],
+)
+def test_a_past_that_holds_nothing_or_depends_on_timing_is_refused(
+    sections: dict[str, dict[str, Any]], problem: str
+) -> None:
+    config = make_config(**sections).model_copy(update={"roles": {"first": "past:uniform"}})
+    with pytest.raises(ConfigError) as raised:
+        read_bindings(config, WandererFamily())  # type: ignore[arg-type]
+    assert problem in str(raised.value)
+
+
+def test_every_checkpoint_is_kept_where_any_may_be_drawn() -> None:
+    for binding, keeps in {"past:latest": False, "past:uniform": True, "past:wins": True, "follows": False}.items():
+        assert keeps_past(make_config().model_copy(update={"roles": {"first": binding}})) is keeps
+
+
+@pytest.mark.parametrize(
     ("roles", "problem"),
     [
         (
@@ -64,8 +88,10 @@ def test_a_role_that_follows_is_played_by_the_weights_that_learn_and_does_not_le
             "roles.fourth names no role of environment.name='search_qa'; it has first, second, third",
         ),
         ({"first": "frozen:/nowhere"}, "roles.first='frozen:/nowhere': there is no directory '/nowhere'"),
-        ({"first": "frozen"}, "roles.first='frozen' is no policy; use 'learns', 'follows', 'frozen:PATH'"),
+        ({"first": "frozen"}, "roles.first='frozen' is no policy; use 'learns', 'follows', 'past:latest'"),
         ({"first": "frozen:"}, "roles.first='frozen:' is no policy"),
+        ({"first": "past"}, "roles.first='past' is no policy"),
+        ({"first": "past:best"}, "roles.first='past:best' is no policy"),
         ({"first": "follows:second"}, "roles.first='follows:second' is no policy"),
         ({"first": ""}, "roles.first='' is no policy"),
         ({"first": "api:gpt"}, "roles.first='api:gpt' is no policy"),
