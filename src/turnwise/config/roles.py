@@ -8,11 +8,11 @@ from typing import Literal, get_args
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
-Kind = Literal["learns", "follows", "past", "frozen", "scripted"]
+Kind = Literal["learns", "follows", "past", "frozen", "scripted", "api"]
 
 FORMS = (
     "'learns', 'follows', 'past:latest', 'past:uniform' or 'past:wins' of this run's checkpoints, 'frozen:PATH' of a "
-    "checkpoint, or 'scripted:NAME' of a policy of the environment"
+    "checkpoint, 'scripted:NAME' of a policy of the environment, or 'api:URL#MODEL' of a chat server"
 )
 VALUELESS = ("learns", "follows")
 """Kinds that take no value."""
@@ -27,7 +27,7 @@ class Binding:
     role: str
     kind: Kind
     value: str = ""
-    """A path, a name, a way to choose; empty where the kind takes none."""
+    """A path, a name, a way to choose, an address; empty where the kind takes none."""
 
     @property
     def learns(self) -> bool:
@@ -46,6 +46,13 @@ def find_binding(config: RunConfig, role: str) -> Binding:
     kind, _, value = text.partition(":")
     known: dict[str, Kind] = {name: name for name in get_args(Kind)}
     is_whole = bool(value) != (kind in VALUELESS) and not text.endswith(":")
-    if kind not in known or not is_whole or (kind == "past" and value not in CHOICES):
+    is_whole = is_whole and (kind != "past" or value in CHOICES) and (kind != "api" or all(split_address(value)))
+    if kind not in known or not is_whole:
         raise ConfigError(f"roles.{role}={text!r} is no policy; use {FORMS}")
     return Binding(role=role, kind=known[kind], value=value)
+
+
+def split_address(value: str) -> tuple[str, str]:
+    """URL and model of an `api:` binding, either empty where it is missing."""
+    url, _, model = value.partition("#")
+    return url, model

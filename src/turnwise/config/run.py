@@ -40,7 +40,8 @@ class RunConfig(Section):
     """Who plays a role of the environment, by role: "learns", the policy that is trained (also where a role is not
     named); "follows", the same weights, never trained on what they say here; "past:latest", "past:uniform",
     "past:wins", a checkpoint of this run, drawn anew for each draw; "frozen:PATH", the checkpoint in a local directory;
-    "scripted:NAME", a policy of the environment family."""
+    "scripted:NAME", a policy of the environment family; "api:URL#MODEL", a model behind an OpenAI-style API, whose key
+    is read from OPENAI_API_KEY."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

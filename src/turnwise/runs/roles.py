@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from turnwise.algorithms.opponents import Choice
-from turnwise.config.roles import Binding, find_binding
+from turnwise.config.roles import Binding, find_binding, split_address
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import to_asking
 from turnwise.core.errors import ConfigError
@@ -15,7 +15,9 @@ from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.environments.mixture import list_families
 from turnwise.rollout.past import PastPolicy, SnapshotPool
 from turnwise.rollout.policies import EnginePolicy, RolePolicy, ScriptedRole
+from turnwise.rollout.served import REPLY_S, RETRIES_S, ServedRole
 from turnwise.runs.openings import take_first
+from turnwise.tools.chat_api import ChatApi
 
 
 def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Binding]:
@@ -99,6 +101,19 @@ def bind_roles(
                 if value not in engines:
                     engines[value] = load_engine(Path(value))
                 policies[role] = EnginePolicy(engine=engines[value], renderer=renderer, learns=False)
+            case "api":
+                url, model = split_address(value)
+                api = ChatApi(
+                    url,
+                    model,
+                    max_tokens=config.rollout.max_turn_tokens,
+                    seed=config.run.seed,
+                    source=f"roles.{role}",
+                    max_concurrent=config.engine.max_concurrency,
+                    timeout_s=REPLY_S,
+                    retries_s=RETRIES_S,
+                )
+                policies[role] = ServedRole(api=api, renderer=renderer)
             case "scripted":
                 policies[role] = ScriptedRole(policy=family.policy(value), renderer=renderer)
     return policies
@@ -108,3 +123,11 @@ def list_roles(family: EnvironmentFamily) -> list[str]:
     """The roles of a family, or of all families of a mixture, by their first training task."""
     specs = [to_asking(member.build_environment(take_first(member))).spec for member in list_families(family)]
     return list(dict.fromkeys(role.name for spec in specs for role in spec.roles))
+
+
+async def check_servers(policies: Mapping[str, RolePolicy]) -> list[str]:
+    """Check that every server that speaks for a role answers; the roles. Raises ConfigError with the remedy."""
+    served = {role: policy for role, policy in policies.items() if isinstance(policy, ServedRole)}
+    for policy in served.values():
+        await policy.api.check()
+    return list(served)

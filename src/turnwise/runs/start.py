@@ -30,7 +30,7 @@ from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task, take_first, take_task
-from turnwise.runs.roles import keeps_past
+from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
@@ -147,6 +147,7 @@ async def check_start(parts: Parts) -> list[Check]:
     system, config = parts.system, parts.system.config
     checks = [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
+    checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
     checks.append(_check_training_tasks(system))
     if config.sft.steps:
         checks.append(await _check_demonstration(system))

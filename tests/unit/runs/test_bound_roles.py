@@ -95,6 +95,10 @@ def test_every_checkpoint_is_kept_where_any_may_be_drawn() -> None:
         ({"first": "follows:second"}, "roles.first='follows:second' is no policy"),
         ({"first": ""}, "roles.first='' is no policy"),
         ({"first": "api:gpt"}, "roles.first='api:gpt' is no policy"),
+        ({"first": "api:http://127.0.0.1:1/v1"}, "or 'api:URL#MODEL' of a chat server"),
+        ({"first": "api:#gpt"}, "roles.first='api:#gpt' is no policy"),
+        ({"first": "api:gopher://host#gpt"}, "roles.first gopher://host must be http(s)://host/path"),
+        ({"first": "api:http://me:secret@host#gpt"}, "a key is read from OPENAI_API_KEY"),
         (
             dict.fromkeys(["first", "second", "third"], "scripted:talker"),
             "leaves none of first, second, third to learn",
