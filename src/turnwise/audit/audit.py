@@ -32,7 +32,7 @@ from turnwise.audit.replay import list_episodes, recheck_episode
 from turnwise.audit.stored_arrays import check_masks
 from turnwise.audit.stored_groups import check_group, check_tasks
 from turnwise.audit.stored_turns import check_endings, check_turns, has_order
-from turnwise.config.roles import find_binding
+from turnwise.config.roles import find_binding, find_learner, list_learners
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import StoreError, TurnwiseError
 from turnwise.core.paths import Path as TrainingPath
@@ -203,8 +203,7 @@ class _Audit:
         sound = [(r, group) for r, group in groups if all(has_order(t) for t, _, _ in list_placed(group))]
         if step is not None:
             if len(sound) == len(records):
-                parts = [part for part in split_all(group for _, group in sound) if learns(part)]
-                check_advantages(step, parts, advantages, self._materials.config, self._tallies)
+                self._check_advantages(step, [group for _, group in sound], advantages)
             else:
                 count = sum(len(group.trajectories) for _, group in groups)
                 self._tallies.skip("advantages", "trajectories of a step with a damaged group", count)
@@ -228,6 +227,17 @@ class _Audit:
         )
         baselines = sum(g.baseline.num_sampled_tokens for _, g in sound if g.baseline is not None)
         self._tallies.skip("logprobs", "tokens of greedy baselines", baselines)
+
+    def _check_advantages(self, step: int, groups: Sequence[TrajectoryGroup], advantages: Advantages | None) -> None:
+        """The advantages of every learner's roles, as it computed them: apart from those of others."""
+        config = self._materials.config
+        parts = [part for part in split_all(groups) if learns(part)]
+        for name in ("", *list_learners(config)):
+            own = None
+            if advantages is not None:
+                own = {id_: each for id_, each in advantages.items() if find_learner(config, id_.role) == name}
+            mine = [part for part in parts if find_learner(config, part.role) == name]
+            check_advantages(step, mine, own, config, self._tallies)
 
     def _is_own(self, trajectory: Trajectory) -> bool:
         return find_binding(self._materials.config, trajectory.id.role).is_own
@@ -289,6 +299,10 @@ class _Audit:
                     staleness = self._materials.max_staleness
                     self._tallies["ledger"].checked += account.sampled
                     self._tallies.take(check_account(account, part, advantages, max_staleness=staleness))
+                    learner = find_learner(self._materials.config, part.role) or ""
+                    if account.fate == "trained" and account.learner != learner:
+                        names = f"learner {account.learner!r}, the recipe binds it to {learner!r}"
+                        self._breach("ledger", f"role {part.role!r} trained {names}", record)
                 elif part is not group:
                     self._breach("ledger", f"role {part.role!r} is stored and has no account", record)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -11,11 +12,14 @@ from turnwise.core.errors import ConfigError
 Kind = Literal["learns", "follows", "past", "frozen", "scripted", "api"]
 
 FORMS = (
-    "'learns', 'follows', 'past:latest', 'past:uniform' or 'past:wins' of this run's checkpoints, 'frozen:PATH' of a "
-    "checkpoint, 'scripted:NAME' of a policy of the environment, or 'api:URL#MODEL' of a chat server"
+    "'learns' or 'learns:NAME' with weights of its own, 'follows' or 'follows:NAME' of a learner, 'past:latest', "
+    "'past:uniform' or 'past:wins' of this run's checkpoints, 'frozen:PATH' of a checkpoint, 'scripted:NAME' of a "
+    "policy of the environment, or 'api:URL#MODEL' of a chat server"
 )
-VALUELESS = ("learns", "follows")
-"""Kinds that take no value."""
+LEARNERS = ("learns", "follows")
+"""Kinds that need no value: it names a learner, and the first has no name."""
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""Of a learner: it names a folder too."""
 CHOICES = ("latest", "uniform", "wins")
 """How a checkpoint of the run is chosen (`algorithms.opponents`)."""
 
@@ -27,12 +31,17 @@ class Binding:
     role: str
     kind: Kind
     value: str = ""
-    """A path, a name, a way to choose, an address; empty where the kind takes none."""
+    """A path, a name, a way to choose, an address; the name of a learner, empty for the first."""
 
     @property
     def learns(self) -> bool:
         """Whether the role's tokens train."""
         return self.kind == "learns"
+
+    @property
+    def learner(self) -> str:
+        """The learner whose weights speak; empty for the first, and where none does."""
+        return self.value if self.kind in LEARNERS else ""
 
     @property
     def is_own(self) -> bool:
@@ -45,11 +54,34 @@ def find_binding(config: RunConfig, role: str) -> Binding:
     text = config.roles.get(role, "learns")
     kind, _, value = text.partition(":")
     known: dict[str, Kind] = {name: name for name in get_args(Kind)}
-    is_whole = bool(value) != (kind in VALUELESS) and not text.endswith(":")
-    is_whole = is_whole and (kind != "past" or value in CHOICES) and (kind != "api" or all(split_address(value)))
-    if kind not in known or not is_whole:
+    if kind not in known or text.endswith(":") or not _takes(known[kind], value):
         raise ConfigError(f"roles.{role}={text!r} is no policy; use {FORMS}")
     return Binding(role=role, kind=known[kind], value=value)
+
+
+def _takes(kind: Kind, value: str) -> bool:
+    """Whether a kind of policy can be given this value."""
+    match kind:
+        case "learns" | "follows":
+            return not value or NAME.fullmatch(value) is not None
+        case "past":
+            return value in CHOICES
+        case "api":
+            return all(split_address(value))
+        case "frozen" | "scripted":
+            return bool(value)
+
+
+def find_learner(config: RunConfig, role: str) -> str | None:
+    """The name of the learner that a role trains, empty for the first; None for a role that does not learn."""
+    binding = find_binding(config, role)
+    return binding.value if binding.learns else None
+
+
+def list_learners(config: RunConfig) -> list[str]:
+    """Names of the learners besides the first, in the order of the recipe."""
+    names = (find_learner(config, role) for role in config.roles)
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def split_address(value: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from turnwise.config.catalog import find_model
 from turnwise.config.fit import fit_memory
+from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
@@ -44,6 +45,7 @@ from turnwise.runs.renderer import (
     resolve_renderer,
 )
 from turnwise.runs.roles import bind_roles, read_bindings
+from turnwise.store.checkpoint_folder import policy_folder
 from turnwise.sync.copied import copy_for_serving
 
 MAX_GUIDED_CALLS = 8
@@ -79,10 +81,11 @@ def load_checkpoint(config: RunConfig, path: Path, tokenizer: PreTrainedTokenize
     return load_adapter(_build_base_model(config, tokenizer), path, base=config.model.path)
 
 
-def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The policy on its device: loaded from `model.path`, or random weights from `model.config`; with `model.lora` an
-    adapter on it."""
-    model, lora, base = _build_base_model(config, tokenizer), config.model.lora, config.model.path
+def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, learner: str = "") -> PreTrainedModel:
+    """The policy of a learner on its device: loaded from `model.path`, or random weights from `model.config`, which
+    follow from its name; with `model.lora` an adapter on it."""
+    path = (learner,) if learner else ()
+    model, lora, base = _build_base_model(config, tokenizer, *path), config.model.lora, config.model.path
     if lora is None:
         return model
     if lora.path:
@@ -94,21 +97,30 @@ def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) ->
         dropout=lora.dropout,
         target_modules=lora.target_modules,
         base=base,
-        seed=derive_seed(config.run.seed, "adapter"),
+        seed=derive_seed(config.run.seed, "adapter", *path),
     )
 
 
-def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *name: str) -> PreTrainedModel:
     if config.model.path:
         return load_placed(config, find_model(config.model.path), trust_remote_code=config.model.trust_remote_code)
     return build_model(
         config.model.model_type,
         config.model.config,
         vocab_size=len(tokenizer),
-        seed=derive_seed(config.run.seed, "model"),
+        seed=derive_seed(config.run.seed, "model", *name),
         dtype=config.model.dtype,
         device=find_device(config),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedLearner:
+    """A policy that learns besides the first one."""
+
+    model: PreTrainedModel
+    engine: Engine
+    """Samples from `model` itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +139,16 @@ class System:
     """What the engine samples from: `model` itself, or a copy where rollouts go on while the trainer steps."""
     engine: MeteredEngine
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """What speaks for the roles that do not learn, by role."""
+    """What speaks for the roles that the first learner does not play, by role."""
+    others: Mapping[str, NamedLearner] = field(default_factory=dict)
+    """Learners besides the first, by name."""
     past: SnapshotPool | None = None
     """Snapshots of the run that play roles; None where none do."""
 
     async def close(self) -> None:
-        """Close the engine, and those of roles that do not learn."""
-        await self.engine.close()
+        """Close the engines of all roles."""
+        for engine in (self.engine, *(other.engine for other in self.others.values())):
+            await engine.close()
         for policy in self.policies.values():
             await policy.close()
 
@@ -195,8 +210,13 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     def load_engine(path: Path) -> Engine:
         return load_frozen_engine(config, path, tokenizer)
 
+    others = {
+        name: _build_learner(config, name, None if checkpoint is None else policy_folder(checkpoint, name), tokenizer)
+        for name in list_learners(config)
+    }
+    engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
     past = SnapshotPool(load_engine)
-    policies = bind_roles(config, bindings, family, renderer, engine=engine, load_engine=load_engine, past=past)
+    policies = bind_roles(config, bindings, family, renderer, engines=engines, load_engine=load_engine, past=past)
     return System(
         config=config,
         family=family,
@@ -207,8 +227,19 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         served=served,
         engine=engine,
         policies=policies,
+        others=others,
         past=past if past.roles else None,
     )
+
+
+def _build_learner(
+    config: RunConfig, name: str, checkpoint: Path | None, tokenizer: PreTrainedTokenizerBase
+) -> NamedLearner:
+    if checkpoint is not None:
+        model = load_checkpoint(config, checkpoint, tokenizer)
+    else:
+        model = build_policy_model(config, tokenizer, name)
+    return NamedLearner(model=model, engine=build_policy_engine(config, model, tokenizer))
 
 
 def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> Engine:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from turnwise.algorithms.opponents import Choice
-from turnwise.config.roles import Binding, find_binding, split_address
+from turnwise.config.roles import Binding, find_binding, find_learner, list_learners, split_address
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import to_asking
 from turnwise.core.errors import ConfigError
@@ -41,7 +41,36 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
         _check_past(config)
     if known and config.train.steps and not any(find_binding(config, role).learns for role in known):
         raise ConfigError(f"[roles] leaves none of {', '.join(known)} to learn; bind one to 'learns', or train.steps=0")
+    learners = ["", *list_learners(config)]
+    for role, binding in bindings.items():
+        if binding.learner not in learners:
+            raise ConfigError(
+                f"roles.{role}={config.roles[role]!r}: no role learns under that name; bind one to "
+                f"'learns:{binding.learner}', or use 'follows'"
+            )
+    if len(learners) > 1:
+        _check_several(config, learners[1:], known)
     return bindings
+
+
+def _check_several(config: RunConfig, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise ConfigError for what does not go with several learners."""
+    lead = f"[roles] has the learners {', '.join(names)} besides the first"
+    if all(find_learner(config, role) != "" for role in known):
+        raise ConfigError(f"{lead}, and no role is left to that; bind one of {', '.join(known)} to 'learns'")
+    if config.schedule.max_staleness:
+        raise ConfigError(
+            f"{lead}, and schedule.max_staleness={config.schedule.max_staleness} would publish their weights at "
+            "different times; set it to 0"
+        )
+    if config.engine.kind == "workers":
+        raise ConfigError(
+            f"{lead}, and engine.kind='workers' would start its processes once for each; use 'paged' or 'local'"
+        )
+    if config.critic.kind != "none":
+        raise ConfigError(
+            f"{lead}, and critic.kind={config.critic.kind!r} values the states of one policy; use critic.kind='none'"
+        )
 
 
 def _check_past(config: RunConfig) -> None:
@@ -70,23 +99,25 @@ def bind_roles(
     family: EnvironmentFamily,
     renderer: Renderer,
     *,
-    engine: Engine,
+    engines: Mapping[str, Engine],
     load_engine: Callable[[Path], Engine],
     past: SnapshotPool,
 ) -> dict[str, RolePolicy]:
-    """The policies of the roles that do not learn, by role.
+    """The policies of the roles that the first learner does not play, by role.
 
-    `engine` is that of the weights that learn; `load_engine` opens a checkpoint; `past` holds
+    `engines` are those of the learners, by name; `load_engine` opens a checkpoint; `past` holds
     snapshots of the run. Raises ConfigError for a checkpoint
     that does not fit and a policy that the family does not have.
     """
     policies: dict[str, RolePolicy] = {}
-    engines: dict[str, Engine] = {}
+    frozen: dict[str, Engine] = {}
     for role, binding in bindings.items():
         value = binding.value
         match binding.kind:
+            case "learns" if value:
+                policies[role] = EnginePolicy(engine=engines[value], renderer=renderer)
             case "follows":
-                policies[role] = EnginePolicy(engine=engine, renderer=renderer, learns=False)
+                policies[role] = EnginePolicy(engine=engines[value], renderer=renderer, learns=False)
             case "past":
                 policies[role] = PastPolicy(
                     pool=past,
@@ -98,9 +129,9 @@ def bind_roles(
                 )
                 past.roles = (*past.roles, role)
             case "frozen":
-                if value not in engines:
-                    engines[value] = load_engine(Path(value))
-                policies[role] = EnginePolicy(engine=engines[value], renderer=renderer, learns=False)
+                if value not in frozen:
+                    frozen[value] = load_engine(Path(value))
+                policies[role] = EnginePolicy(engine=frozen[value], renderer=renderer, learns=False)
             case "api":
                 url, model = split_address(value)
                 api = ChatApi(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
-from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, Trainer, WeightSync
+from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, RememberingTrainer, Trainer, WeightSync
 from turnwise.core.types import Task, ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
@@ -46,7 +46,8 @@ class Parts:
 
     system: System
     trainer: TrainerThread
-    learner: Learner
+    learners: Mapping[str, Learner]
+    """By name; the first has none."""
     sync: WeightSync
 
     async def close(self) -> None:
@@ -55,16 +56,24 @@ class Parts:
         self.trainer.close()
 
 
-def build_parts(system: System, *, trainer: Trainer | None = None, sync: WeightSync | None = None) -> Parts:
-    """Build what trains. `trainer` and `sync` None: those of the recipe.
+def build_parts(
+    system: System,
+    *,
+    trainer: Trainer | None = None,
+    others: Mapping[str, RememberingTrainer] | None = None,
+    sync: WeightSync | None = None,
+) -> Parts:
+    """Build what trains. `trainer`, `others` (of further learners, by name) and `sync` None: those of the recipe.
 
     Raises ConfigError naming what does not fit."""
     config = system.config
     trainer = trainer or build_trainer(config, system.model, system.tokenizer)
+    if others is None:
+        others = {name: build_trainer(config, other.model, system.tokenizer) for name, other in system.others.items()}
     return Parts(
         system=system,
-        trainer=TrainerThread(trainer, num_threads=config.train.num_threads),
-        learner=build_learner(config),
+        trainer=TrainerThread(trainer, num_threads=config.train.num_threads, others=others),
+        learners={name: build_learner(config) for name in ("", *system.others)},
         sync=sync or build_weight_sync(system),
     )
 

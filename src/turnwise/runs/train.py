@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
-from turnwise.core.protocols import Recorder, Trainer, WeightSync
+from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
@@ -98,10 +98,11 @@ class Run:
         show: Recorder,
         *,
         trainer: Trainer | None = None,
+        others: Mapping[str, RememberingTrainer] | None = None,
         sync: WeightSync | None = None,
     ) -> None:
-        """`trainer` and `sync` None: those of the recipe."""
-        self.parts = parts = build_parts(system, trainer=trainer, sync=sync)
+        """`trainer`, `others` and `sync` None: those of the recipe (see `build_parts`)."""
+        self.parts = parts = build_parts(system, trainer=trainer, others=others, sync=sync)
         self.system, self.trainer, self.sync = system, parts.trainer, parts.sync
         self.config = config = system.config
         self.folder = folder
@@ -111,7 +112,7 @@ class Run:
         self.steps = StepTrainer(
             config,
             folder=folder,
-            learner=parts.learner,
+            learners=parts.learners,
             trainer=self.trainer,
             failure=system.worker("train").failure,
             recorder=self.recorder,

@@ -29,7 +29,7 @@ def bind(
     family: EnvironmentFamily = WandererFamily(num_roles=3)  # type: ignore[assignment]
     bindings = read_bindings(config, family)
     past = SnapshotPool(load_engine)
-    return bind_roles(config, bindings, family, RENDERER, engine=ENGINE, load_engine=load_engine, past=past)
+    return bind_roles(config, bindings, family, RENDERER, engines={"": ENGINE}, load_engine=load_engine, past=past)
 
 
 def test_roles_that_are_not_named_learn() -> None:
@@ -62,6 +62,22 @@ def test_a_role_that_follows_is_played_by_the_weights_that_learn_and_does_not_le
 @pytest.mark.parametrize(
     ("sections", "problem"),
     [
+        ({"schedule": {"max_staleness": 1}}, "would publish their weights at different times; set it to 0"),
+        ({"engine": {"kind": "workers"}}, "would start its processes once for each; use 'paged' or 'local'"),
+        ({"critic": {"kind": "separate"}}, "values the states of one policy; use critic.kind='none'"),
+    ],
+)
+def test_what_does_not_bear_two_learners_is_refused(sections: dict[str, dict[str, Any]], problem: str) -> None:
+    config = make_config(**sections).model_copy(update={"roles": {"first": "learns:b"}})
+    with pytest.raises(ConfigError) as raised:
+        read_bindings(config, WandererFamily())  # type: ignore[arg-type]
+    assert "[roles] has the learners b besides the first" in str(raised.value)
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
         ({"schedule": {"max_staleness": 1}}, "would depend on timing; set schedule.max_staleness=0"),
         ({"train": {"checkpoint_every": 0}}, "train.checkpoint_every=0 has the starting weights only"),
     ],
@@ -88,11 +104,17 @@ def test_every_checkpoint_is_kept_where_any_may_be_drawn() -> None:
             "roles.fourth names no role of environment.name='search_qa'; it has first, second, third",
         ),
         ({"first": "frozen:/nowhere"}, "roles.first='frozen:/nowhere': there is no directory '/nowhere'"),
-        ({"first": "frozen"}, "roles.first='frozen' is no policy; use 'learns', 'follows', 'past:latest'"),
+        (
+            {"first": "frozen"},
+            "roles.first='frozen' is no policy; use 'learns' or 'learns:NAME'",
+        ),
         ({"first": "frozen:"}, "roles.first='frozen:' is no policy"),
         ({"first": "past"}, "roles.first='past' is no policy"),
         ({"first": "past:best"}, "roles.first='past:best' is no policy"),
-        ({"first": "follows:second"}, "roles.first='follows:second' is no policy"),
+        ({"first": "follows:b"}, "roles.first='follows:b': no role learns under that name; bind one to 'learns:b'"),
+        ({"first": "learns:"}, "roles.first='learns:' is no policy"),
+        ({"first": "learns:../up"}, "roles.first='learns:../up' is no policy"),
+        (dict.fromkeys(["first", "second", "third"], "learns:b"), "b besides the first, and no role is left to that"),
         ({"first": ""}, "roles.first='' is no policy"),
         ({"first": "api:gpt"}, "roles.first='api:gpt' is no policy"),
         ({"first": "api:http://127.0.0.1:1/v1"}, "or 'api:URL#MODEL' of a chat server"),
