@@ -24,6 +24,7 @@ FAMILIES = {
     "openenv": "turnwise.environments.adapters.openenv:OpenEnv",
     "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
+    "relay": "turnwise.environments.relay.family:Relay",
     "repair": "turnwise.environments.repair.family:Repair",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "swe": "turnwise.environments.swe.family:Swe",
