@@ -13,6 +13,7 @@ from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.arguments import MemoryArguments
 from turnwise.environments.registry import FAMILIES, load_family
+from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.swe.arguments import SweArguments
@@ -22,6 +23,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "math_code": MathArguments,
     "memory": MemoryArguments,
+    "relay": RelayArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,

@@ -87,29 +87,35 @@ class RelayEnvironment:
         self._rules = rules
         self._heard_by_a = NONE
         self._overflowed = False
+        self._wanted: set[str] = set()
+        """Conversations with a reply that is asked for."""
         self._results: dict[str, bool] = {}
         """Whether the answer was right: of the team under "", then of what credit asked, by its number."""
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask B for its message."""
         self._puzzle, self._seed = build_puzzle(int(task.payload["seed"])), seed
-        return Asked(asks=(Ask(role=B, conversation=ASK, messages=build_ask(self._puzzle)),))
+        return self._ask(Ask(role=B, conversation=ASK, messages=build_ask(self._puzzle)))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Take a message, or an answer."""
+        if conversation not in self._wanted:
+            raise EnvironmentFault(f"RelayEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        self._wanted.remove(conversation)
         step, _, number = conversation.partition(AGAIN)
         message = read_message(reply)
         too_long = step != ANSWER and len(message.split()) > self._rules.max_message_words
         self._overflowed = self._overflowed or (too_long and not number)
         if step == ASK:
             self._heard_by_a = self._carry(message, conversation)
-            return Asked(asks=() if too_long else (self._ask_a(TELL, role=A),))
+            return self._ask(*([] if too_long else [self._ask_a(TELL, role=A)]))
         if step == TELL and not too_long:
             role = B_AGAIN if number else B
-            name = conversation.replace(TELL, ANSWER)
-            return Asked(asks=(self._ask_b(name, self._carry(message, conversation), role=role),))
+            return self._ask(
+                self._ask_b(f"{ANSWER}{conversation.removeprefix(TELL)}", self._carry(message, conversation), role=role)
+            )
         self._results[number] = not too_long and self._is_right(message)
-        return Asked(asks=() if number else self._ask_again())
+        return self._ask(*([] if number else self._ask_again()))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
         """The team's reward is 1 for a right answer; A's is by `Rules.credit`, the voices that never train get 0."""
@@ -129,6 +135,10 @@ class RelayEnvironment:
 
     async def close(self) -> None:
         """Nothing to free."""
+
+    def _ask(self, *asks: Ask) -> Asked:
+        self._wanted |= {ask.conversation for ask in asks}
+        return Asked(asks=asks)
 
     def _ask_a(self, conversation: str, *, role: str) -> Ask:
         return Ask(role=role, conversation=conversation, messages=build_tell(self._puzzle, self._heard_by_a))

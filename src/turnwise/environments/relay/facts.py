@@ -35,11 +35,6 @@ class Puzzle:
         """The fact of every slot that is asked about."""
         return {slot: find_fact(slot, (*self.facts_of_a, *self.facts_of_b)) for slot in self.question}
 
-    @property
-    def missing(self) -> str:
-        """The slot of the question that B cannot answer."""
-        return next(slot for slot in self.question if slot in SLOTS_OF_A)
-
 
 def build_puzzle(seed: int) -> Puzzle:
     """The puzzle of a seed: every value is as likely as any other."""
@@ -69,8 +64,7 @@ def format_facts(facts: Mapping[str, str]) -> str:
 
 
 def parse_facts(text: str) -> dict[str, str]:
-    """The facts by slot of a text in the form of `format_facts`; the first of a slot counts, other words are ignored.
-    """
+    """The facts by slot of a text in the form of `format_facts`. The first of a slot counts."""
     facts: dict[str, str] = {}
     for line in text.split(";"):
         slot, equals, fact = line.partition("=")
