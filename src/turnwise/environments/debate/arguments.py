@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from turnwise.environments.arguments import FamilyArguments, Share
 from turnwise.environments.debate.environment import Protocol
 

@@ -36,8 +36,8 @@ class Rules:
     """What does not change from episode to episode."""
 
     protocol: Protocol
-    """"debate": two debaters; "consultancy": `first` alone, right or not. "given": the environment quotes lines drawn at
-    random; "hard": it quotes the latest line of either side and irrelevant ones. "none": nothing is quoted."""
+    """"debate": two debaters; "consultancy": `first` alone, right or not. Where only the judge speaks: "given" quotes
+    lines drawn at random, "hard" the latest line of either side and irrelevant ones, "none" nothing."""
     verify: bool
     """Whether a quote must be a line of the record. False is a control that must fail."""
     swap: bool
@@ -56,6 +56,11 @@ class Rules:
             max_replies=NUM_ROUNDS * len(self.debaters) + 1,
             can_replay=True,
         )
+
+
+def describe(case: Case) -> tuple[Message, ...]:
+    """All of a case, which nobody reads."""
+    return (text_message("user", f" lines {' '.join(case.lines)} candidates {' '.join(case.candidates)}"),)
 
 
 def build_quote_prompt(case: Case, side: Side, heard: Sequence[str]) -> tuple[Message, ...]:
@@ -115,13 +120,13 @@ class DebateEnvironment:
         if winner is None and cut_off in self._rules.debaters:
             winner = "B" if cut_off == FIRST else "A"
         is_right = float(self._verdict == self._case.truth)
-        rewards: dict[str, Reward] = {JUDGE: _score(is_right, success=is_right)}
+        rewards: dict[str, Reward] = {}
         for name in self._rules.debaters:
             won = 0.0 if winner is None else 1.0 if winner == SIDE_OF[name] else -1.0
             quoted = [quote for of, quote in self._quotes.items() if of.startswith(name)]
             fabricated = sum(quote not in self._case.lines for quote in quoted) / max(1, len(quoted))
             rewards[name] = _score(won, success=is_right, fabricated=fabricated)
-        return rewards
+        return {**rewards, JUDGE: _score(is_right, success=is_right)}
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -19,6 +19,7 @@ from turnwise.environments.debate.environment import (
     Rules,
     build_quote_prompt,
     build_verdict_prompt,
+    describe,
 )
 from turnwise.environments.debate.policies import BestPolicy, NaivePolicy, RandomPolicy
 
@@ -44,11 +45,8 @@ class Debate:
         check_index(split, index)
         seed = derive_seed(self._chosen.seed, "debate", split, index)
         case = build_case(seed)
-        return Task(
-            environment="debate",
-            prompt=build_quote_prompt(case, "A", ()),
-            payload={"seed": seed, "kind": f"{case.truth} is right"},
-        )
+        payload = {"seed": seed, "kind": f"{case.truth} is right"}
+        return Task(environment="debate", prompt=describe(case), payload=payload)
 
     def build_environment(self, task: Task) -> AskingEnvironment:
         """A fresh, single-use `DebateEnvironment`."""

@@ -59,6 +59,12 @@ class Rules:
         return EpisodeSpec(roles=tuple(roles), max_replies=3 + extra, can_replay=True)
 
 
+def describe(puzzle: Puzzle) -> tuple[Message, ...]:
+    """All of a puzzle, which nobody reads."""
+    facts_of_a, facts_of_b = " ".join(puzzle.facts_of_a), " ".join(puzzle.facts_of_b)
+    return _say(f" a {facts_of_a} b {facts_of_b} question {' '.join(puzzle.question)}")
+
+
 def build_ask(puzzle: Puzzle) -> tuple[Message, ...]:
     """The opening in which B asks."""
     return _say(f" facts {' '.join(puzzle.facts_of_b)} question {' '.join(puzzle.question)} ask")

@@ -18,6 +18,7 @@ from turnwise.environments.relay.environment import (
     build_answer,
     build_ask,
     build_tell,
+    describe,
     read_message,
 )
 from turnwise.environments.relay.facts import NONE, build_puzzle
@@ -47,7 +48,7 @@ class Relay:
         """
         check_index(split, index)
         seed = derive_seed(self._chosen.seed, "relay", split, index)
-        return Task(environment="relay", prompt=build_ask(build_puzzle(seed)), payload={"seed": seed})
+        return Task(environment="relay", prompt=describe(build_puzzle(seed)), payload={"seed": seed})
 
     def build_environment(self, task: Task) -> AskingEnvironment:
         """A fresh, single-use `RelayEnvironment`."""
