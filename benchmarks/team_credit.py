@@ -31,7 +31,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--batches", type=int, default=100)
     arguments = parser.parse_args()
     heads = ["turn", "reward", "method", "replies", *(f"r at {quality:.0%}" for quality in QUALITIES)]
     heads += ["variance", "squared error", "noise at equal replies"]

@@ -1,20 +1,22 @@
 """Divided facts, and the words in which they are asked for, told and answered. Pure functions of a seed.
 
 A fact is one word, a slot with its value ("redmo"). A holds those of four slots, B those of four others; the question
-names one slot of each. A message and an answer write the slot before its fact ("red = redmo"), so that the place that
-reads stands after what it looks for.
+names one slot of each. A message and an answer write every slot before its fact ("red redmo"), so that what is looked
+for stands at the place that reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from turnwise.core.seeds import rng
 
 SLOTS_OF_A = ("red", "blue", "green", "pink")
 SLOTS_OF_B = ("gold", "gray", "teal", "lime")
+SLOTS = (*SLOTS_OF_A, *SLOTS_OF_B)
 VALUES = ("ka", "lo", "mi", "nu", "pe", "ra", "so", "tu")
 NONE = "none"
 """A message that says nothing, and the fact of a slot of which nothing is known."""
@@ -59,17 +61,16 @@ def find_fact(slot: str, facts: Iterable[str]) -> str:
 
 
 def format_facts(facts: Mapping[str, str]) -> str:
-    """`red = redmo ; gold = none`."""
-    return " ; ".join(f"{slot} = {fact}" for slot, fact in facts.items())
+    """`red redmo gold none`."""
+    return " ".join(f"{slot} {fact}" for slot, fact in facts.items())
 
 
 def parse_facts(text: str) -> dict[str, str]:
-    """The facts by slot of a text in the form of `format_facts`. The first of a slot counts."""
+    """The word after every slot, of a text in the form of `format_facts`. The first of a slot counts."""
     facts: dict[str, str] = {}
-    for line in text.split(";"):
-        slot, equals, fact = line.partition("=")
-        if equals:
-            facts.setdefault(slot.strip(), fact.strip())
+    for slot, fact in pairwise(text.split()):
+        if slot in SLOTS:
+            facts.setdefault(slot, fact)
     return facts
 
 

@@ -9,8 +9,8 @@ from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.relay.environment import ANSWER, ASK
 from turnwise.environments.relay.facts import (
     NONE,
+    SLOTS,
     SLOTS_OF_A,
-    SLOTS_OF_B,
     draw_fact,
     find_fact,
     format_facts,
@@ -50,7 +50,7 @@ class RandomPolicy:
         *words, step = messages[-1].text.split()
         if step == ASK:
             return answer_message(rng.choice(SLOTS_OF_A))
-        slots = words[-2:] if step == ANSWER else [rng.choice((*SLOTS_OF_A, *SLOTS_OF_B))]
+        slots = words[-2:] if step == ANSWER else [rng.choice(SLOTS)]
         return answer_message(format_facts({slot: draw_fact(slot, rng) for slot in slots}))
 
 

@@ -88,18 +88,17 @@ def test_each_side_holds_half_and_the_question_needs_both(seed: int) -> None:
 
 
 def test_facts_are_read_as_they_are_written() -> None:
-    assert parse_facts("red = redmo ; gold = none") == {"red": "redmo", "gold": "none"}
-    assert parse_facts("red = redmo ; red = redka ; teal tealka ; = x") == {"red": "redmo", "": "x"}
-    assert read_message(say(" red =   redmo")) == "red = redmo"
+    assert parse_facts("red redmo gold none") == {"red": "redmo", "gold": "none"}
+    assert parse_facts("so red redmo and red redka then teal") == {"red": "redmo"}
+    assert read_message(say(" red   redmo")) == "red redmo"
     assert read_message(text_message("assistant", "red")) == read_message(say("")) == NONE
 
 
 @given(st.integers(0, 10**6), st.sampled_from(SLOTS_OF_A))
 def test_a_scrambled_message_keeps_its_form_and_its_agreement(seed: int, slot: str) -> None:
-    words = scramble(f"{slot} = {slot}ka", Random(seed)).split()
+    words = scramble(f"{slot} {slot}ka", Random(seed)).split()
     assert words[0] in SLOTS_OF_A
-    assert words[1] == "="
-    assert words[2][: -len("ka")] == words[0]
+    assert words[1][: -len("ka")] == words[0]
     assert scramble("none at all", Random(seed)) == "none at all"
 
 
@@ -167,7 +166,7 @@ def test_counterfactual_credit_draws_a_s_message_again_and_lets_b_answer_each() 
         """Only the message of the team, and the third that is drawn again, are about what is asked."""
         if ask.conversation.startswith("tell"):
             told = fact if ask.conversation in ("tell", "tell_again2") else other
-            return say(f"{told[:-2]} = {told}")
+            return say(f"{told[:-2]} {told}")
         return oracle(ask)
 
     rewards, seen = play(family, 1, reply)
