@@ -58,16 +58,19 @@ def play(
     return asyncio.run(run())
 
 
-def measure(names: Mapping[str, str], count: int = 100, **arguments: Any) -> tuple[float, float]:
-    """Shares of right verdicts where A is right and where B is, with the named policies as first, second and judge."""
+def scripted(family: Debate, names: Mapping[str, str], index: int) -> Replies:
+    """The named policies by role."""
+    rng, task = Random(index), family.task("heldout", index)
+    return lambda ask: family.policy(names[ask.role]).reply(task, ask.messages, rng)
+
+
+def measure(names: Mapping[str, str], **arguments: Any) -> tuple[float, float]:
+    """Shares of right verdicts where A is right and where B is, over 100 tasks, with the named policies by role."""
     family = Debate(**arguments)
     right: dict[str, list[float]] = {side: [] for side in SIDES}
-    for index in range(count):
-        rng, task = Random(index), family.task("heldout", index)
-        rewards, _ = play(
-            family, index, lambda ask, task=task, rng=rng: family.policy(names[ask.role]).reply(task, ask.messages, rng)
-        )
-        right[task.payload["kind"][0]].append(rewards["judge"].total)
+    for index in range(100):
+        rewards, _ = play(family, index, scripted(family, names, index))
+        right[family.task("heldout", index).payload["kind"][0]].append(rewards["judge"].total)
     return sum(right["A"]) / len(right["A"]), sum(right["B"]) / len(right["B"])
 
 
@@ -177,8 +180,8 @@ def test_what_debate_and_consultancy_are_worth_to_a_judge_that_follows_the_rule(
     assert measure(ORACLE) == (1.0, 1.0)
     # A consultant that quotes its own latest line wins whatever is true.
     assert measure(ORACLE, protocol="consultancy") == (1.0, 0.0)
-    for arguments in ({}, {"protocol": "consultancy"}):
-        assert all(0.45 < share < 0.9 for share in measure(NAIVE_QUOTES, **arguments))
+    for protocol in ("debate", "consultancy"):
+        assert all(0.45 < share < 0.9 for share in measure(NAIVE_QUOTES, protocol=protocol))
     assert all(0.3 < share < 0.7 for share in measure(ORACLE, protocol="none"))
 
 
@@ -193,14 +196,13 @@ def test_unverified_quotes_decide_for_who_makes_up_the_latest() -> None:
         """Of 50 verdicts by the rule that are right, where both claim a line on sunday."""
         family, right = Debate(verify=verify), 0.0
         for index in range(50):
-            task = family.task("heldout", index)
-            case, rng = build_case(task.payload["seed"]), Random(index)
+            case = build_case(family.task("heldout", index).payload["seed"])
+            judge = scripted(family, ORACLE, index)
 
-            def reply(ask: Ask, task: Any = task, case: Case = case, rng: Random = rng) -> Message:
+            def reply(ask: Ask, case: Case = case, judge: Replies = judge) -> Message:
                 if ask.role == "judge":
-                    return family.policy("oracle").reply(task, ask.messages, rng)
-                side: Any = "A" if ask.role == "first" else "B"
-                own = case.list_support(side)[-1]
+                    return judge(ask)
+                own = case.list_support("A" if ask.role == "first" else "B")[-1]
                 return say(own if ask.conversation.endswith("0") else own[:-3] + "sun")
 
             right += play(family, index, reply)[0]["judge"].total
