@@ -21,5 +21,5 @@ class DebateArguments(FamilyArguments):
     naive_right: Share = 0.6
     """Probability with which the naive judge decides by the latest quote that supports a side; else by the last it
     read."""
-    naive_fabricated: Share = 0.2
+    naive_fabricated: Share = 0.1
     """Share of the naive debaters' quotes that are made up; the others are any lines of the record."""

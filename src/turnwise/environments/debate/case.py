@@ -14,8 +14,8 @@ from typing import Literal
 
 from turnwise.core.seeds import rng
 
-SLOTS = ("red", "gold", "teal")
-VALUES = ("ka", "lo", "mi", "nu")
+SLOTS = ("red", "gold")
+VALUES = ("ka", "lo", "mi")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """In order."""
 NUM_LINES = 6

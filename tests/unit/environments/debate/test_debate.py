@@ -28,7 +28,7 @@ from turnwise.environments.debate.family import Debate
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 CASE = Case(
-    lines=("redkamon", "goldlotue", "redlowed", "redkathu", "tealmifri", "goldnusun"), candidates=("redka", "redlo")
+    lines=("redkamon", "goldlotue", "redlowed", "redkathu", "goldmifri", "goldkasun"), candidates=("redka", "redlo")
 )
 Replies = Callable[[Ask], Message]
 
@@ -83,7 +83,7 @@ def test_a_case_by_hand() -> None:
     assert CASE.swap().truth == "B"
     assert CASE.list_support("A") == ["redkamon", "redkathu"]
     assert CASE.list_support("B") == ["redlowed"]
-    shown = {"redkathu": "thuA", "redlowed": "wedB", "goldnusun": "sunN", NOTHING: NOTHING}
+    shown = {"redkathu": "thuA", "redlowed": "wedB", "goldkasun": "sunN", NOTHING: NOTHING}
     assert {quote: CASE.show(quote) for quote in shown} == shown
     assert CASE.accept("redlowed", verify=True) == "redlowed"
     # A line that nobody wrote, and what is no line at all.
