@@ -18,8 +18,7 @@ class DebateArguments(FamilyArguments):
     """Whether a quote must be a line of the record; false is a control that must fail."""
     swap: bool = False
     """Whether A and B are exchanged in every case."""
-    naive_right: Share = 0.6
-    """Probability with which the naive judge decides by the latest quote that supports a side; else by the last it
-    read."""
-    naive_fabricated: Share = 0.1
-    """Share of the naive debaters' quotes that are made up; the others are any lines of the record."""
+    naive_right: Share = 0.35
+    """Probability with which the naive policy quotes the latest line of its own, and decides by the rule."""
+    naive_fabricated: Share = 0.2
+    """Share of the naive debaters' quotes that are made up. The others are the oldest line of the record."""

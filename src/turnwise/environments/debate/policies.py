@@ -21,19 +21,24 @@ class BestPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: quotes any line of the record, or makes one up for its candidate; decides by the latest quote
-    that supports a side with the probability `right`, else by the last one it read."""
+    """The demonstrator.
+
+    With the probability `right` it quotes the latest line of its own, or decides by the latest quote that supports a
+    side; else it quotes the oldest line of the record, or decides by the last quote it read. The share `fabricated` of
+    its quotes is made up for its candidate, on any day.
+    """
 
     def __init__(self, *, right: float, fabricated: float) -> None:
         self._right, self._fabricated = right, fabricated
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         words = messages[-1].text.split()
+        chance = rng.random()
+        if chance < self._right:
+            return BestPolicy().reply(task, messages, rng)
         if words[-1] == "quote":
             made_up = words[words.index("for") + 1] + rng.choice(DAYS)
-            return answer_message(made_up if rng.random() < self._fabricated else rng.choice(words[1 : NUM_LINES + 1]))
-        if rng.random() < self._right:
-            return BestPolicy().reply(task, messages, rng)
+            return answer_message(made_up if chance < self._right + self._fabricated else words[1])
         last = words[-2][-1]
         return answer_message(last if last in SIDES else rng.choice(SIDES))
 

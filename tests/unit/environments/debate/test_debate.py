@@ -180,8 +180,11 @@ def test_what_debate_and_consultancy_are_worth_to_a_judge_that_follows_the_rule(
     assert measure(ORACLE) == (1.0, 1.0)
     # A consultant that quotes its own latest line wins whatever is true.
     assert measure(ORACLE, protocol="consultancy") == (1.0, 0.0)
-    for protocol in ("debate", "consultancy"):
-        assert all(0.45 < share < 0.9 for share in measure(NAIVE_QUOTES, protocol=protocol))
+    # By 300 tasks .66 and .71 in a debate; what a consultant quotes rather speaks for its own side: .16 and .79.
+    assert all(0.5 < share < 0.9 for share in measure(NAIVE_QUOTES))
+    where_a_is_right, where_b_is_right = measure(NAIVE_QUOTES, protocol="consultancy")
+    assert where_b_is_right < 0.35
+    assert where_a_is_right > 0.6
     assert all(0.3 < share < 0.7 for share in measure(ORACLE, protocol="none"))
 
 
