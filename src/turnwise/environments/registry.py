@@ -15,6 +15,7 @@ from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
     "coding": "turnwise.environments.coding.family:Coding",
+    "debate": "turnwise.environments.debate.family:Debate",
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",
@@ -24,6 +25,7 @@ FAMILIES = {
     "openenv": "turnwise.environments.adapters.openenv:OpenEnv",
     "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
+    "relay": "turnwise.environments.relay.family:Relay",
     "repair": "turnwise.environments.repair.family:Repair",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "swe": "turnwise.environments.swe.family:Swe",

@@ -10,9 +10,11 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
+from turnwise.environments.debate.arguments import DebateArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.arguments import MemoryArguments
 from turnwise.environments.registry import FAMILIES, load_family
+from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.swe.arguments import SweArguments
@@ -20,8 +22,10 @@ from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
+    "debate": DebateArguments,
     "math_code": MathArguments,
     "memory": MemoryArguments,
+    "relay": RelayArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,
@@ -70,7 +74,9 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, gymnasium"):
+    with pytest.raises(
+        ConfigError, match=r"environment.name='serch' is neither a known name \(coding, debate, gymnasium"
+    ):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
         load_family("json:nothing", {})

@@ -1,0 +1,86 @@
+"""What teams and debates did on held-out tasks, as Markdown tables on standard output.
+
+    python benchmarks/team_runs.py RUN [RUN ...]
+
+One line per evaluation of every run folder: tasks, the share of them that succeeded with its 95% Wilson interval, and
+the same where A is right and where B is. Every task counts once, however many roles learn. Of debates also what was
+quoted: the share of quotes that are the latest line of the debater's own side, another of its own, one of the other
+side, an irrelevant one, or no line of the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
+from turnwise.environments.debate.case import NEITHER, NOTHING, Case, build_case
+from turnwise.environments.debate.environment import SIDE_OF
+from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.evaluation.summary import is_success
+from turnwise.rewards.answers import extract_answer
+from turnwise.store.trajectories import load_groups
+
+QUOTES = ("own latest", "own", "other side", "irrelevant", "none")
+
+
+def main() -> None:
+    """Read and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    heads = ("run", "evaluation", "tasks", "success", "A is right", "B is right", f"quotes: {', '.join(QUOTES)}")
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for run in parser.parse_args().runs:
+        for file in sorted((run / "evaluations").glob("*.npz")):
+            groups = load_groups(file.parent, file.stem)
+            kinds = [
+                describe(group for group in groups if group.task.payload.get("kind") == f"{side} is right")
+                for side in "AB"
+            ]
+            cells = [run.name, file.stem, str(len(groups)), describe(groups), *kinds, describe_quotes(groups)]
+            print(f"| {' | '.join(cells)} |")
+
+
+def describe(groups: Iterable[TrajectoryGroup]) -> str:
+    """Share of the groups that succeeded, with its interval: all roles of an episode agree on it."""
+    results = [is_success(group.trajectories[0]) for group in groups]
+    if not results:
+        return "-"
+    low, high = compute_wilson_interval(sum(results), len(results))
+    return f"{sum(results) / len(results):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def describe_quotes(groups: Iterable[TrajectoryGroup]) -> str:
+    """Shares in the order of `QUOTES`; "-" where nothing was quoted."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        for trajectory in group.trajectories:
+            if trajectory.id.role in SIDE_OF and isinstance(trajectory.reward, Scored):
+                case = build_case(int(group.task.payload["seed"]))
+                counts.update(list_quotes(case, trajectory))
+    total = sum(counts.values())
+    return ", ".join(f"{counts[kind] / total:.2f}" for kind in QUOTES) if total else "-"
+
+
+def list_quotes(case: Case, trajectory: Trajectory) -> list[str]:
+    """The kind of every quote of a debater."""
+    side = SIDE_OF[trajectory.id.role]
+    kinds = []
+    for turn in trajectory.turns:
+        quote = case.accept(extract_answer(turn.message.text) or NOTHING, verify=True)
+        shown = case.show(quote)
+        if quote == NOTHING:
+            kinds.append("none")
+        elif shown.endswith(NEITHER):
+            kinds.append("irrelevant")
+        elif quote in case.list_support(side):
+            kinds.append("own latest" if quote == case.list_support(side)[-1] else "own")
+        else:
+            kinds.append("other side")
+    return kinds
+
+
+if __name__ == "__main__":
+    main()

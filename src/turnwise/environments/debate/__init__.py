@@ -1,0 +1,1 @@
+"""Two debaters who quote dated lines before a judge who cannot read them."""

@@ -1,0 +1,24 @@
+"""The keyword arguments of the family `debate`."""
+
+from __future__ import annotations
+
+from turnwise.environments.arguments import FamilyArguments, Share
+from turnwise.environments.debate.environment import Protocol
+
+
+class DebateArguments(FamilyArguments):
+    """Debaters who quote dated lines before a judge that sees only what the quotes show.
+
+    There are no tools, so what limits them is not read.
+    """
+
+    protocol: Protocol = "debate"
+    """Who quotes: "debate", "consultancy", "given", "hard" or "none" (see `Rules`)."""
+    verify: bool = True
+    """Whether a quote must be a line of the record; false is a control that must fail."""
+    swap: bool = False
+    """Whether A and B are exchanged in every case."""
+    naive_right: Share = 0.35
+    """Probability with which the naive policy quotes the latest line of its own, and decides by the rule."""
+    naive_fabricated: Share = 0.2
+    """Share of the naive debaters' quotes that are made up. The others are the oldest line of the record."""

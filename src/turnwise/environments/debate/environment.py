@@ -1,0 +1,155 @@
+"""One case: debaters quote lines of a record, a judge who sees only what the quotes show decides.
+
+    first0, second0      both quote a line, at the same time
+    first1, second1      both quote another, having seen the first two
+    verdict              the judge sees the day of every verified quote and which side it supports
+
+Every reply has a conversation of its own. `first` argues for A, `second` for B, whatever is true: what one of them wins
+the other loses. In a consultancy there is only `first`. Where quotes are given, the environment draws them, and only
+the judge speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.environments.debate.case import NOTHING, SIDES, Case, Side, build_case, draw_hard_quotes, draw_quotes
+from turnwise.rewards.answers import extract_answer
+
+Protocol = Literal["debate", "consultancy", "given", "hard", "none"]
+FIRST, SECOND, JUDGE = "first", "second", "judge"
+SIDE_OF: Mapping[str, Side] = {FIRST: "A", SECOND: "B"}
+NUM_ROUNDS = 2
+NUM_GIVEN = 4
+VERDICT = "verdict"
+"""The judge's conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    protocol: Protocol
+    """"debate": two debaters; "consultancy": `first` alone, right or not. Where only the judge speaks: "given" quotes
+    lines drawn at random, "hard" the latest line of either side and irrelevant ones, "none" nothing."""
+    verify: bool
+    """Whether a quote must be a line of the record. False is a control that must fail."""
+    swap: bool
+    """Whether A and B are exchanged in every case: what is right must stay right."""
+
+    @property
+    def debaters(self) -> tuple[str, ...]:
+        """The roles that quote."""
+        return {"debate": (FIRST, SECOND), "consultancy": (FIRST,)}.get(self.protocol, ())
+
+    @property
+    def spec(self) -> EpisodeSpec:
+        """The debaters and the judge."""
+        return EpisodeSpec(
+            roles=tuple(RoleSpec(name=name) for name in (*self.debaters, JUDGE)),
+            max_replies=NUM_ROUNDS * len(self.debaters) + 1,
+            can_replay=True,
+        )
+
+
+def describe(case: Case) -> tuple[Message, ...]:
+    """All of a case, which nobody reads."""
+    return (text_message("user", f" lines {' '.join(case.lines)} candidates {' '.join(case.candidates)}"),)
+
+
+def build_quote_prompt(case: Case, side: Side, heard: Sequence[str]) -> tuple[Message, ...]:
+    """The opening in which a side quotes: the record, its candidate, its own lines, what both quoted before."""
+    own, candidate = " ".join(case.list_support(side)), case.candidates[SIDES.index(side)]
+    text = f" lines {' '.join(case.lines)} heard {' '.join(heard) or NOTHING} for {candidate} own {own} quote"
+    return (text_message("user", text),)
+
+
+def build_verdict_prompt(shown: Sequence[str]) -> tuple[Message, ...]:
+    """The opening in which the judge decides."""
+    return (text_message("user", f" quotes {' '.join(shown) or NOTHING} verdict"),)
+
+
+class DebateEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but the quotes that are given."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.spec = rules.spec
+        self._rules = rules
+        self._quotes: dict[str, str] = {}
+        """What was quoted, by conversation, in the order in which it was asked for."""
+        self._wanted: list[str] = []
+        """Conversations with a reply that is asked for."""
+        self._verdict: Side | None = None
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask for the first quotes, or for the verdict."""
+        rules, case = self._rules, build_case(int(task.payload["seed"]))
+        self._case = case.swap() if rules.swap else case
+        if rules.debaters:
+            return self._ask_round(0)
+        random = rng(seed, "quotes")
+        draw = {"given": draw_quotes, "hard": draw_hard_quotes}.get(rules.protocol)
+        return self._ask_judge(draw(self._case, NUM_GIVEN, random) if draw else [])
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take a quote, or the verdict."""
+        if conversation not in self._wanted:
+            raise EnvironmentFault(f"DebateEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        self._wanted.remove(conversation)
+        said = extract_answer(reply.text) or NOTHING
+        if conversation == VERDICT:
+            self._verdict = next((side for side in SIDES if side == said), None)
+            return Asked(asks=())
+        self._quotes[conversation] = said
+        if self._wanted:
+            return Asked(asks=())
+        number = len(self._quotes) // len(self._rules.debaters)
+        return self._ask_round(number) if number < NUM_ROUNDS else self._ask_judge(list(self._quotes.values()))
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """A debater wins 1 or loses 1 by the verdict; without one it loses if a limit cut its reply off, so that nobody
+        gains by breaking off. The judge gets 1 for a right verdict. "success" is a right verdict, for all."""
+        cut_off = (end.conversation or "")[:-1]
+        winner = self._verdict
+        if winner is None and cut_off in self._rules.debaters:
+            winner = "B" if cut_off == FIRST else "A"
+        is_right = float(self._verdict == self._case.truth)
+        rewards: dict[str, Reward] = {}
+        for name in self._rules.debaters:
+            won = 0.0 if winner is None else 1.0 if winner == SIDE_OF[name] else -1.0
+            quoted = [quote for of, quote in self._quotes.items() if of.startswith(name)]
+            fabricated = sum(quote not in self._case.lines for quote in quoted) / max(1, len(quoted))
+            rewards[name] = _score(won, success=is_right, fabricated=fabricated)
+        return {**rewards, JUDGE: _score(is_right, success=is_right)}
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def _accept(self, quotes: Iterable[str]) -> list[str]:
+        return [self._case.accept(quote, verify=self._rules.verify) for quote in quotes]
+
+    def _ask_round(self, number: int) -> Asked:
+        heard = self._accept(self._quotes.values())
+        names = [f"{name}{number}" for name in self._rules.debaters]
+        self._wanted = names[:]
+        return Asked(
+            asks=tuple(
+                Ask(role=role, conversation=name, messages=build_quote_prompt(self._case, SIDE_OF[role], heard))
+                for role, name in zip(self._rules.debaters, names, strict=True)
+            )
+        )
+
+    def _ask_judge(self, quotes: Sequence[str]) -> Asked:
+        self._wanted = [VERDICT]
+        shown = [self._case.show(quote) for quote in self._accept(quotes)]
+        return Asked(asks=(Ask(role=JUDGE, conversation=VERDICT, messages=build_verdict_prompt(shown)),))
+
+
+def _score(total: float, **parts: float) -> Scored:
+    return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))

@@ -1,0 +1,56 @@
+"""Scripted policies that quote and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.debate.case import DAYS, NUM_LINES, SIDES, find_verdict
+
+
+class BestPolicy:
+    """Quotes the latest line of its own, and decides by the latest quote that supports a side, evenly where that says
+    nothing. With true debaters the oracle."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        words = messages[-1].text.split()
+        if words[-1] == "quote":
+            return answer_message(words[-2])
+        return answer_message(find_verdict(words[1:-1]) or rng.choice(SIDES))
+
+
+class NaivePolicy:
+    """The demonstrator.
+
+    With the probability `right` it quotes the latest line of its own, or decides by the latest quote that supports a
+    side; else it quotes the oldest line of the record, or decides by the last quote it read. The share `fabricated` of
+    its quotes is made up for its candidate, on any day.
+    """
+
+    def __init__(self, *, right: float, fabricated: float) -> None:
+        self._right, self._fabricated = right, fabricated
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        words = messages[-1].text.split()
+        chance = rng.random()
+        if chance < self._right:
+            return BestPolicy().reply(task, messages, rng)
+        if words[-1] == "quote":
+            made_up = words[words.index("for") + 1] + rng.choice(DAYS)
+            return answer_message(made_up if chance < self._right + self._fabricated else words[1])
+        last = words[-2][-1]
+        return answer_message(last if last in SIDES else rng.choice(SIDES))
+
+
+class RandomPolicy:
+    """Quotes any line of the record, decides evenly."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        words = messages[-1].text.split()
+        return answer_message(rng.choice(words[1 : NUM_LINES + 1] if words[-1] == "quote" else SIDES))
+
+
+def answer_message(text: str) -> Message:
+    """A reply in answer tags."""
+    return text_message("assistant", f"<answer> {text} </answer>")

@@ -1,0 +1,1 @@
+"""Two agents that each know half of what is asked, and talk."""

@@ -1,0 +1,178 @@
+"""One puzzle whose facts are divided: B asks A for what it lacks, A tells, B answers.
+
+    ask       B reads its facts and the question, and writes a message to A
+    tell      A reads its facts and that message, and writes one to B
+    answer    B reads its facts, what it heard and the question, and answers for the team
+
+Every reply has a conversation of its own that starts from nothing. Where credit compares with what the team would have
+got otherwise, `a_again` and `b_again` are asked afterwards in the same words: A's message is drawn anew, and B answers
+that one or a null message. They are voices of the same policy that never train, and change nothing that was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.environments.relay.facts import NONE, Puzzle, build_puzzle, parse_facts, scramble
+from turnwise.rewards.answers import extract_answer
+from turnwise.rewards.teams import compute_counterfactual_reward, compute_difference_reward
+
+Channel = Literal["open", "scrambled", "silent"]
+TeamCredit = Literal["shared", "difference", "counterfactual"]
+A, B, A_AGAIN, B_AGAIN = "a", "b", "a_again", "b_again"
+ASK, TELL, ANSWER = "ask", "tell", "answer"
+"""The three conversations."""
+AGAIN = "_again"
+"""Before the number of what credit asks, in the name of its conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    channel: Channel
+    """"open", or a control that must fail: "scrambled" keeps the form of every message and draws its content anew,
+    "silent" delivers none."""
+    credit: TeamCredit
+    """What A is rewarded with; B gets the team's reward. "shared": the team's. "difference": less the team's where B
+    heard nothing. "counterfactual": less the mean of the team's where A's message is drawn again."""
+    resamples: int
+    """How often A's message is drawn again."""
+    max_message_words: int
+    """A longer message ends the episode without success."""
+
+    @property
+    def spec(self) -> EpisodeSpec:
+        """A and B, and the voices that credit asks."""
+        roles, extra = [RoleSpec(name=A), RoleSpec(name=B)], 0
+        if self.credit == "difference":
+            roles, extra = [*roles, RoleSpec(name=B_AGAIN)], 1
+        elif self.credit == "counterfactual":
+            again = [RoleSpec(name=name, max_open=self.resamples) for name in (A_AGAIN, B_AGAIN)]
+            roles, extra = [*roles, *again], 2 * self.resamples
+        return EpisodeSpec(roles=tuple(roles), max_replies=3 + extra, can_replay=True)
+
+
+def describe(puzzle: Puzzle) -> tuple[Message, ...]:
+    """All of a puzzle, which nobody reads."""
+    facts_of_a, facts_of_b = " ".join(puzzle.facts_of_a), " ".join(puzzle.facts_of_b)
+    return _say(f" a {facts_of_a} b {facts_of_b} question {' '.join(puzzle.question)}")
+
+
+def build_ask(puzzle: Puzzle) -> tuple[Message, ...]:
+    """The opening in which B asks."""
+    return _say(f" facts {' '.join(puzzle.facts_of_b)} question {' '.join(puzzle.question)} ask")
+
+
+def build_tell(puzzle: Puzzle, heard: str) -> tuple[Message, ...]:
+    """The opening in which A tells."""
+    return _say(f" facts {' '.join(puzzle.facts_of_a)} heard {heard} tell")
+
+
+def build_answer(puzzle: Puzzle, heard: str) -> tuple[Message, ...]:
+    """The opening in which B answers."""
+    return _say(f" facts {' '.join(puzzle.facts_of_b)} heard {heard} question {' '.join(puzzle.question)} answer")
+
+
+def read_message(reply: Message) -> str:
+    """The words of a reply in answer tags; `NONE` where it has none."""
+    return " ".join((extract_answer(reply.text) or "").split()) or NONE
+
+
+class RelayEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but what a scrambled channel delivers."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.spec = rules.spec
+        self._rules = rules
+        self._heard_by_a = NONE
+        self._overflowed = False
+        self._wanted: set[str] = set()
+        """Conversations with a reply that is asked for."""
+        self._results: dict[str, bool] = {}
+        """Whether the answer was right: of the team under "", then of what credit asked, by its number."""
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask B for its message."""
+        self._puzzle, self._seed = build_puzzle(int(task.payload["seed"])), seed
+        return self._ask(Ask(role=B, conversation=ASK, messages=build_ask(self._puzzle)))
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take a message, or an answer."""
+        if conversation not in self._wanted:
+            raise EnvironmentFault(f"RelayEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        self._wanted.remove(conversation)
+        step, _, number = conversation.partition(AGAIN)
+        message = read_message(reply)
+        too_long = step != ANSWER and len(message.split()) > self._rules.max_message_words
+        self._overflowed = self._overflowed or (too_long and not number)
+        if step == ASK:
+            self._heard_by_a = self._carry(message, conversation)
+            return self._ask(*([] if too_long else [self._ask_a(TELL, role=A)]))
+        if step == TELL and not too_long:
+            role = B_AGAIN if number else B
+            return self._ask(
+                self._ask_b(f"{ANSWER}{conversation.removeprefix(TELL)}", self._carry(message, conversation), role=role)
+            )
+        self._results[number] = not too_long and self._is_right(message)
+        return self._ask(*([] if number else self._ask_again()))
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """The team's reward is 1 for a right answer; A's is by `Rules.credit`, the voices that never train get 0."""
+        results = dict(self._results)
+        if end.conversation is not None:  # cut off by a limit
+            results[end.conversation.partition(AGAIN)[2]] = False
+        team = float(results.pop("", False))
+        again = [float(result) for result in results.values()]
+        of_a = team
+        if self._rules.credit == "difference" and again:
+            of_a = compute_difference_reward(team, again[0])
+        elif self._rules.credit == "counterfactual":
+            of_a = compute_counterfactual_reward(team, again)
+        parts = {"success": team, "overflow": float(self._overflowed)}
+        totals = {A: of_a, B: team}
+        return {role.name: _score(totals.get(role.name, 0.0), parts) for role in self.spec.roles}
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def _ask(self, *asks: Ask) -> Asked:
+        self._wanted |= {ask.conversation for ask in asks}
+        return Asked(asks=asks)
+
+    def _ask_a(self, conversation: str, *, role: str) -> Ask:
+        return Ask(role=role, conversation=conversation, messages=build_tell(self._puzzle, self._heard_by_a))
+
+    def _ask_b(self, conversation: str, heard: str, *, role: str) -> Ask:
+        return Ask(role=role, conversation=conversation, messages=build_answer(self._puzzle, heard))
+
+    def _ask_again(self) -> tuple[Ask, ...]:
+        """What credit asks. The team is done by then, so no limit that is reached here ends what it does."""
+        if self._rules.credit == "difference":
+            return (self._ask_b(f"{ANSWER}{AGAIN}0", NONE, role=B_AGAIN),)
+        count = self._rules.resamples if self._rules.credit == "counterfactual" else 0
+        return tuple(self._ask_a(f"{TELL}{AGAIN}{number}", role=A_AGAIN) for number in range(count))
+
+    def _carry(self, message: str, conversation: str) -> str:
+        """What the channel delivers."""
+        if self._rules.channel == "scrambled":
+            return scramble(message, rng(self._seed, "channel", conversation))
+        return NONE if self._rules.channel == "silent" else message
+
+    def _is_right(self, text: str) -> bool:
+        given = parse_facts(text)
+        return all(given.get(slot) == fact for slot, fact in self._puzzle.answer.items())
+
+
+def _score(total: float, parts: Mapping[str, float]) -> Scored:
+    return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
+
+
+def _say(text: str) -> tuple[Message, ...]:
+    return (text_message("user", text),)
