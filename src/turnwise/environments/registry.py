@@ -25,6 +25,7 @@ FAMILIES = {
     "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "repair": "turnwise.environments.repair.family:Repair",
+    "retry": "turnwise.environments.retry.family:Retry",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "swe": "turnwise.environments.swe.family:Swe",
     "textworld": "turnwise.environments.adapters.textworld:TextWorld",

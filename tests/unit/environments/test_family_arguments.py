@@ -14,6 +14,7 @@ from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.arguments import MemoryArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
+from turnwise.environments.retry.arguments import RetryArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.tool_calls.arguments import ToolCallsArguments
@@ -23,6 +24,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "math_code": MathArguments,
     "memory": MemoryArguments,
     "repair": RepairArguments,
+    "retry": RetryArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,
     "tool_calls": ToolCallsArguments,
