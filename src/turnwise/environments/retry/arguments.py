@@ -17,7 +17,7 @@ class RetryArguments(FamilyArguments):
     attempts: int = Field(2, ge=1, le=2)
     """Attempts at a call; 1 measures the first."""
     feedback: Feedback = "example"
-    """What is told of a failure: "example" shows another digit and what becomes of it, "bit" nothing."""
+    """What is told of a failure: "example" shows another letter and what becomes of it, "bit" nothing."""
     reflection: ReflectionSwitch = "kept"
     """"kept", or a control: the retry sees none ("none"), or that of another episode ("shuffled")."""
     max_reflection_words: int = Field(1, ge=1, le=10_000)

@@ -16,7 +16,7 @@ from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
-from turnwise.environments.retry.conventions import KEEP, OFFSETS, build_call
+from turnwise.environments.retry.conventions import KEEP, OFFSETS, build_call, spell
 from turnwise.rewards.answers import extract_answer
 
 Feedback = Literal["example", "bit"]
@@ -48,14 +48,14 @@ class Rules:
     """A longer reflection ends the episode without success."""
 
 
-def build_attempt(digits: Sequence[int], note: str) -> tuple[Message, ...]:
+def build_attempt(letters: str, note: str) -> tuple[Message, ...]:
     """The opening of an attempt."""
-    return (text_message("user", f" call {' '.join(map(str, digits))} note {note} send"),)
+    return (text_message("user", f" call {spell(letters)} note {note} send"),)
 
 
-def build_reflection(digits: Sequence[int], sent: str, example: str) -> tuple[Message, ...]:
+def build_reflection(letters: str, sent: str, example: str) -> tuple[Message, ...]:
     """The opening of a reflection."""
-    return (text_message("user", f" call {' '.join(map(str, digits))} failed {sent} example {example} why"),)
+    return (text_message("user", f" call {spell(letters)} failed {sent} example {example} why"),)
 
 
 class RetryEnvironment:
@@ -74,7 +74,7 @@ class RetryEnvironment:
         """Ask for the first attempt."""
         self._seed = int(task.payload["seed"])
         self._call = build_call(self._seed, held_out=bool(task.payload["held_out"]))
-        return self._ask(PLAYER, build_attempt(self._call.digits, UNKNOWN))
+        return self._ask(PLAYER, build_attempt(self._call.letters, UNKNOWN))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Take an attempt, or the reflection on it."""
@@ -83,15 +83,15 @@ class RetryEnvironment:
         said = " ".join((extract_answer(reply.text) or "").split())
         if conversation == REFLECTION:
             return self._reflect(said)
-        self._success = said == self._call.answer
+        self._success = said == spell(self._call.answer)
         if conversation == RETRY:
             return Asked(asks=())
         self._first = self._success
         if self._first or self._rules.attempts == 1:
             return Asked(asks=())
         self._wanted = REFLECTION
-        example = self._call.shown if self._rules.feedback == "example" else UNKNOWN
-        return self._ask(REFLECTOR, build_reflection(self._call.digits, said, example))
+        example = self._call.example if self._rules.feedback == "example" else UNKNOWN
+        return self._ask(REFLECTOR, build_reflection(self._call.letters, said, example))
 
     def _reflect(self, said: str) -> Asked:
         if len(said.split()) > self._rules.max_reflection_words:
@@ -103,7 +103,7 @@ class RetryEnvironment:
         elif self._rules.reflection == "shuffled":
             self._note = rng(self._seed, "shuffled").choice([name for name in OFFSETS if name != KEEP])
         self._wanted = RETRY
-        return self._ask(PLAYER, build_attempt(self._call.digits, self._note))
+        return self._ask(PLAYER, build_attempt(self._call.letters, self._note))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
         """1 for both roles where the last attempt is right."""

@@ -12,7 +12,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Task
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.retry.arguments import RetryArguments
-from turnwise.environments.retry.conventions import build_call, convert
+from turnwise.environments.retry.conventions import build_call, convert, spell
 from turnwise.environments.retry.environment import (
     UNKNOWN,
     RetryEnvironment,
@@ -40,13 +40,13 @@ class Retry:
         )
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end, and training shares no digits with held-out tasks.
+        """The index-th task of a split; splits have no end, and training shares no letters with held-out tasks.
 
         Raises IndexError for a negative index, ConfigError for another split.
         """
         check_index(split, index)
         seed, held_out = derive_seed(self._chosen.seed, "retry", split, index), split != "train"
-        prompt = build_attempt(build_call(seed, held_out=held_out).digits, UNKNOWN)
+        prompt = build_attempt(build_call(seed, held_out=held_out).letters, UNKNOWN)
         return Task(environment="retry", prompt=prompt, payload={"seed": seed, "held_out": held_out})
 
     def build_environment(self, task: Task) -> AskingEnvironment:
@@ -75,11 +75,11 @@ class Retry:
 
     def _read(self, task: Task) -> Iterator[str]:
         call = build_call(task.payload["seed"], held_out=task.payload["held_out"])
-        sent = convert(call.digits, UNKNOWN)
+        sent = spell(convert(call.letters, UNKNOWN))
         for prompt in (
-            build_attempt(call.digits, UNKNOWN),
-            build_reflection(call.digits, sent, call.shown),
-            build_attempt(call.digits, call.convention),
+            build_attempt(call.letters, UNKNOWN),
+            build_reflection(call.letters, sent, call.example),
+            build_attempt(call.letters, call.convention),
         ):
             yield prompt[0].text
             yield f" {self.policy('oracle').reply(task, prompt, Random(0)).text}"

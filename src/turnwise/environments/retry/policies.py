@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task, text_message
-from turnwise.environments.retry.conventions import NUM_DIGITS, OFFSETS, SUSPECT, convert, infer_convention
+from turnwise.environments.retry.conventions import (
+    LETTERS,
+    NUM_LETTERS,
+    OFFSETS,
+    SUSPECT,
+    convert,
+    infer_convention,
+    spell,
+)
 
-_ATTEMPT = re.compile(r" call ([\d ]+) note (.+) send")
-_EXAMPLE = re.compile(r" example (\d) gives (\d) why$")
+_ATTEMPT = re.compile(r" call ([a-j ]+) note (.+) send")
+_EXAMPLE = re.compile(r" example ([a-j]{2}) why$")
 
 
 class ReadingPolicy:
@@ -23,19 +31,19 @@ class ReadingPolicy:
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         asked = messages[-1].text
         if attempt := _ATTEMPT.fullmatch(asked):
-            return answer_message(convert([int(digit) for digit in attempt[1].split()], attempt[2]))
+            return answer_message(spell(convert(attempt[1], attempt[2])))
         shown = _EXAMPLE.search(asked)
         reads = shown is not None and rng.random() < self._insight
-        convention = infer_convention(int(shown[1]), int(shown[2])) if shown is not None and reads else None
+        convention = infer_convention(shown[1]) if shown is not None and reads else None
         return answer_message(convention or SUSPECT)
 
 
 class RandomPolicy:
-    """Sends any digits and blames any convention."""
+    """Sends any letters and blames any convention."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         if messages[-1].text.endswith(" send"):
-            return answer_message(" ".join(str(rng.randrange(10)) for _ in range(NUM_DIGITS)))
+            return answer_message(" ".join(rng.choices(LETTERS, k=NUM_LETTERS)))
         return answer_message(rng.choice(list(OFFSETS)))
 
 

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, Task, text_message
-from turnwise.environments.retry.conventions import HELD_OUT, OFFSETS, build_call, convert, infer_convention
+from turnwise.environments.retry.conventions import (
+    LETTERS,
+    OFFSETS,
+    build_call,
+    convert,
+    infer_convention,
+    is_held_out,
+    spell,
+)
 from turnwise.environments.retry.environment import PLAYER, REFLECTOR
 from turnwise.environments.retry.family import Retry
 
@@ -49,26 +57,29 @@ def find_task(family: Retry, convention: str) -> Task:
 
 
 def test_conventions_by_hand() -> None:
-    assert convert([3, 9, 0], "next") == "4 0 1"
-    assert convert([3, 9, 0], "previous") == "2 8 9"
-    assert convert([3, 9, 0], "far") == "8 4 5"
-    assert convert([3, 9, 0], "no such convention") == convert([3, 9, 0], "keep") == "3 9 0"
-    assert infer_convention(9, 1) == "skip"
-    assert infer_convention(9, 2) is None
+    assert convert("dja", "next") == "eab"
+    assert convert("dja", "previous") == "cij"
+    assert convert("dja", "far") == "ief"
+    assert convert("d j a", "no such convention") == convert("dja", "keep") == "dja"
+    assert infer_convention("jb") == "skip"
+    assert [infer_convention(text) for text in ("jc", "", "j", "jbb", "xy", "x")] == [None] * 6
+    assert spell("dja") == "d j a"
+    assert is_held_out("abd")
+    assert not is_held_out("abe")
 
 
-@given(digit=st.integers(0, 9), name=st.sampled_from(list(OFFSETS)))
-def test_an_example_shows_one_convention(digit: int, name: str) -> None:
-    assert infer_convention(digit, int(convert([digit], name))) == name
+@given(letter=st.sampled_from(LETTERS), name=st.sampled_from(list(OFFSETS)))
+def test_an_example_shows_one_convention(letter: str, name: str) -> None:
+    assert infer_convention(letter + convert(letter, name)) == name
 
 
-def test_training_has_no_digits_of_held_out_tasks() -> None:
+def test_training_has_no_letters_of_held_out_tasks() -> None:
     family = Retry()
-    for split, is_held_out in (("train", False), ("heldout", True)):
+    for split in ("train", "heldout"):
         for index in range(300):
             payload = family.task(split, index).payload  # type: ignore[arg-type]
-            digits = build_call(payload["seed"], held_out=payload["held_out"]).digits
-            assert (sum(digits) % HELD_OUT == 0) == is_held_out
+            call = build_call(payload["seed"], held_out=payload["held_out"])
+            assert is_held_out(call.letters) == (split == "heldout")
 
 
 def test_the_retry_sees_the_call_and_the_reflection_and_nothing_of_the_failure() -> None:
@@ -82,10 +93,10 @@ def test_the_retry_sees_the_call_and_the_reflection_and_nothing_of_the_failure()
         (PLAYER, "retry"),
     ]
     first, reflection, retry = (ask.messages[0].text for ask in seen)
-    digits = " ".join(map(str, call.digits))
-    assert first == f" call {digits} note none send"
-    assert reflection == f" call {digits} failed {digits} example {call.shown} why"
-    assert retry == f" call {digits} note far send"
+    letters = spell(call.letters)
+    assert first == f" call {letters} note none send"
+    assert reflection == f" call {letters} failed {letters} example {call.example} why"
+    assert retry == f" call {letters} note far send"
     assert task.prompt == seen[0].messages
     for reward in (rewards[PLAYER], rewards[REFLECTOR]):
         assert (reward.total, reward.part("success"), reward.part("first")) == (1.0, 1.0, 0.0)
@@ -117,15 +128,15 @@ def test_a_reflection_beyond_its_bound_ends_the_episode_without_success() -> Non
     async def reflect(words: str) -> tuple[bool, Scored]:
         environment = family.build_environment(task)
         await environment.begin(task, 0)
-        await environment.tell("first", say("0"))
+        await environment.tell("first", say("a"))
         asked = await environment.tell("reflection", say(words))
         reward = (await environment.score({}, DONE))[REFLECTOR]
         assert isinstance(reward, Scored)
         return bool(asked.asks), reward
 
-    goes_on, _ = asyncio.run(reflect("next digit"))
+    goes_on, _ = asyncio.run(reflect("next letter"))
     assert goes_on
-    goes_on, reward = asyncio.run(reflect("the next digit"))
+    goes_on, reward = asyncio.run(reflect("the next letter"))
     assert (goes_on, reward.total, reward.part("overflow")) == (False, 0.0, 1.0)
 
 
@@ -144,7 +155,7 @@ def test_what_cannot_be_is_refused() -> None:
     async def tell_before_asked() -> None:
         environment = family.build_environment(task)
         await environment.begin(task, 0)
-        await environment.tell("retry", say("1 2 3"))
+        await environment.tell("retry", say("a b c"))
 
     with pytest.raises(EnvironmentFault, match="is told a reply in 'retry', not in 'first'"):
         asyncio.run(tell_before_asked())
@@ -152,4 +163,4 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_texts_hold_every_word_of_a_role() -> None:
     words = {word for text in Retry().texts(600) for word in text.split()}
-    assert set(OFFSETS) | {"call", "note", "none", "send", "failed", "example", "gives", "why"} <= words
+    assert set(OFFSETS) | {"call", "note", "none", "send", "failed", "example", "why"} <= words
