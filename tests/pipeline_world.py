@@ -56,7 +56,7 @@ from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
-from turnwise.rollout.policies import RolePolicy
+from turnwise.rollout.policies import EnginePolicy, RolePolicy
 from turnwise.runs.build import System
 from turnwise.runs.train import Run
 from turnwise.store.journal import JournalState, read_journal
@@ -363,7 +363,7 @@ class World:
     family: Any = field(default_factory=WorldFamily)
     """A `WorldFamily`, or one like it with `pace` and `random`."""
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """Of roles that do not learn."""
+    """Of roles that do not learn, besides those that `config.roles` binds to "follows"."""
     run_class: type[Run] = WorldRun
     engine: WorldEngine = field(init=False)
     """Of the last process."""
@@ -382,6 +382,8 @@ class World:
         self.family.pace, self.family.random = self.pace, Random(self.pace.seed + 2)
         tokenizer = make_tokenizer()
         model = cast(Any, SimpleNamespace(device=torch.device("cpu")))
+        following = EnginePolicy(engine=self.engine, renderer=TagRenderer(tokenizer), learns=False)
+        follows = {role: following for role, binding in self.config.roles.items() if binding == "follows"}
         system = System(
             config=self.config,
             family=self.family,
@@ -390,7 +392,7 @@ class World:
             model=model,
             served=model,
             engine=MeteredEngine(self.engine),
-            policies=self.policies,
+            policies={**self.policies, **follows},
         )
         show = Display(total_steps=self.config.train.steps, title="world", enabled=False)
         run = self.run_class(system, folder, show, trainer=self.trainer, sync=WorldSync(self.trainer, self.engine))

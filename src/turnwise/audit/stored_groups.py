@@ -8,6 +8,7 @@ from typing import Any
 from turnwise.audit.accounts import NOT_MEMBERS
 from turnwise.audit.breaches import Breach
 from turnwise.audit.materials import AuditMaterials
+from turnwise.config.roles import find_binding
 from turnwise.core.roles import split_roles
 from turnwise.core.types import TrajectoryGroup
 from turnwise.store.journal import DrawRecord
@@ -35,8 +36,8 @@ def check_group(
             texts.append("two trajectories of its group have this name")
         if trajectory.id.draw != group.draw.index or group.role not in ("", trajectory.id.role):
             texts.append(f"it is stored in the group of draw {group.draw.index} and role {group.role!r}")
-        bound = materials.config.roles.get(trajectory.id.role, "learns")
-        if trajectory.learns != (bound == "learns"):
+        if trajectory.learns != find_binding(materials.config, trajectory.id.role).learns:
+            bound = materials.config.roles.get(trajectory.id.role, "learns")
             texts.append(f"it is stored as learns={trajectory.learns}, the recipe binds its role to {bound!r}")
         if trajectory.task_id != group.task.id or row["task"] != rows[0]["task"]:
             texts.append(f"its task {trajectory.task_id} is not the one of its group ({group.task.id})")

@@ -38,7 +38,8 @@ class RunConfig(Section):
     environment: EnvironmentSection = EnvironmentSection()
     roles: dict[str, str] = Field(default_factory=dict)
     """Who plays a role of the environment, by role: "learns", the policy that is trained (also where a role is not
-    named); "frozen:PATH", the checkpoint in a local directory; "scripted:NAME", a policy of the environment family."""
+    named); "follows", the same weights, never trained on what they say here; "frozen:PATH", the checkpoint in a local
+    directory; "scripted:NAME", a policy of the environment family."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

@@ -85,7 +85,7 @@ class RolloutWorker:
     scope: str = "train"
     """What the rollout is for; names its engine sessions."""
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """What speaks for roles that the policy which learns does not play, by role."""
+    """What speaks for roles that do not learn, by role."""
 
     async def run_attempt(
         self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None

@@ -42,7 +42,7 @@ from turnwise.runs.renderer import (
     load_own_tokenizer,
     resolve_renderer,
 )
-from turnwise.runs.roles import bind_roles
+from turnwise.runs.roles import bind_roles, read_bindings
 from turnwise.sync.copied import copy_for_serving
 
 MAX_GUIDED_CALLS = 8
@@ -126,7 +126,7 @@ class System:
     """What the engine samples from: `model` itself, or a copy where rollouts go on while the trainer steps."""
     engine: MeteredEngine
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """What speaks for the roles that the policy does not play, by role."""
+    """What speaks for the roles that do not learn, by role."""
 
     async def close(self) -> None:
         """Close the engine, and those of roles that do not learn."""
@@ -180,15 +180,14 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)
+    bindings = read_bindings(config, family)
     loaded = load_tokenizer(checkpoint) if checkpoint else load_own_tokenizer(config)
     choice = resolve_renderer(config, family, loaded)
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer)
-    policies = bind_roles(
-        config, family, renderer, load_engine=lambda path: load_frozen_engine(config, path, tokenizer)
-    )
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
+    engine = MeteredEngine(build_policy_engine(config, served, tokenizer))
     return System(
         config=config,
         family=family,
@@ -197,8 +196,14 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         renderer_note=describe_renderer(choice, renderer),
         model=model,
         served=served,
-        engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
-        policies=policies,
+        engine=engine,
+        policies=bind_roles(
+            bindings,
+            family,
+            renderer,
+            engine=engine,
+            load_engine=lambda path: load_frozen_engine(config, path, tokenizer),
+        ),
     )
 
 

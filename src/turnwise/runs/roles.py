@@ -1,10 +1,11 @@
-"""From the recipe's `[roles]` to what speaks for each role that the trained policy does not play."""
+"""From the recipe's `[roles]` to what speaks for each role that does not learn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from turnwise.config.roles import Binding, find_binding
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import to_asking
 from turnwise.core.errors import ConfigError
@@ -13,41 +14,55 @@ from turnwise.environments.mixture import list_families
 from turnwise.rollout.policies import EnginePolicy, RolePolicy, ScriptedRole
 from turnwise.runs.openings import take_first
 
-LEARNS, FROZEN, SCRIPTED = "learns", "frozen", "scripted"
 
+def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Binding]:
+    """What speaks for every role of the family that `[roles]` names.
 
-def bind_roles(
-    config: RunConfig, family: EnvironmentFamily, renderer: Renderer, *, load_engine: Callable[[Path], Engine]
-) -> dict[str, RolePolicy]:
-    """The policies of the roles that do not learn, by role; `load_engine` opens a checkpoint.
-
-    Raises ConfigError for a role that the environment does not have, a binding that is none, a checkpoint that is
-    missing or does not fit, a policy that the family does not have, and where no role is left to learn.
+    Raises ConfigError for a role that the environment does not have, a text that is no binding, a checkpoint that is
+    missing, and where no role is left to learn.
     """
-    policies: dict[str, RolePolicy] = {}
-    engines: dict[str, Engine] = {}
     known = list_roles(family) if config.roles else []
-    for role, binding in config.roles.items():
-        kind, _, value = binding.partition(":")
+    bindings = {role: find_binding(config, role) for role in config.roles}
+    for role, binding in bindings.items():
         if role not in known:
             raise ConfigError(
                 f"roles.{role} names no role of environment.name={config.environment.name!r}; it has {', '.join(known)}"
             )
-        if kind == FROZEN and value:
-            if not Path(value).is_dir():
-                raise ConfigError(f"roles.{role}={binding!r}: there is no directory {value!r}; name a checkpoint's")
-            if value not in engines:
-                engines[value] = load_engine(Path(value))
-            policies[role] = EnginePolicy(engine=engines[value], renderer=renderer, learns=False)
-        elif kind == SCRIPTED and value:
-            policies[role] = ScriptedRole(policy=family.policy(value), renderer=renderer)
-        elif binding != LEARNS:
+        if binding.kind == "frozen" and not Path(binding.value).is_dir():
             raise ConfigError(
-                f"roles.{role}={binding!r} is no policy; use 'learns', 'frozen:PATH' of a checkpoint, or "
-                "'scripted:NAME' of a policy of the environment"
+                f"roles.{role}={config.roles[role]!r}: there is no directory {binding.value!r}; name a checkpoint's"
             )
-    if known and config.train.steps and not set(known) - policies.keys():
+    if known and config.train.steps and not any(find_binding(config, role).learns for role in known):
         raise ConfigError(f"[roles] leaves none of {', '.join(known)} to learn; bind one to 'learns', or train.steps=0")
+    return bindings
+
+
+def bind_roles(
+    bindings: Mapping[str, Binding],
+    family: EnvironmentFamily,
+    renderer: Renderer,
+    *,
+    engine: Engine,
+    load_engine: Callable[[Path], Engine],
+) -> dict[str, RolePolicy]:
+    """The policies of the roles that do not learn, by role.
+
+    `engine` is that of the weights that learn; `load_engine` opens a checkpoint. Raises ConfigError for a checkpoint
+    that does not fit and a policy that the family does not have.
+    """
+    policies: dict[str, RolePolicy] = {}
+    engines: dict[str, Engine] = {}
+    for role, binding in bindings.items():
+        value = binding.value
+        match binding.kind:
+            case "follows":
+                policies[role] = EnginePolicy(engine=engine, renderer=renderer, learns=False)
+            case "frozen":
+                if value not in engines:
+                    engines[value] = load_engine(Path(value))
+                policies[role] = EnginePolicy(engine=engines[value], renderer=renderer, learns=False)
+            case "scripted":
+                policies[role] = ScriptedRole(policy=family.policy(value), renderer=renderer)
     return policies
 
 

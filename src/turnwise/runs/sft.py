@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from turnwise.batching.samples import to_samples
+from turnwise.config.roles import find_binding
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.metrics import Metric
@@ -18,11 +19,13 @@ from turnwise.runs.build import System
 
 
 async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[Sample]:
-    """Samples of the demonstrations of training tasks `0 .. count - 1`, of the roles that learn."""
+    """Samples of the demonstrations of training tasks `0 .. count - 1`, of the roles for which the
+    weights that learn speak."""
     samples: list[Sample] = []
     for index in range(count):
         for trajectory in (await demonstrate(system, policy, index)).trajectories:
-            samples += to_samples(trajectory) if trajectory.id.role not in system.policies else []
+            if find_binding(system.config, trajectory.id.role).is_served:
+                samples += to_samples(trajectory)
     return samples
 
 

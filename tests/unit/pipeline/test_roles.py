@@ -70,6 +70,30 @@ def test_tokens_of_a_role_that_does_not_learn_are_dropped_for_that_reason(tmp_pa
     assert sum(line["sampled"] for (_, role), line in lines.items() if role == "second") > 0
 
 
+def test_a_role_that_follows_speaks_with_the_present_weights_and_moves_none(tmp_path: Path) -> None:
+    plain, world = make_world(tmp_path / "plain"), make_world(tmp_path / "run")
+    world.config = world.config.model_copy(update={"roles": {"second": "follows"}})
+    for each in (plain, world):
+        each.live()
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
+    lines = world.read_lines("ledger.jsonl")
+    seconds = [line for line in lines if line["role"] == "second"]
+    assert all((line["fate"], line["trained"]) == ("not_learning", 0) for line in seconds)
+    # The same weights say the same in the first step, and the role that learns is credited as before.
+    entries = {
+        each.path: [line["trajectories"] for line in each.read_lines("ledger.jsonl") if line["role"] == "first"]
+        for each in (plain, world)
+    }
+    assert entries[plain.path][:2] == entries[world.path][:2]
+    # Of every step the version is that of the weights.
+    groups = [GroupStore(world.path).load(draw) for draw in range(4)]
+    for group, version in zip(groups, [0, 0, 1, 1], strict=True):
+        spoken = [t for t in group.trajectories if t.id.role == "second"]
+        assert {turn.completion.version_last for t in spoken for turn in t.turns} <= {version}
+        assert any(t.turns for t in spoken)
+
+
 # ------------------------------------------------------------------------------------------------ planted faults
 
 
