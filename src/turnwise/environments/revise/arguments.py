@@ -19,8 +19,10 @@ class ReviseArguments(FamilyArguments):
     There are no tools, so what limits them is not read.
     """
 
-    problems: int = Field(64, ge=1, le=BASE**NUM_DIGITS // 2)
+    problems: int = Field(64, ge=1, le=BASE**NUM_DIGITS // 4)
     """Training problems, the same all through training."""
+    practice: Share = 0.0
+    """Share of the training tasks that are other problems, of which the naive policy knows no first answer."""
     show_training: bool = False
     """Whether an evaluation plays training problems in the place of its own."""
     first_reward: Weight = 1.0
@@ -30,8 +32,8 @@ class ReviseArguments(FamilyArguments):
     measure: Measure = "second"
     """What counts as success: "second" or "first" answer right, "fixed", "broken", "edited"."""
     naive_known: Share = 0.5
-    """Probability with which the naive policy's first answer is right."""
+    """Probability with which the naive policy knows the first answer to a training problem."""
     naive_work: Share = 0.3
     """Probability with which it works its second answer out; else it repeats the first."""
-    naive_slip: Share = 0.15
+    naive_slip: Share = 0.08
     """Probability of a slip in each step of its work."""

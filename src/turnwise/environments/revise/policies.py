@@ -12,17 +12,19 @@ from turnwise.environments.revise.sums import BASE, NUM_DIGITS, find_answer, wri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwicePolicy:
-    """Knows the first answer with the probability `known` and guesses else; works the second out with the probability
-    `works`, with a slip in each step with the probability `slip`, and repeats the first else."""
+    """Knows the first answer to a training problem with the probability `known`, to another with `known_others`, and
+    guesses else; works the second out with the probability `works`, with a slip in each step with the probability
+    `slip`, and repeats the first else."""
 
     known: float
+    known_others: float
     works: float
     slip: float
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         digits = [int(word) for word in messages[0].text.split() if word.isdecimal()]
         if len(messages) == 1:
-            knows = rng.random() < self.known
+            knows = rng.random() < (self.known if task.payload["is_training"] else self.known_others)
             return answer_message(str(find_answer(digits) if knows else rng.randrange(BASE)))
         if rng.random() >= self.works:
             return messages[1]

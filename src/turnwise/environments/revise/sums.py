@@ -1,33 +1,44 @@
 """Sums in a small base, with answers that can be learned by heart or worked out step by step. Pure functions.
 
 There are few training problems, the same all through training, so that a first answer can be known without being
-worked out; a fresh problem can only be worked out.
+worked out. A fresh problem can only be worked out; every `HELD_OUT`-th of all problems is one, and no other is. What is
+neither may be practised on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from turnwise.core.seeds import rng
 
 BASE = 6
 NUM_DIGITS = 4
+HELD_OUT = 4
 
 Digits = tuple[int, ...]
 
 
-def draw_training_problems(seed: int, count: int) -> tuple[Digits, ...]:
-    """`count` different problems of `BASE ** NUM_DIGITS`."""
-    numbers = rng(seed, "revise", "problems").sample(range(BASE**NUM_DIGITS), count)
-    return tuple(_digits(number) for number in numbers)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problems:
+    """All problems, each in one of three lists, shuffled."""
+
+    training: tuple[Digits, ...]
+    practice: tuple[Digits, ...]
+    fresh: tuple[Digits, ...]
 
 
-def draw_fresh_problem(seed: int, index: int, known: frozenset[Digits]) -> Digits:
-    """A problem that is not among the `known` ones."""
-    random = rng(seed, "revise", "fresh", index)
-    while (digits := _digits(random.randrange(BASE**NUM_DIGITS))) in known:
-        pass
-    return digits
+def split_problems(seed: int, num_training: int) -> Problems:
+    """The problems of a seed."""
+    numbers = list(range(BASE**NUM_DIGITS))
+    rng(seed, "revise", "problems").shuffle(numbers)
+    fresh = [number for number in numbers if number % HELD_OUT == 0]
+    others = [number for number in numbers if number % HELD_OUT]
+    return Problems(
+        training=tuple(map(_digits, others[:num_training])),
+        practice=tuple(map(_digits, others[num_training:])),
+        fresh=tuple(map(_digits, fresh)),
+    )
 
 
 def find_answer(digits: Iterable[int]) -> int:
