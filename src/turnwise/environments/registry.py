@@ -27,6 +27,8 @@ FAMILIES = {
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "relay": "turnwise.environments.relay.family:Relay",
     "repair": "turnwise.environments.repair.family:Repair",
+    "retry": "turnwise.environments.retry.family:Retry",
+    "revise": "turnwise.environments.revise.family:Revise",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
     "swe": "turnwise.environments.swe.family:Swe",
     "textworld": "turnwise.environments.adapters.textworld:TextWorld",

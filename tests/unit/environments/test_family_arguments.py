@@ -16,6 +16,8 @@ from turnwise.environments.memory.arguments import MemoryArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.repair.arguments import RepairArguments
+from turnwise.environments.retry.arguments import RetryArguments
+from turnwise.environments.revise.arguments import ReviseArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.tool_calls.arguments import ToolCallsArguments
@@ -27,6 +29,8 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "memory": MemoryArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
+    "retry": RetryArguments,
+    "revise": ReviseArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,
     "tool_calls": ToolCallsArguments,

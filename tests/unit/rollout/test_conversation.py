@@ -129,6 +129,9 @@ def test_a_restart_is_a_second_root_with_a_context_of_its_own() -> None:
     conversation.reply(sample(search("found")))
     assert conversation.list_openings([question]) == ()  # one conversation, opened with the task's prompt
     assert [opening.messages for opening in conversation.list_openings([summary])] == [(question,)]
+    named = Conversation(renderer=RENDERER)
+    named.open([question], [], name="first")
+    assert [opening.name for opening in named.list_openings([question])] == ["first"]  # its name is nowhere else
     conversation.restart([summary], name="part1")
     assert conversation.prompt_ids.tolist() == RENDERER.open([summary], [SEARCH]).tolist()
     conversation.reply(sample(text_message("assistant", "<answer> here </answer>")))

@@ -1,0 +1,1 @@
+"""Failing, saying why, and trying again with that in view."""

@@ -1,0 +1,128 @@
+"""One call with two attempts: where the first fails, somebody says why, and the second sees nothing else of it.
+
+Reflect, retry, reward (arXiv 2505.24726): after a failure the policy writes a reflection and tries again with it in
+view; if that succeeds, the reflection is rewarded and nothing else. Attempts and reflections are two roles here, so
+that a recipe says which of them learns. Every reply is a conversation of its own: what the retry knows of the failure
+is the reflection's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.environments.retry.conventions import KEEP, OFFSETS, build_call, spell
+from turnwise.rewards.answers import extract_answer
+
+Feedback = Literal["example", "bit"]
+ReflectionSwitch = Literal["kept", "none", "shuffled"]
+
+PLAYER, REFLECTOR = "player", "reflector"
+FIRST, REFLECTION, RETRY = "first", "reflection", "retry"
+"""The conversations, in order."""
+UNKNOWN = "none"
+"""The note of an attempt that has none, and the example where only a bit is told."""
+SPEC = EpisodeSpec(
+    roles=(RoleSpec(name=PLAYER), RoleSpec(name=REFLECTOR)),
+    max_replies=3,
+    can_replay=True,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    attempts: int
+    """1 ends the episode with the first attempt."""
+    feedback: Feedback
+    """What the reflection sees besides the failed answer: a worked example, or nothing ("bit")."""
+    reflection: ReflectionSwitch
+    """"kept", or a control: the retry sees none, or that of another episode with a failure ("shuffled")."""
+    max_reflection_words: int
+    """A longer reflection ends the episode without success."""
+
+
+def build_attempt(letters: str, note: str) -> tuple[Message, ...]:
+    """The opening of an attempt."""
+    return (text_message("user", f" call {spell(letters)} note {note} send"),)
+
+
+def build_reflection(letters: str, sent: str, example: str) -> tuple[Message, ...]:
+    """The opening of a reflection."""
+    return (text_message("user", f" call {spell(letters)} failed {sent} example {example} why"),)
+
+
+class RetryEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+
+    spec = SPEC
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._wanted = FIRST
+        """The conversation whose reply is wanted."""
+        self._note = UNKNOWN
+        self._first = self._success = self._overflowed = False
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask for the first attempt."""
+        self._seed = int(task.payload["seed"])
+        self._call = build_call(self._seed, held_out=bool(task.payload["held_out"]))
+        return self._ask(PLAYER, build_attempt(self._call.letters, UNKNOWN))
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take an attempt, or the reflection on it."""
+        if conversation != self._wanted:
+            raise EnvironmentFault(f"RetryEnvironment is told a reply in {conversation!r}, not in {self._wanted!r}")
+        said = " ".join((extract_answer(reply.text) or "").split())
+        if conversation == REFLECTION:
+            return self._reflect(said)
+        self._success = said == spell(self._call.answer)
+        if conversation == RETRY:
+            return Asked(asks=())
+        self._first = self._success
+        if self._first or self._rules.attempts == 1:
+            return Asked(asks=())
+        self._wanted = REFLECTION
+        example = self._call.example if self._rules.feedback == "example" else UNKNOWN
+        return self._ask(REFLECTOR, build_reflection(self._call.letters, said, example))
+
+    def _reflect(self, said: str) -> Asked:
+        if len(said.split()) > self._rules.max_reflection_words:
+            self._overflowed = True
+            return Asked(asks=())
+        self._note = said or UNKNOWN
+        if self._rules.reflection == "none":
+            self._note = UNKNOWN
+        elif self._rules.reflection == "shuffled":
+            self._note = rng(self._seed, "shuffled").choice([name for name in OFFSETS if name != KEEP])
+        self._wanted = RETRY
+        return self._ask(PLAYER, build_attempt(self._call.letters, self._note))
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """1 for both roles where the last attempt is right."""
+        parts = {
+            "success": float(self._success),
+            "first": float(self._first),
+            "overflow": float(self._overflowed),
+        }
+        reward = Scored(
+            total=float(self._success), parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items())
+        )
+        return {PLAYER: reward, REFLECTOR: reward}
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def state_hash(self) -> str:
+        """Equal where the call, what is wanted next and the note are equal."""
+        return f"{self._seed}/{self._wanted}/{self._note}"
+
+    def _ask(self, role: str, messages: tuple[Message, ...]) -> Asked:
+        return Asked(asks=(Ask(role=role, conversation=self._wanted, messages=messages),))

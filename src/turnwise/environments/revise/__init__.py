@@ -1,0 +1,1 @@
+"""Answering twice without being told anything in between."""

@@ -1,0 +1,93 @@
+"""One problem, answered twice in one conversation: nothing is told in between but to look again.
+
+SCoRe (arXiv 2409.12917) rewards both answers and the step from one to the other. The first is given without work; the
+second may show some. What a recipe rewards is said in turn rewards, which credit lays out: `first_reward` for a right
+first answer, 1 for a right second one, and `progress_reward` times the change from the first to the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.protocols import Opening, StepResult
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, TurnScores, text_message
+from turnwise.environments.revise.sums import Digits, find_answer
+from turnwise.rewards.answers import extract_answer
+
+Measure = Literal["second", "first", "fixed", "broken", "edited"]
+"""Of an episode: the second or the first answer is right; a wrong one became right, a right one wrong; they differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    first_reward: float
+    progress_reward: float
+    """Weight of the change, SCoRe's alpha."""
+    measure: Measure
+    """What counts as the episode's success."""
+
+
+def build_prompt(digits: Digits) -> tuple[Message, ...]:
+    """The opening of an episode."""
+    return (text_message("user", f" sum {' '.join(map(str, digits))} answer"),)
+
+
+LOOK_AGAIN = text_message("user", " look again")
+"""Between the answers."""
+
+
+class ReviseEnvironment:
+    """Implements `Environment`. Nothing is random."""
+
+    def __init__(self, rules: Rules, digits: Digits) -> None:
+        """`digits` are those of the problem, whatever the task's own are."""
+        self._rules = rules
+        self._digits = digits
+        self._answers: list[str] = []
+
+    async def reset(self, task: Task, seed: int) -> Opening:
+        """Show the problem."""
+        return Opening(messages=build_prompt(self._digits), tools=())
+
+    async def step(self, message: Message) -> StepResult:
+        """Take an answer. A first one that shows work is none: it counts as wrong."""
+        if len(self._answers) == 2:
+            raise EnvironmentFault("ReviseEnvironment is told a third answer; an episode has two")
+        is_first = not self._answers
+        said = (extract_answer(message.text) or "").strip()
+        self._answers.append("" if is_first and message.reasoning else said)
+        if not is_first:
+            return StepResult(observations=(), done=True)
+        reward = self._rules.first_reward * self._is_right(0)
+        return StepResult(observations=(LOOK_AGAIN,), done=False, scores=TurnScores(reward=reward))
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """What the second answer earns; the first earned its reward when it was given."""
+        first, second = self._is_right(0), self._is_right(1)
+        measures: dict[Measure, bool] = {
+            "second": second,
+            "first": first,
+            "fixed": second and not first,
+            "broken": first and not second,
+            "edited": len(self._answers) == 2 and self._answers[0] != self._answers[1],
+        }
+        parts = {"success": measures[self._rules.measure], **{name: measures[name] for name in get_args(Measure)}}
+        return Scored(
+            total=second + self._rules.progress_reward * (second - first),
+            parts=tuple(RewardPart(name=name, value=float(value)) for name, value in parts.items()),
+        )
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def state_hash(self) -> str:
+        """Equal where the problem and the answers so far are equal."""
+        return f"{self._digits}/{self._answers}"
+
+    def _is_right(self, number: int) -> bool:
+        return len(self._answers) > number and self._answers[number] == str(find_answer(self._digits))
