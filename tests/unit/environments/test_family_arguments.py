@@ -11,7 +11,7 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.math_code.arguments import MathArguments
-from turnwise.environments.memory.arguments import MemoryArguments
+from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
@@ -21,7 +21,7 @@ from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "math_code": MathArguments,
-    "memory": MemoryArguments,
+    "memory": ChunksArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,
