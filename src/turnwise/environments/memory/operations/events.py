@@ -15,7 +15,7 @@ from random import Random
 
 from turnwise.core.seeds import rng
 from turnwise.environments.memory.operations.store import NOOP, Lines, apply, look_up
-from turnwise.environments.memory.words import SLOTS, VALUES, slot_of
+from turnwise.environments.memory.words import NONE, SLOTS, VALUES, slot_of
 
 END, TALK = "end", "hm"
 """What words of these kinds begin with; a slot or a value follows."""
@@ -68,5 +68,17 @@ def choose_operation(lines: Lines, word: str) -> str:
     """The reply to an event that keeps a store in order."""
     slot = slot_of(word)
     if slot is not None:
-        return f"{word} {'add' if look_up(lines, slot) is None else 'update'}"
-    return f"{word.removeprefix(END)} delete" if word.startswith(END) else NOOP
+        old = look_up(lines, slot)
+        return f"{slot} {old or NONE} {word} {'update' if old else 'add'}"
+    if word.startswith(END):
+        slot = word.removeprefix(END)
+        return f"{slot} {look_up(lines, slot) or NONE} delete"
+    return NOOP
+
+
+def choose_untidy(lines: Lines, word: str) -> str:
+    """A reply that writes everything down and lets nothing go."""
+    slot = slot_of(word)
+    if slot is not None:
+        return f"{slot} {look_up(lines, slot) or NONE} {word} add"
+    return NOOP if word.startswith(END) else f"{TALK} {NONE} {word} add"

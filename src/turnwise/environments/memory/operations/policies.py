@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
-from turnwise.environments.memory.operations.events import END, choose_operation
-from turnwise.environments.memory.operations.store import NOOP, look_up
+from turnwise.environments.memory.operations.events import choose_operation, choose_untidy
+from turnwise.environments.memory.operations.store import look_up
 from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.words import NONE, SLOTS, VALUES
 
@@ -21,14 +21,11 @@ class StoringPolicy:
         self._tidy = tidy
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        kind, *words = messages[-1].text.replace("store", "", 1).split()[-2:]
-        lines = tuple(messages[-1].text.split()[1:-2])
-        [word] = words
+        _, *lines, kind, word = messages[-1].text.split()
         if kind == "ask":
             return answer_message(f"{word} {look_up(lines, word) or NONE}")
-        is_tidy = rng.random() < self._tidy
-        untidy = NOOP if word.startswith(END) else f"{word} add"
-        return answer_message(choose_operation(lines, word) if is_tidy else untidy)
+        choose = choose_operation if rng.random() < self._tidy else choose_untidy
+        return answer_message(choose(tuple(lines), word))
 
 
 class RandomPolicy:
