@@ -6,7 +6,7 @@ from typing import Literal
 
 from turnwise.environments.arguments import FamilyArguments, Share
 
-Style = Literal["chunks", "operations"]
+Style = Literal["chunks", "operations", "rolling"]
 MemorySwitch = Literal["kept", "erased"]
 
 
@@ -14,7 +14,7 @@ class MemoryArguments(FamilyArguments):
     """What every style takes; each style's own section adds to it."""
 
     style: Style = "chunks"
-    """How the policy remembers: a memory that is written anew with every chunk ("chunks"), or a bounded store of lines
-    that are added, updated and deleted ("operations")."""
+    """How the policy remembers: a memory that is written anew with every chunk ("chunks"), a bounded store of lines
+    that are added, updated and deleted ("operations"), or a note from which a full context starts again ("rolling")."""
     naive_keep: Share = 0.4
     """Probability with which the naive policy does what keeps the memory in order."""

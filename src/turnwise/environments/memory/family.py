@@ -10,8 +10,9 @@ from turnwise.environments.memory.arguments import MemoryArguments, Style
 from turnwise.environments.memory.chunks.family import Chunks
 from turnwise.environments.memory.operations.family import Operations
 from turnwise.environments.memory.played import AskingFamily
+from turnwise.environments.memory.rolling.family import Rolling
 
-STYLES: Mapping[Style, Callable[..., AskingFamily]] = {"chunks": Chunks, "operations": Operations}
+STYLES: Mapping[Style, Callable[..., AskingFamily]] = {"chunks": Chunks, "operations": Operations, "rolling": Rolling}
 
 
 def build_family(**arguments: Any) -> AskingFamily:

@@ -81,6 +81,6 @@ def list_texts(family: AskingFamily, count: int) -> list[str]:
         played = play(family, family.task("train", index), oracle, seed=0)
         for ask, reply in zip(played.asks, played.replies, strict=True):
             said = " ".join(word for word in reply.text.split() if not word.startswith("<"))
-            texts += [*(message.text for message in ask.messages), f" {said}"]
+            texts += [*(f" {message.text.strip()}" for message in ask.messages), f" {said}"]
         index += 1
     return texts[:count]
