@@ -35,7 +35,7 @@ class Rules:
     max_note_words: int
     """A longer note ends the episode without success."""
     max_parts: int
-    """Most contexts of an episode."""
+    """Most contexts of an episode, which ends without an answer where a further one would open."""
     memory: NoteSwitch
     """"kept", or a control that must fail: "erased" starts every context without a note."""
 
@@ -55,7 +55,7 @@ class RollingEnvironment:
 
     def __init__(self, inner: Environment, rules: Rules) -> None:
         """`inner` opens with one message."""
-        self.spec = EpisodeSpec(max_replies=2 * rules.max_parts, can_replay=True)
+        self.spec = EpisodeSpec(can_replay=True)
         self._inner, self._rules = inner, rules
         self._opening = Opening(messages=(), tools=())
         self._part = 0
@@ -112,7 +112,7 @@ class RollingEnvironment:
             return Asked(asks=())
         self._note, self._is_full, self._words = note, False, 0
         self._part += 1
-        return self._ask_part()
+        return self._ask_part() if self._part < self._rules.max_parts else Asked(asks=())
 
     def _ask_part(self) -> Asked:
         [question] = self._opening.messages

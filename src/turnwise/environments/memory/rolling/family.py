@@ -18,6 +18,8 @@ from turnwise.environments.search_qa.policies import RandomPolicy
 from turnwise.environments.search_qa.projection import parse
 from turnwise.environments.search_qa.wordings import list_relations
 
+CHAINS = ("1hop", "2hop", "3hop")
+"""Kinds of questions that a note of what to look up next can carry through."""
 MAX_TRIES = 20
 """Questions of the search world among which one without a relation twice must be."""
 
@@ -45,10 +47,12 @@ class Rolling:
         """
         for attempt in range(MAX_TRIES):
             task = self._search.task(split, index * MAX_TRIES + attempt if index >= 0 else index)
-            relations = list_relations(parse(task.payload["query"]))
-            if len(set(relations)) == len(relations):
+            if task.payload["kind"] in CHAINS and task.payload["query"] and _has_no_relation_twice(task):
                 return Task(environment="memory", prompt=task.prompt, payload=task.payload)
-        raise ConfigError(f"search gives no question in {MAX_TRIES} that names no relation twice; ask for other kinds")
+        raise ConfigError(
+            f"search gives no chain in {MAX_TRIES} questions that names no relation twice; ask for kinds "
+            f"{', '.join(CHAINS)}"
+        )
 
     def build_environment(self, task: Task) -> AskingEnvironment:
         """A fresh, single-use `RollingEnvironment`."""
@@ -64,3 +68,8 @@ class Rolling:
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: prompts, passages and right replies."""
         return list_texts(self, count)
+
+
+def _has_no_relation_twice(task: Task) -> bool:
+    relations = list_relations(parse(task.payload["query"]))
+    return len(set(relations)) == len(relations)

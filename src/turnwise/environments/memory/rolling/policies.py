@@ -26,16 +26,16 @@ class NotingPolicy:
         self._keep = keep
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        query = parse(task.payload["query"])
-        if messages[-1].text == WRITE:
-            return answer_message(self._write(list_relations(query), messages, rng))
-        note = read_note(messages[0])
+        query, seen, note = parse(task.payload["query"]), Conversation.of(messages), read_note(messages[0])
+        if seen.queries:
+            note = self._write(list_relations(query), seen, rng)
+            if messages[-1].text == WRITE:
+                return answer_message(note)
         if note != NONE and " of " not in note:
             return answer_message(note)
-        return search_message(innermost_phrase(query) if note == NONE else note, 0)
+        return search_message(innermost_phrase(query) if note == NONE else note, len(seen.queries))
 
-    def _write(self, relations: Sequence[str], messages: Sequence[Message], rng: Random) -> str:
-        seen = Conversation.of(messages)
+    def _write(self, relations: Sequence[str], seen: Conversation, rng: Random) -> str:
         relation, _, subject = seen.queries[-1].partition(" of ")
         found = next((o for r, s, o in seen.facts() if (r, s) == (relation, subject)), NONE)
         place = relations.index(relation)
