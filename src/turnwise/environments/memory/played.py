@@ -74,11 +74,15 @@ async def _play(family: AskingFamily, task: Task, policy: ScriptedPolicy, seed: 
 
 def list_texts(family: AskingFamily, count: int) -> list[str]:
     """`count` texts of training tasks as the oracle meets and says them: what is asked, and replies without tags."""
+    return run_apart(_list_texts(family, count))
+
+
+async def _list_texts(family: AskingFamily, count: int) -> list[str]:
     oracle = family.policy("oracle")
     texts: list[str] = []
     index = 0
     while len(texts) < count:
-        played = play(family, family.task("train", index), oracle, seed=0)
+        played = await _play(family, family.task("train", index), oracle, seed=0)
         for ask, reply in zip(played.asks, played.replies, strict=True):
             said = " ".join(word for word in reply.text.split() if not word.startswith("<"))
             texts += [*(f" {message.text.strip()}" for message in ask.messages), f" {said}"]

@@ -32,7 +32,15 @@ def test_what_operations_do_to_the_lines() -> None:
     assert apply(lines, "red none redmi add") == ("redka", "bluelo", "redmi")
     assert apply(lines, "red redka redmi update") == ("bluelo", "redmi")
     assert apply(lines, "red redka delete") == ("bluelo",)
-    for nothing in ("noop", "", "red", "gold none goldmi update", "red redpe redmi update", "red none delete", "update"):
+    for nothing in (
+        "noop",
+        "",
+        "red",
+        "gold none goldmi update",
+        "red redpe redmi update",
+        "red none delete",
+        "update",
+    ):
         assert apply(lines, nothing) == lines
     assert look_up(("redka", "bluelo", "redmi"), "red") == "redmi"
     assert look_up(lines, "gold") is look_up(lines, None) is None
