@@ -8,11 +8,17 @@ from typing import Any
 from turnwise.core.errors import ConfigError
 from turnwise.environments.memory.arguments import MemoryArguments, Style
 from turnwise.environments.memory.chunks.family import Chunks
+from turnwise.environments.memory.fold.family import Fold
 from turnwise.environments.memory.operations.family import Operations
 from turnwise.environments.memory.played import AskingFamily
 from turnwise.environments.memory.rolling.family import Rolling
 
-STYLES: Mapping[Style, Callable[..., AskingFamily]] = {"chunks": Chunks, "operations": Operations, "rolling": Rolling}
+STYLES: Mapping[Style, Callable[..., AskingFamily]] = {
+    "chunks": Chunks,
+    "operations": Operations,
+    "rolling": Rolling,
+    "fold": Fold,
+}
 
 
 def build_family(**arguments: Any) -> AskingFamily:
