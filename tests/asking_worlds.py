@@ -103,12 +103,14 @@ class Wanderer:
             self._open.add(name)
             self._asked += 1
             word = self._random.choice(WORDS.split())
+            is_called = is_new and self._random.random() < 0.2 and caller == "c0"
             asks.append(
                 Ask(
                     role=role,
                     conversation=name,
                     messages=(text_message("user" if is_new else "tool", f"{word} for {role}"),),
-                    caller=caller if is_new and self._random.random() < 0.2 and caller == "c0" else None,
+                    caller=caller if is_called else None,
+                    inherits=is_called and self._roles["c0"] == role and "c0" not in self._open,
                 )
             )
         return tuple(asks)

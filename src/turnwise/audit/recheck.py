@@ -62,7 +62,8 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
 
     The prompt of every root is what the renderer makes of its conversation's opening, `opening` where the trajectory
     records none; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
-    makes of the observations between; every reply parses to the stored message. Parents must precede their turns.
+    makes of the observations between, or of the opening of a conversation that inherits; every reply parses to the
+    stored message. Parents must precede their turns.
     """
     problems = []
     for index, turn in enumerate(trajectory.turns):
@@ -98,7 +99,7 @@ def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, rend
     parent = path[-2]
     conversation.prompt_ids = to_ids(np.concatenate([_history(path[:-2]), parent.context_ids]))
     conversation.append(parent.completion, parent.message)
-    conversation.go_on(parent.observations)
+    conversation.go_on(parent.observations if turn.conversation == parent.conversation else start.messages)
     return conversation
 
 

@@ -162,8 +162,18 @@ class _Replay:
                 opening = stored.conversations[line.place]
                 if (opening.messages, opening.tools) != (ask.messages, ask.tools):
                     self._blame(ask, "it is stored with another opening than the environment gives it")
-                if opening.caller != ask.caller:
+                if (opening.caller, opening.inherits) != (ask.caller, ask.inherits):
                     self._blame(ask, f"it is stored as called by {opening.caller!r}, not {ask.caller!r}")
+                if ask.inherits and not self._follows_caller(line, ask):
+                    self._blame(ask, f"it does not follow the last reply of {ask.caller!r} before it opened")
+
+    def _follows_caller(self, line: _Line, ask: Ask) -> bool:
+        """Whether the first stored turn of a conversation that inherits has its caller's last told turn as parent."""
+        caller = self._lines.get(ask.caller or "")
+        if not line.turns or caller is None or caller.trajectory is not line.trajectory or not caller.num_told:
+            return not line.turns
+        parent = line.turns[0].parent
+        return parent is not None and line.trajectory.turns[parent] is caller.turns[caller.num_told - 1]
 
     def _blame(self, ask: Ask, text: str) -> None:
         line = self._lines.get(ask.conversation)

@@ -50,8 +50,8 @@ def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
 
 def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
     turns, stop = trajectory.turns, trajectory.stop
-    continued = {turn.parent for turn in turns}
-    num_conversations = sum(turn.parent is None for turn in turns)
+    continued = {turn.parent for index, turn in enumerate(turns) if _goes_on(trajectory, index)}
+    num_conversations = len({turn.conversation for turn in turns})
     if not turns and not isinstance(trajectory.reward, Invalid) and not has_others:
         yield f"no turn is stored and the reward is not Invalid (stop reason {stop.value})"
     for index, turn in enumerate(turns):
@@ -60,7 +60,7 @@ def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
             yield f"turn {index} names turn {parent} as its parent, which does not come before it"
         if parent is None and len(turn.context_ids) == 0:
             yield f"turn {index} starts a conversation without a prompt"
-        if parent is not None and 0 <= parent < index and turn.conversation != turns[parent].conversation:
+        if parent is not None and 0 <= parent < index and not _fits(trajectory, turn, turns[parent]):
             yield f"turn {index} is of conversation {turn.conversation}, its parent of another"
         yield from _completion_problems(index, turn, is_scripted=not trajectory.learns)
         yield from _record_problems(index, turn)
@@ -84,6 +84,25 @@ def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
         yield "the stop reason is max_turn_tokens and the last reply was not cut off"
     if turns and stop is StopReason.DONE and is_cut_off:
         yield "the stop reason is done and the last reply was cut off by a token limit"
+
+
+def _goes_on(trajectory: Trajectory, index: int) -> bool:
+    """Whether a turn follows an earlier one of its own conversation."""
+    turn = trajectory.turns[index]
+    parent = turn.parent
+    return parent is not None and 0 <= parent < index and trajectory.turns[parent].conversation == turn.conversation
+
+
+def _fits(trajectory: Trajectory, turn: Turn, parent: Turn) -> bool:
+    """Whether a turn goes on with its parent's conversation, or opens one that inherits from it."""
+    if turn.conversation == parent.conversation:
+        return True
+    openings = trajectory.conversations
+    if not (0 <= turn.conversation < len(openings) and 0 <= parent.conversation < len(openings)):
+        return False
+    opening = openings[turn.conversation]
+    is_first = next(other for other in trajectory.turns if other.conversation == turn.conversation) is turn
+    return opening.inherits and is_first and opening.caller == openings[parent.conversation].name
 
 
 def _completion_problems(index: int, turn: Turn, *, is_scripted: bool) -> Iterator[str]:

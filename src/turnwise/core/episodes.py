@@ -80,6 +80,10 @@ class Ask:
     """Read where it opens a conversation."""
     caller: str | None = None
     """The conversation that called this one, read where it opens; None if none did."""
+    inherits: bool = False
+    """The conversation opens on top of its caller's history, after the reply that was just told, instead of from
+    nothing. What both share is stored, sampled and trained once. Caller and called are of one role; read where it
+    opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

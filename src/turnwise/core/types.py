@@ -369,7 +369,7 @@ class Turn:
     """One reply and what led to it; holds only the tokens added since its parent."""
 
     parent: int | None
-    """Index of the parent turn in the trajectory; None for a root, which starts a conversation."""
+    """Index of the parent turn in the trajectory; None for a root, which starts a conversation from nothing."""
     context_ids: IntArray
     """`[M]` tokens appended before this reply (prompt or observations, with the generation prompt). Never trained."""
     completion: Completion
@@ -398,6 +398,8 @@ class ConversationOpening:
     tools: tuple[ToolSpec, ...] = ()
     caller: str | None = None
     """The conversation that called this one; None if none did."""
+    inherits: bool = False
+    """Whether it opened on top of its caller's history: its first turn then follows one of the caller's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

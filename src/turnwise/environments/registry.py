@@ -19,7 +19,7 @@ FAMILIES = {
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",
-    "memory": "turnwise.environments.memory.family:Memory",
+    "memory": "turnwise.environments.memory.family:build_family",
     "minigrid": "turnwise.environments.adapters.minigrid:MiniGrid",
     "open_spiel": "turnwise.environments.adapters.open_spiel:OpenSpiel",
     "openenv": "turnwise.environments.adapters.openenv:OpenEnv",

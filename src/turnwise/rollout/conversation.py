@@ -6,7 +6,7 @@ observes, and may restart with a fresh context. Text becomes token ids once, her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +34,9 @@ class Conversation:
     parent: int | None = None
     """Index in `turns` of the turn that the next reply follows; None where it starts a conversation or a fork."""
     openings: list[ConversationOpening] = field(default_factory=list)
+    base: tuple[str, int] | None = None
+    """The conversation on top of whose history this one opened, and the index of its turn that the first reply follows;
+    None where it opened from nothing."""
 
     def open(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, name: str = "main", caller: str | None = None
@@ -107,6 +110,18 @@ class Conversation:
         turns = (message for turn in self.turns for message in (turn.message, *turn.observations))
         return [*self.openings[-1].messages, *turns]
 
+    def call(self, messages: Sequence[Message], *, name: str, caller: str) -> Conversation:
+        """A conversation on top of this one, which is `caller`: after the last reply, before anything is observed.
+
+        Raises EnvironmentFault when there are no messages, RenderError when they cannot be appended.
+        """
+        called = replace(self, turns=list(self.turns), replies=())
+        called.go_on(messages)
+        opening = ConversationOpening(
+            name=name, messages=tuple(messages), tools=self.tools, caller=caller, inherits=True
+        )
+        return replace(called, turns=[], parent=None, openings=[opening], base=(caller, len(self.turns) - 1))
+
     def list_openings(self, prompt: Sequence[Message]) -> tuple[ConversationOpening, ...]:
         """The openings to store: none where the only conversation was opened with the task's `prompt`."""
         return leave_out_prompt(self.openings, prompt)
@@ -119,17 +134,21 @@ def leave_out_prompt(
     return () if [(each.name, each.messages) for each in openings] == [(MAIN, tuple(prompt))] else tuple(openings)
 
 
-def merge_turns(placed: Sequence[tuple[int, Turn]]) -> tuple[Turn, ...]:
-    """The turns of several conversations as one forest, in the order given.
+def merge_turns(said: Sequence[str], conversations: Mapping[str, Conversation]) -> tuple[Turn, ...]:
+    """The turns of several conversations, by name, as one forest; `said` names the conversation of every turn.
 
-    `placed` holds each turn with the index of its conversation; parents count from the conversation's own first turn,
-    and come before their turns.
+    A turn's parent counts from its conversation's own first turn, and comes before it; so does a conversation's base.
     """
-    places: dict[int, list[int]] = {}
+    places = {name: place for place, name in enumerate(conversations)}
+    indices: dict[str, list[int]] = {name: [] for name in conversations}
     merged: list[Turn] = []
-    for conversation, turn in placed:
-        own = places.setdefault(conversation, [])
+    for name in said:
+        conversation, own = conversations[name], indices[name]
+        turn = conversation.turns[len(own)]
         parent = None if turn.parent is None else own[turn.parent]
+        if turn.parent is None and conversation.base is not None:
+            caller, index = conversation.base
+            parent = indices[caller][index]
         own.append(len(merged))
-        merged.append(replace(turn, parent=parent, conversation=conversation))
+        merged.append(replace(turn, parent=parent, conversation=places[name]))
     return tuple(merged)

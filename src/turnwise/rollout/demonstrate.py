@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from random import Random
 
 from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd, to_asking
@@ -83,6 +83,11 @@ class _Demonstration:
         for ask in asked.asks:
             if ask.conversation in self._conversations:
                 self._conversations[ask.conversation].go_on(ask.messages)
+            elif ask.inherits and ask.caller is not None:
+                caller = self._conversations[ask.caller]
+                called = caller.call(ask.messages, name=ask.conversation, caller=ask.caller)
+                self._conversations[ask.conversation] = called
+                self._roles[ask.conversation] = ask.role
             else:
                 conversation = self._conversations[ask.conversation] = Conversation(renderer=self._renderer)
                 conversation.open(ask.messages, ask.tools, name=ask.conversation, caller=ask.caller)
@@ -94,17 +99,13 @@ class _Demonstration:
         trajectories = []
         for spec in self._environment.spec.roles:
             names = [name for name, role in self._roles.items() if role == spec.name]
-            counts: Counter[str] = Counter()
-            placed = []
-            for name in (name for name in self._said if name in names):
-                placed.append((names.index(name), self._conversations[name].turns[counts[name]]))
-                counts[name] += 1
-            openings = [opening for name in names for opening in self._conversations[name].openings]
+            spoken = {name: self._conversations[name] for name in names}
+            openings = [opening for conversation in spoken.values() for opening in conversation.openings]
             trajectories.append(
                 Trajectory(
                     id=TrajectoryId(draw=self._draw.index, member=0, role=spec.name),
                     task_id=self._draw.task.id,
-                    turns=merge_turns(placed),
+                    turns=merge_turns([name for name in self._said if name in spoken], spoken),
                     stop=StopReason.DONE,
                     reward=rewards[spec.name],
                     error=problem,

@@ -129,17 +129,13 @@ class Play:
         return tuple(self._to_trajectory(role, stop, rewards[role], error) for role in self._roles)
 
     def _to_trajectory(self, role: str, stop: StopReason, reward: Reward, error: str | None) -> Trajectory:
-        spoken = [voice for voice in self.voices.values() if voice.role == role]
-        places = {voice.name: place for place, voice in enumerate(spoken)}
-        turns = {voice.name: iter(voice.conversation.turns) for voice in spoken}
+        spoken = {voice.name: voice.conversation for voice in self.voices.values() if voice.role == role}
         spec, policy = self.environment.spec.role(role), self.policies.get(role)
-        openings = [opening for voice in spoken for opening in voice.conversation.openings]
+        openings = [opening for conversation in spoken.values() for opening in conversation.openings]
         return Trajectory(
             id=replace(self.attempt.id, role=role),
             task_id=self.attempt.task.id,
-            turns=merge_turns(
-                [(places[voice.name], next(turns[voice.name])) for voice in self.said if voice.role == role]
-            ),
+            turns=merge_turns([voice.name for voice in self.said if voice.role == role], spoken),
             stop=stop,
             reward=reward,
             error=error,
@@ -222,7 +218,9 @@ class Play:
             if depth > spec.max_depth:
                 return EpisodeEnd(stop=StopReason.MAX_DEPTH, conversation=ask.caller)
         self._check(ask, voice)
-        if voice is None:
+        if voice is None and ask.inherits:
+            voice = self._open_voice(ask, self._call(ask), depth=depth)
+        elif voice is None:
             conversation = Conversation(renderer=self.policies[ask.role].renderer)
             voice = self._open_voice(ask, conversation, depth=depth)
             conversation.open(ask.messages, ask.tools, name=ask.conversation, caller=ask.caller)
@@ -245,6 +243,15 @@ class Play:
             raise self._fault(
                 ask, f"makes {num_open + 1} replies of role {ask.role!r} wanted at once, {role.max_open} may be"
             )
+
+    def _call(self, ask: Ask) -> Conversation:
+        """The conversation that opens on top of its caller's history. Raises EnvironmentFault where it cannot."""
+        caller = self.voices.get(ask.caller or "")
+        if caller is None or caller.role != ask.role:
+            raise self._fault(ask, f"inherits from {ask.caller!r}, which is no conversation of role {ask.role!r}")
+        if caller in self.waiting or not caller.conversation.replies:
+            raise self._fault(ask, f"inherits from {ask.caller!r}, whose next reply is wanted; ask for that later")
+        return caller.conversation.call(ask.messages, name=ask.conversation, caller=caller.name)
 
     def _fault(self, ask: Ask, text: str) -> EnvironmentFault:
         return EnvironmentFault(f"{self._where}: what it asks in conversation {ask.conversation!r} {text}")

@@ -52,9 +52,10 @@ def _show_turns(trajectory: Trajectory, system: System, show: Callable[[str], No
         if trajectory.conversations:
             opening = trajectory.conversations[turn.conversation]
             caller = opening.caller
-            indent = indents[opening.name] = "" if caller is None else indents.get(caller, "") + "    "
-            if turn.parent is None:
+            indent = "" if caller is None else indents.get(caller, "") + "    "
+            if opening.name not in indents:
                 show(f"{indent}{opening.name}: " + " ".join(message.text.strip() for message in opening.messages))
+            indents[opening.name] = indent
         show(f"{indent}  model  " + _indent(system.tokenizer.decode(turn.completion.token_ids.tolist())))
         for observation in turn.observations:
             show(f"{indent}  tool   " + _indent(observation.text))

@@ -200,6 +200,7 @@ def _opening_to_json(opening: ConversationOpening) -> dict[str, Any]:
     return {
         "name": opening.name,
         "caller": opening.caller,
+        "inherits": opening.inherits,
         "messages": [message_to_json(message) for message in opening.messages],
         "tools": [
             {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
@@ -212,6 +213,7 @@ def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
     return ConversationOpening(
         name=row["name"],
         caller=row.get("caller"),
+        inherits=row.get("inherits", False),
         messages=tuple(message_from_json(message) for message in row["messages"]),
         tools=tuple(ToolSpec(**tool) for tool in row["tools"]),
     )

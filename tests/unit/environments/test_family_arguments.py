@@ -12,7 +12,7 @@ from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.debate.arguments import DebateArguments
 from turnwise.environments.math_code.arguments import MathArguments
-from turnwise.environments.memory.arguments import MemoryArguments
+from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.repair.arguments import RepairArguments
@@ -26,7 +26,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "debate": DebateArguments,
     "math_code": MathArguments,
-    "memory": MemoryArguments,
+    "memory": ChunksArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,

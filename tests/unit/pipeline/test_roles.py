@@ -144,6 +144,27 @@ def move_to_another_role(group: TrajectoryGroup) -> TrajectoryGroup | None:
     return None
 
 
+def move_under_another_turn(group: TrajectoryGroup) -> TrajectoryGroup | None:
+    """A conversation that inherits, as if it had opened after an earlier reply of its caller."""
+    for t in group.trajectories:
+        for index, turn in enumerate(t.turns):
+            parent = t.turns[turn.parent].parent if turn.parent is not None else None
+            if parent is not None and turn.conversation != t.turns[turn.parent or 0].conversation:
+                turns = (*t.turns[:index], replace(turn, parent=parent), *t.turns[index + 1 :])
+                return edit_member(group, t, replace(t, turns=turns))
+    return None
+
+
+def start_from_nothing(group: TrajectoryGroup) -> TrajectoryGroup | None:
+    """A conversation that inherits, recorded as one that does not."""
+    for t in group.trajectories:
+        for place, opening in enumerate(t.conversations):
+            if opening.inherits:
+                openings = (*t.conversations[:place], replace(opening, inherits=False), *t.conversations[place + 1 :])
+                return edit_member(group, t, replace(t, conversations=openings))
+    return None
+
+
 def change_observation(group: TrajectoryGroup) -> TrajectoryGroup | None:
     """A conversation that goes on with something else than the environment said."""
     for t in group.trajectories:
@@ -161,6 +182,8 @@ def change_observation(group: TrajectoryGroup) -> TrajectoryGroup | None:
         (swap_openings, ["another opening than the environment gives", "does not extend what came before"]),
         (swap_conversations, ["another opening than the environment gives"]),
         (move_to_another_role, ["it is stored under role", "sampled tokens, the ledger"]),
+        (move_under_another_turn, ["it does not follow the last reply of 'c0' before it opened"]),
+        (start_from_nothing, ["it is stored as called by 'c0'", "its parent of another"]),
         (change_observation, ["is not what is on record", "does not extend what came before"]),
     ],
 )

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from pipeline_world import extend_hash, fingerprint, score_sample, score_token
 
 from turnwise.algorithms.credit_table import build_credit
+from turnwise.audit.recheck import check_rendering
+from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.batching.samples import to_samples
 from turnwise.core.batch import Drop
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.protocols import Opening
 from turnwise.core.roles import learns, split_roles
 from turnwise.core.types import (
     Compare,
@@ -203,6 +206,11 @@ def ask(conversation: str = "main", *, role: str = "agent", caller: str | None =
     return Ask(conversation=conversation, role=role, caller=caller, messages=(text_message("user", text),))
 
 
+def inherit(conversation: str, caller: str, text: str = "beta") -> Ask:
+    return replace(ask(conversation, caller=caller, text=text), inherits=True)
+
+
+DEEP = EpisodeSpec(roles=(RoleSpec(name="agent", max_open=2),), max_depth=2)
 PAIR = EpisodeSpec(roles=(RoleSpec(name="agent"), RoleSpec(name="judge", max_open=2)))
 
 
@@ -216,6 +224,9 @@ PAIR = EpisodeSpec(roles=(RoleSpec(name="agent"), RoleSpec(name="judge", max_ope
         ([[ask("a")], [ask("a", role="judge")]], PAIR, "is of role 'judge'"),
         ([[ask("a", caller="b")]], PAIR, "is called by conversation 'b', which was never opened"),
         ([[ask("a")], [replace(ask("a"), messages=())]], PAIR, "neither ended the episode nor observed anything"),
+        ([[inherit("b", "a")]], PAIR, "is called by conversation 'a', which was never opened"),
+        ([[replace(ask("b"), inherits=True)]], PAIR, "inherits from None, which is no conversation of role 'agent'"),
+        ([[ask("a")], [ask("a"), inherit("b", "a")]], DEEP, "inherits from 'a', whose next reply is wanted"),
     ],
 )
 def test_an_environment_that_breaks_its_word_costs_its_episode_only(
@@ -267,6 +278,30 @@ def test_what_was_sampled_when_an_episode_ends_is_kept_although_nobody_is_told()
 
 
 # ------------------------------------------------------------------------------------------------ exactness
+
+
+def test_a_conversation_that_inherits_opens_on_top_of_its_callers_history() -> None:
+    steps = [[ask("a")], [inherit("b", "a")], [ask("b", text="gamma")], [inherit("c", "a")], [ask("a", text="delta")]]
+    [trajectory] = play(Script(steps, DEEP), KeepingEngine(token_s=0.0), roles=["agent"]).trajectories
+    turns = trajectory.turns
+    assert [turn.conversation for turn in turns] == [0, 1, 1, 2, 0]
+    assert [turn.parent for turn in turns] == [None, 0, 1, 0, 0]
+    assert [opening.inherits for opening in trajectory.conversations] == [False, True, True]
+    assert check_turns(1, trajectory) == check_endings(1, trajectory) == []
+    assert check_rendering(trajectory, Opening(messages=(), tools=()), RENDERER) == []
+    samples = to_samples(trajectory)
+    shared = [*turns[0].context_ids.tolist(), *turns[0].completion.token_ids.tolist()]
+    assert [sample.token_ids[: len(shared)].tolist() for sample in samples] == [shared] * 3
+    assert [int(sample.loss_mask[: len(shared)].sum()) for sample in samples] == [
+        len(turns[0].completion.token_ids),
+        0,
+        0,
+    ]
+    assert sum(int(sample.loss_mask.sum()) for sample in samples) == trajectory.num_sampled_tokens
+    for sample in samples:
+        np.testing.assert_array_equal(score_sample({}, sample), sample.behavior_logprobs[sample.loss_mask])
+    rootless = replace(trajectory, turns=(*turns[:3], replace(turns[3], parent=1), turns[4]))
+    assert "is of conversation 2, its parent of another" in str(check_turns(1, rootless))
 
 
 def flatten_as_mem1(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray]:

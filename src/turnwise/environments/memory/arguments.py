@@ -1,26 +1,21 @@
-"""The keyword arguments of the family `memory`."""
+"""The keyword arguments of the family `memory`: what all styles take."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
 
 from turnwise.environments.arguments import FamilyArguments, Share
-from turnwise.environments.memory.environment import MemorySwitch
+
+Style = Literal["chunks", "operations", "rolling", "fold"]
+MemorySwitch = Literal["kept", "erased"]
 
 
 class MemoryArguments(FamilyArguments):
-    """Streams of events that are read chunk by chunk, each in a context of its own (MemAgent).
+    """What every style takes; each style's own section adds to it."""
 
-    There are no tools, so what limits them is not read.
-    """
-
-    chunks: int = Field(4, ge=1, le=10_000)
-    """Chunks of a stream."""
-    chunk_events: int = Field(5, ge=4, le=1000)
-    """Events of a chunk."""
-    max_memory_words: int = Field(16, ge=1, le=10_000)
-    """Words a memory may have; a longer one ends the episode without success."""
-    memory: MemorySwitch = "kept"
-    """"kept", or a control that must fail: "erased" or "swapped" (see `Rules`)."""
+    style: Style = "chunks"
+    """How the policy remembers: a memory that is written anew with every chunk ("chunks"), a bounded store of lines
+    that are added, updated and deleted ("operations"), a note from which a full context starts again ("rolling"),
+    or branches of which only the returned message stays ("fold")."""
     naive_keep: Share = 0.4
-    """Probability with which the naive policy keeps a line of the old memory."""
+    """Probability with which the naive policy does what keeps the memory in order."""

@@ -1,78 +1,32 @@
-"""Streams that do not fit into the context as an environment family: tasks, environments and policies."""
+"""Reading what does not fit into the context as one environment family: each style of remembering is a family."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from random import Random
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from turnwise.core.episodes import AskingEnvironment
-from turnwise.core.protocols import ScriptedPolicy, Split
-from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Task
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
-from turnwise.environments.memory.arguments import MemoryArguments
-from turnwise.environments.memory.environment import ChunksEnvironment, Rules, build_prompt
-from turnwise.environments.memory.policies import KeepingPolicy, RandomPolicy
-from turnwise.environments.memory.stream import NONE, NUM_ASKED, SLOTS, build_stream, format_memory
+from turnwise.core.errors import ConfigError
+from turnwise.environments.memory.arguments import MemoryArguments, Style
+from turnwise.environments.memory.chunks.family import Chunks
+from turnwise.environments.memory.fold.family import Fold
+from turnwise.environments.memory.operations.family import Operations
+from turnwise.environments.memory.played import AskingFamily
+from turnwise.environments.memory.rolling.family import Rolling
+
+STYLES: Mapping[Style, Callable[..., AskingFamily]] = {
+    "chunks": Chunks,
+    "operations": Operations,
+    "rolling": Rolling,
+    "fold": Fold,
+}
 
 
-class Memory:
-    """Two slots to be remembered over a stream of events.
+def build_family(**arguments: Any) -> AskingFamily:
+    """The family of `style` ("chunks" where it is left out), which takes its section's arguments.
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. A task holds the seed of its stream and
-    what is asked: the same task can be read in streams of any length.
+    Raises ConfigError naming the argument and the remedy.
     """
-
-    def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `MemoryArguments`. Raises ConfigError naming the argument and the remedy."""
-        self._chosen = chosen = read_arguments(MemoryArguments, arguments)
-        self._rules = Rules(
-            num_chunks=chosen.chunks,
-            chunk_events=chosen.chunk_events,
-            max_memory_words=chosen.max_memory_words,
-            memory=chosen.memory,
-        )
-
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end and share no seed.
-
-        Raises IndexError for a negative index, ConfigError for another split.
-        """
-        check_index(split, index)
-        path = (self._chosen.seed, "memory", split, index)
-        asked = rng(*path, "asked").sample(SLOTS, NUM_ASKED)
-        prompt = build_prompt(asked, format_memory(dict.fromkeys(asked, NONE)), ())
-        return Task(environment="memory", prompt=prompt, payload={"seed": derive_seed(*path), "asked": asked})
-
-    def build_environment(self, task: Task) -> AskingEnvironment:
-        """A fresh, single-use `ChunksEnvironment`."""
-        return ChunksEnvironment(self._rules)
-
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
-        return choose_policy(
-            name,
-            {"oracle": KeepingPolicy(1.0), "random": RandomPolicy(), "naive": KeepingPolicy(self._chosen.naive_keep)},
-        )
-
-    def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts and right replies."""
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            texts += self._read(self.task("train", index))
-            index += 1
-        return texts[:count]
-
-    def _read(self, task: Task) -> Iterator[str]:
-        oracle, asked = self.policy("oracle"), task.payload["asked"]
-        stream = build_stream(
-            task.payload["seed"], asked, num_chunks=self._rules.num_chunks, chunk_events=self._rules.chunk_events
-        )
-        memory = format_memory(dict.fromkeys(asked, NONE))
-        for words in (*stream.chunks, None):
-            prompt = build_prompt(asked, memory, words)
-            memory = oracle.reply(task, prompt, Random(0)).text.removeprefix("<answer> ").removesuffix(" </answer>")
-            yield prompt[0].text
-            yield f" {memory}"
+    style = arguments.get("style", MemoryArguments.model_fields["style"].default)
+    if style not in STYLES:
+        raise ConfigError(f"style={style!r} is no style of memory; use one of {', '.join(STYLES)}")
+    return STYLES[style](**arguments)

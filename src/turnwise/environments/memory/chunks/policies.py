@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
-from turnwise.environments.memory.stream import NONE, VALUES, format_memory, parse_memory, read_chunk
+from turnwise.core.types import Message, Task
+from turnwise.environments.memory.chunks.stream import format_memory, parse_memory, read_chunk
+from turnwise.environments.memory.replies import answer_message
+from turnwise.environments.memory.words import NONE, VALUES
 
 
 class KeepingPolicy:
@@ -33,8 +35,3 @@ class RandomPolicy:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         return answer_message(format_memory({slot: slot + rng.choice(VALUES) for slot in task.payload["asked"]}))
-
-
-def answer_message(text: str) -> Message:
-    """A reply in answer tags."""
-    return text_message("assistant", f"<answer> {text} </answer>")

@@ -15,13 +15,12 @@ from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
-from turnwise.environments.memory.stream import (
-    NONE,
-    VALUES,
+from turnwise.environments.memory.chunks.stream import (
     build_stream,
     format_memory,
     parse_memory,
 )
+from turnwise.environments.memory.words import NONE, VALUES
 from turnwise.rewards.answers import extract_answer
 
 MemorySwitch = Literal["kept", "erased", "swapped"]

@@ -10,14 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from turnwise.core.seeds import rng
+from turnwise.environments.memory.words import NONE, SLOTS, VALUES, slot_of
 
-SLOTS = ("red", "blue", "green", "pink", "gold", "gray", "teal", "lime")
-VALUES = ("ka", "lo", "mi", "nu", "pe", "ra", "so", "tu")
 NUM_ASKED = 2
 TWICE = 0.3
 """Probability that a slot that is asked about is set a second time."""
-NONE = "none"
-"""The value of a slot of which nothing is known."""
 
 Memory = Mapping[str, str]
 """The word of every slot that is asked about (`NONE` where nothing is known), in the order of the question."""
@@ -51,23 +48,17 @@ def build_stream(seed: int, asked: Sequence[str], *, num_chunks: int, chunk_even
 
 def read_chunk(memory: Memory, words: Sequence[str]) -> dict[str, str]:
     """What a chunk says about the slots in `memory`: the last word of each, `NONE` where it says nothing."""
-    said = dict.fromkeys(memory, NONE)
-    for word in words:
-        for slot in said:
-            if word.startswith(slot):
-                said[slot] = word
-    return said
+    said = {slot_of(word): word for word in words}
+    return {slot: said.get(slot, NONE) for slot in memory}
 
 
 def format_memory(memory: Memory) -> str:
-    """`red = redmo ; blue = none`."""
-    return " ; ".join(f"{slot} = {word}" for slot, word in memory.items())
+    """`red redmo blue none`: a slot stands before its word, so that a reader finds the word where the slot is read."""
+    return " ".join(f"{slot} {word}" for slot, word in memory.items())
 
 
 def parse_memory(text: str, asked: Sequence[str]) -> dict[str, str]:
-    """The words that a text in the form of `format_memory` gives, `NONE` for a slot it leaves out."""
-    words: dict[str, str] = {}
-    for line in text.split(";"):
-        slot, _, word = line.partition("=")
-        words.setdefault(slot.strip(), word.strip())
-    return {slot: words.get(slot) or NONE for slot in asked}
+    """What a text in the form of `format_memory` says: the word after the first mention of each slot, `NONE` where
+    there is none."""
+    words = text.split()
+    return {slot: words[words.index(slot) + 1] if slot in words[:-1] else NONE for slot in asked}

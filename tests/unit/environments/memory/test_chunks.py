@@ -2,41 +2,27 @@
 
 import asyncio
 from collections.abc import Sequence
-from random import Random
 from typing import Any
 
 import pytest
 
-from turnwise.core.episodes import Ask, AskingEnvironment, EpisodeEnd, to_single
+from turnwise.core.episodes import AskingEnvironment, EpisodeEnd, to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
-from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
-from turnwise.environments.memory.family import Memory
-from turnwise.environments.memory.stream import NONE, build_stream, format_memory, parse_memory, read_chunk
+from turnwise.core.types import Scored, StopReason
+from turnwise.environments.memory.chunks.family import Chunks
+from turnwise.environments.memory.chunks.stream import build_stream, format_memory, parse_memory, read_chunk
+from turnwise.environments.memory.played import play
+from turnwise.environments.memory.replies import answer_message
+from turnwise.environments.memory.words import NONE
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 
 
-def play(family: Memory, task: Task, policy: str, *, seed: int = 0) -> tuple[Reward, list[Ask]]:
-    """Reward of a scripted policy, and everything it was asked."""
-
-    async def run() -> tuple[Reward, list[Ask]]:
-        environment, rng, replies = family.build_environment(task), Random(seed), {}
-        asked, seen = await environment.begin(task, 0), []
-        while asked.asks:
-            [ask] = asked.asks
-            seen.append(ask)
-            reply = family.policy(policy).reply(task, ask.messages, rng)
-            replies[ask.conversation] = [reply]
-            asked = await environment.tell(ask.conversation, reply)
-        return (await environment.score(replies, DONE))["agent"], seen
-
-    return asyncio.run(run())
-
-
 def success(policy: str, count: int = 100, **arguments: Any) -> float:
     """Share of held-out tasks that a scripted policy answers right."""
-    family = Memory(**arguments)
-    rewards = [play(family, family.task("heldout", i), policy, seed=i)[0] for i in range(count)]
+    family = Chunks(**arguments)
+    tasks = [family.task("heldout", i) for i in range(count)]
+    rewards = [play(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
     return sum(reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)) / count
 
 
@@ -56,27 +42,27 @@ def test_a_stream_sets_what_is_asked_once_or_twice_and_the_last_counts() -> None
 
 def test_memories_are_read_as_they_are_written() -> None:
     memory = {"red": "redmo", "blue": NONE}
-    assert format_memory(memory) == "red = redmo ; blue = none"
-    assert parse_memory("red = redmo ; blue = none", ["red", "blue"]) == memory
-    assert parse_memory("blue = bluelo ; blue = blueka ; nonsense", ["red", "blue"]) == {"red": NONE, "blue": "bluelo"}
+    assert format_memory(memory) == "red redmo blue none"
+    assert parse_memory("red redmo blue none", ["red", "blue"]) == memory
+    assert parse_memory("blue bluelo blue blueka red", ["red", "blue"]) == {"red": NONE, "blue": "bluelo"}
     assert read_chunk(memory, ["redka", "goldlo", "redlo"]) == {"red": "redlo", "blue": NONE}
 
 
 def test_every_chunk_is_a_context_of_its_own_with_the_memory_written_before() -> None:
-    family = Memory(chunks=3)
+    family = Chunks(chunks=3)
     task = family.task("train", 0)
-    reward, seen = play(family, task, "oracle")
-    assert isinstance(reward, Scored)
-    assert reward.total == 1.0
-    assert [ask.conversation for ask in seen] == ["chunk0", "chunk1", "chunk2", "answer"]
+    played = play(family, task, family.policy("oracle"), seed=0)
+    assert isinstance(played.reward, Scored)
+    assert played.reward.total == 1.0
+    assert [ask.conversation for ask in played.asks] == ["chunk0", "chunk1", "chunk2", "answer"]
     asked = task.payload["asked"]
     stream = build_stream(task.payload["seed"], asked, num_chunks=3, chunk_events=5)
     memory = dict.fromkeys(asked, NONE)
-    for ask, chunk in zip(seen, stream.chunks, strict=False):
+    for ask, chunk in zip(played.asks, stream.chunks, strict=False):
         [message] = ask.messages
         assert f" memory {format_memory(memory)} section {' '.join(chunk)} write" in message.text
         memory |= {slot: word for slot, word in read_chunk(memory, chunk).items() if word != NONE}
-    assert seen[-1].messages[0].text.endswith(f" memory {format_memory(stream.answer)} answer")
+    assert played.asks[-1].messages[0].text.endswith(f" memory {format_memory(stream.answer)} answer")
 
 
 def test_what_the_policies_and_the_controls_are_worth() -> None:
@@ -90,11 +76,11 @@ def test_what_the_policies_and_the_controls_are_worth() -> None:
 
 def test_a_memory_beyond_its_bound_ends_the_episode_without_success() -> None:
     async def run(words: Sequence[str]) -> tuple[bool, Scored]:
-        family = Memory(max_memory_words=4)
+        family = Chunks(max_memory_words=4)
         task = family.task("train", 0)
         environment: AskingEnvironment = family.build_environment(task)
         await environment.begin(task, 0)
-        asked = await environment.tell("chunk0", say(" ".join(words)))
+        asked = await environment.tell("chunk0", answer_message(" ".join(words)))
         reward = (await environment.score({}, DONE))["agent"]
         assert isinstance(reward, Scored)
         return bool(asked.asks), reward
@@ -105,20 +91,16 @@ def test_a_memory_beyond_its_bound_ends_the_episode_without_success() -> None:
     assert (goes_on, reward.total, reward.part("overflow")) == (False, 0.0, 1.0)
 
 
-def say(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
-
-
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="memory='kept back'"):
-        Memory(memory="kept back")
-    family = Memory()
+        Chunks(memory="kept back")
+    family = Chunks()
     task = family.task("train", 0)
 
     async def tell_twice() -> None:
         environment = family.build_environment(task)
         await environment.begin(task, 0)
-        await environment.tell("chunk3", say("red"))
+        await environment.tell("chunk3", answer_message("red"))
 
     with pytest.raises(EnvironmentFault, match="did not ask for"):
         asyncio.run(tell_twice())
@@ -127,6 +109,6 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_splits_share_no_stream() -> None:
-    family = Memory()
+    family = Chunks()
     train = {family.task("train", i).payload["seed"] for i in range(500)}
     assert not train & {family.task("heldout", i).payload["seed"] for i in range(500)}

@@ -1,0 +1,1 @@
+"""A memory that is written anew with every chunk of a stream (MemAgent)."""

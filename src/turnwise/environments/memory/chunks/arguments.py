@@ -1,0 +1,28 @@
+"""The keyword arguments of the style "chunks"."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from turnwise.environments.memory.arguments import MemoryArguments
+from turnwise.environments.memory.chunks.environment import MemorySwitch
+
+
+class ChunksArguments(MemoryArguments):
+    """Streams of events that are read chunk by chunk, each in a context of its own (MemAgent).
+
+    There are no tools, so what limits them is not read.
+    """
+
+    style: Literal["chunks"] = "chunks"
+    """How the policy remembers."""
+    chunks: int = Field(4, ge=1, le=10_000)
+    """Chunks of a stream."""
+    chunk_events: int = Field(5, ge=4, le=1000)
+    """Events of a chunk."""
+    max_memory_words: int = Field(8, ge=1, le=10_000)
+    """Words a memory may have; a longer one ends the episode without success."""
+    memory: MemorySwitch = "kept"
+    """"kept", or a control that must fail: "erased" or "swapped" (see `Rules`)."""

@@ -1,0 +1,119 @@
+"""Sections to be read in a context that does not hold all of them, unless most are read in branches.
+
+    main       question red blue next          branch
+    branch0      section ... return            red redka blue none        on top of main's history
+    main       red redka blue none next        read
+    main       pinklo redmi ... answer         red redmi blue bluepe
+
+Context folding (arXiv 2510.11967): a branch opens on top of the main context, so that it knows what is asked; the main
+context goes on without it, and sees its returned message only. What both share is stored, sampled and trained once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from turnwise.core.episodes import AGENT, MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.environments.memory.arguments import MemorySwitch
+from turnwise.environments.memory.chunks.stream import build_stream, parse_memory
+from turnwise.environments.memory.words import NONE
+from turnwise.rewards.answers import extract_answer
+
+READ, BRANCH = "read", "branch"
+"""What the main context may do with the next section; any other reply is its answer."""
+NEXT, RETURN, ANSWER = "next", "return", "answer"
+"""The last word of what is observed: what kind of reply is wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    num_sections: int
+    section_events: int
+    max_return_words: int
+    """A longer returned message ends the episode without success."""
+    memory: MemorySwitch
+    """"kept", or a control that must fail: of an "erased" returned message nothing is seen."""
+
+
+def build_prompt(asked: Sequence[str]) -> tuple[Message, ...]:
+    """The opening of the main context."""
+    return (text_message("user", f" question {' '.join(asked)} {NEXT}"),)
+
+
+class FoldEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.spec = EpisodeSpec(max_replies=2 * rules.num_sections + 1, max_depth=1, can_replay=True)
+        self._rules = rules
+        self._asked: tuple[str, ...] = ()
+        self._next = 0
+        """The section that is read next."""
+        self._branch: str | None = None
+        """The branch that is open; None while the main context speaks."""
+        self._answer = ""
+        self._num_branches = 0
+        self._overflowed = False
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask what to do with the first section."""
+        rules = self._rules
+        self._asked = tuple(task.payload["asked"])
+        self._stream = build_stream(
+            int(task.payload["seed"]), self._asked, num_chunks=rules.num_sections, chunk_events=rules.section_events
+        )
+        return Asked(asks=(Ask(messages=build_prompt(self._asked)),))
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take an action or the answer of the main context, or what a branch returns."""
+        if conversation != (self._branch or MAIN):
+            raise EnvironmentFault(f"FoldEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        said = extract_answer(reply.text) or ""
+        if self._branch is not None:
+            return self._take_return(said)
+        if said not in (READ, BRANCH) or self._next == self._rules.num_sections:
+            self._answer = said
+            return Asked(asks=())
+        words = " ".join(self._stream.chunks[self._next])
+        self._next += 1
+        if said == READ:
+            return self._go_on(words)
+        self._branch = f"branch{self._next - 1}"
+        self._num_branches += 1
+        messages = (text_message("user", f" section {words} {RETURN}"),)
+        return Asked(asks=(Ask(conversation=self._branch, messages=messages, caller=MAIN, inherits=True),))
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """The share of right answers; "success" where all are, "branches" the share of sections that were."""
+        given = parse_memory(self._answer if end.stop is StopReason.DONE else "", self._asked)
+        right = sum(given[slot] == word for slot, word in self._stream.answer.items())
+        parts = {
+            "success": float(right == len(self._asked)),
+            "overflow": float(self._overflowed),
+            "branches": self._num_branches / self._rules.num_sections,
+        }
+        return {
+            AGENT: Scored(
+                total=right / len(self._asked),
+                parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()),
+            )
+        }
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def _take_return(self, said: str) -> Asked:
+        self._branch = None
+        if len(said.split()) > self._rules.max_return_words:
+            self._overflowed = True
+            return Asked(asks=())
+        return self._go_on(NONE if self._rules.memory == "erased" else said)
+
+    def _go_on(self, observed: str) -> Asked:
+        wanted = ANSWER if self._next == self._rules.num_sections else NEXT
+        return Asked(asks=(Ask(messages=(text_message("tool", f" {observed} {wanted}"),)),))

@@ -1,0 +1,1 @@
+"""A bounded store of lines that are added, updated and deleted (Memory-R1)."""
