@@ -44,7 +44,7 @@ repeat(2, minmax(0, 1fr)); gap: 14px; } @media (max-width: 760px) { .pair { grid
 main { padding: 18px 14px 40px; } } .side { background: var(--card); border: 1px solid var(--rule); border-radius: 8px;
 padding: 12px 14px; } .facts { list-style: none; margin: 0 0 8px; padding: 0; display: flex; flex-wrap: wrap;
   gap: 2px 12px; font-size: .78rem; color: var(--dim); }
-.tokens { font-size: .8rem; line-height: 1.6; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 32em;
+.tokens { font-size: .8rem; line-height: 1.6; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 48em;
 overflow-y: auto; } .prompt { color: var(--prompt); } .observation { color: var(--observation); background:
 var(--observation-back); border-radius: 3px; } .sampled i { font-style: normal; border-radius: 2px; } .p0 { background:
 rgba(var(--green), .1); } .p1 { background: rgba(var(--green), .18); } .p2 { background: rgba(var(--green), .27); } .p3

@@ -76,7 +76,9 @@ def list_talks(episode: Sequence[Row]) -> list[Talk]:
 def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
     turns, role = row["turns"], row["id"]["role"]
     memory = _Memory(turns)
-    openings = row["conversations"] or [{"name": "main", "caller": None, "messages": row["task"]["prompt"]}]
+    openings = row["conversations"]
+    if turns and not openings:
+        openings = [{"name": "main", "caller": None, "messages": row["task"]["prompt"]}]
     talks = []
     for place, opening in enumerate(openings):
         own = [number for number, turn in enumerate(turns) if turn["conversation"] == place]

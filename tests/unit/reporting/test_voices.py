@@ -121,6 +121,10 @@ def test_a_caller_that_is_not_on_record_leaves_nothing_out() -> None:
     assert [(talk.name, talk.depth) for talk in list_talks([lost])] == [("s1", 1)]
 
 
+def test_a_role_that_said_nothing_has_no_conversation() -> None:
+    assert [talk.name for talk in list_talks([PLANNER, make_row("searcher", [], [])])] == ["main"]
+
+
 def test_the_role_that_learns_leads_its_episode() -> None:
     other = {**PLANNER, "learns": False}
     second = {**SEARCHER, "id": {"draw": 1, "member": 0, "attempt": 0, "role": "searcher"}}

@@ -119,7 +119,9 @@ class DelegateEnvironment:
         places = [i for i, record in enumerate(result.tool_records) if record.call.name == ASK and not record.error]
         asks = [await self._call(agent, query, place) for query, place in zip(agent.asked, places, strict=True)]
         agent.asked, agent.num_waiting = [], len(asks)
-        return Asked(asks=tuple(asks) or (_go_on(agent),), tool_records=result.tool_records)
+        # What a searcher will answer is not known yet: a call of one has no record.
+        records = tuple(record for i, record in enumerate(result.tool_records) if i not in places)
+        return Asked(asks=tuple(asks) or (_go_on(agent),), tool_records=records)
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
         """The search world's reward of what the planner answers, for both roles."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from turnwise.audit.replay import recheck_episode
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import ScriptedPolicy
@@ -19,7 +20,7 @@ from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.search_qa.policies import answer_message, search_message
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
-from turnwise.rollout.attempt import Attempt, Sampling
+from turnwise.rollout.attempt import Attempt, Sampling, environment_seed
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import run_episode
 from turnwise.rollout.policies import ScriptedRole
@@ -99,6 +100,8 @@ def test_the_planner_sees_answers_and_a_searcher_its_question_only() -> None:
     passages = [turn.observations[0].text for turn in searcher.turns if turn.message.tool_calls]
     assert all(" is " in text and text not in "".join(seen) for text in passages)
     assert [tool.name for tool in first.tools] == ["search", "ask"]
+    # A record is what a call came to when the reply was told: a searcher's answer comes later.
+    assert [len(turn.tool_records) for turn in (*planner.turns, *searcher.turns)] == [0, 0, 0, 1, 0, 1, 0]
 
 
 def test_what_the_policies_and_the_controls_are_worth() -> None:
@@ -112,6 +115,29 @@ def test_what_the_policies_and_the_controls_are_worth() -> None:
     for index in range(12):
         episode = play(family, family.policy("oracle"), index)
         assert episode.trajectories[0].reward == Scored(total=1.0, parts=episode.trajectories[0].reward.parts)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["no_search", "2hop"])
+def test_an_audit_plays_an_episode_again_also_one_in_which_nobody_is_asked(kind: str) -> None:
+    family = Delegate(**ARGUMENTS | {"kinds": {kind: 1.0}})
+    episode = play(family, family.policy("oracle"))
+    task = episode.draw.task
+    environment = family.build_environment(task)
+    assert isinstance(environment, AskingEnvironment)
+    seed = environment_seed(0, episode.draw)
+    checked = asyncio.run(
+        recheck_episode(
+            episode.trajectories,
+            task,
+            environment=environment,
+            renderer=renderer(),
+            seed=seed,
+            run_tools=False,
+            timeout_s=60.0,
+        )
+    )
+    assert [(outcome.breaches, outcome.reward_checked) for outcome in checked.values()] == [([], True)] * 2
+    assert bool(episode.trajectories[1].turns) == (kind == "2hop")
 
 
 def test_one_agent_gets_the_same_tasks_and_searches_by_itself() -> None:
