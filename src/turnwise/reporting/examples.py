@@ -12,6 +12,7 @@ from html import escape
 
 import numpy as np
 
+from turnwise.reporting.style import NUM_COLOURS
 from turnwise.reporting.voices import Row, Said, Talk, find_lead, group_episodes, list_talks
 
 MAX_TOKENS = 800
@@ -104,15 +105,16 @@ def draw_example(verdict: str, before: tuple[Episode, Batch], after: tuple[Episo
 def _draw_episode(episode: Episode, batch: Batch) -> str:
     """One column for every role, then what was carried on from one conversation to the next."""
     talks = list_talks(episode)
-    columns = "".join(_draw_role(row, batch, talks, is_only=len(episode) == 1) for row in episode)
+    columns = "".join(_draw_role(row, batch, talks, number) for number, row in enumerate(episode, start=1))
     lines = [(talk.name, talk.memory) for talk in talks if talk.memory]
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(memory)}</dd>" for name, memory in lines)
     memory = f'<h5>Memory over time</h5><dl class="memory">{items}</dl>' if lines else ""
-    roles = f'<div class="roles" style="--roles: {len(episode)}">{columns}</div>'
+    several = " several" if len(episode) > 1 else ""
+    roles = f'<div class="roles{several}" style="--roles: {len(episode)}">{columns}</div>'
     return f'<div class="side"><h4>{escape(batch.label)}</h4>{roles}{memory}</div>'
 
 
-def _draw_role(row: Row, batch: Batch, talks: Sequence[Talk], *, is_only: bool) -> str:
+def _draw_role(row: Row, batch: Batch, talks: Sequence[Talk], number: int) -> str:
     own = [talk for talk in talks if talk.role == row["id"]["role"]]
     left = MAX_TOKENS
     pieces = []
@@ -126,8 +128,8 @@ def _draw_role(row: Row, batch: Batch, talks: Sequence[Talk], *, is_only: bool) 
             pieces.append(_draw_context(said, batch))
             pieces.append(_draw_completion(said, batch, left))
             left = max(0, left - (said.turn["completion"][1] - said.turn["completion"][0]))
-    head = "" if is_only else f"<h5>{escape(row['id']['role'])}</h5>"
-    return f'<div class="role">{head}{_draw_facts(row)}<div class="tokens">{"".join(pieces)}</div></div>'
+    head = f'<h5 class="k{(number - 1) % NUM_COLOURS + 1}">{escape(row["id"]["role"])}</h5>'
+    return f'<div>{head}{_draw_facts(row)}<div class="tokens">{"".join(pieces)}</div></div>'
 
 
 def _draw_facts(row: Row) -> str:

@@ -56,6 +56,7 @@ var(--series); } .bar span::before { content: none; } details {
 margin-top: 10px; } summary { cursor: pointer; } pre { font-size: .8rem; overflow-x: auto; background: var(--card);
 border: 1px solid var(--rule); border-radius: 8px; padding: 12px; }
 .stack { display: grid; gap: 14px; } h5 { font-size: .85rem; margin: 6px 0; }
+.roles h5 { display: none; } .roles.several h5 { display: block; color: var(--series); }
 .roles { display: grid; grid-template-columns: repeat(var(--roles), minmax(0, 1fr)); gap: 14px; }
 @media (max-width: 760px) { .roles { grid-template-columns: minmax(0, 1fr); } }
 .talk { display: block; color: var(--dim); font-weight: 600; border-top: 1px solid var(--rule); margin-top: 8px; }

@@ -193,8 +193,8 @@ def draw(*episode: Row) -> str:
 
 def test_a_page_has_a_column_for_every_role() -> None:
     page = draw(PLANNER, SEARCHER)
-    assert page.count('<div class="roles" style="--roles: 2">') == 2
-    assert page.count("<h5>planner</h5>") == page.count("<h5>searcher</h5>") == 2
+    assert page.count('<div class="roles several" style="--roles: 2">') == 2
+    assert page.count('<h5 class="k1">planner</h5>') == page.count('<h5 class="k2">searcher</h5>') == 2
     assert "s2, called by s1" in page
     assert 'class="stack"' in page
     assert "Memory over time" not in page
