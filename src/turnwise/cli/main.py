@@ -228,9 +228,11 @@ def ask(
     device: Device = None,
 ) -> None:
     """Ask a trained agent a question and watch it use its tools."""
+    from turnwise.reporting.transcript import wants_colour
     from turnwise.runs.ask import run_ask
 
-    run_ask(run, question=question, index=task, show=print, step=step, device=device)
+    colour = wants_colour(sys.stdout.isatty(), os.environ)
+    run_ask(run, question=question, index=task, show=print, step=step, device=device, colour=colour)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from turnwise.environments.classes.family import ClassFamily
 FAMILIES = {
     "coding": "turnwise.environments.coding.family:Coding",
     "debate": "turnwise.environments.debate.family:Debate",
+    "delegate": "turnwise.environments.delegate.family:Delegate",
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",

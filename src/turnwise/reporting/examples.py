@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import numpy as np
 
-Row = Mapping[str, Any]
+from turnwise.reporting.style import NUM_COLOURS
+from turnwise.reporting.voices import Row, Said, Talk, find_lead, group_episodes, list_talks
 
 MAX_TOKENS = 800
 """Most sampled tokens shown of one trajectory, to keep the page small."""
@@ -31,28 +31,39 @@ class Batch:
     """Flat token arrays `[T]` by name."""
 
 
-def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> list[tuple[str, Row, Row]]:
+Episode = Sequence[Row]
+"""The trajectories of one episode: a row for every role."""
+
+
+def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> list[tuple[str, Episode, Episode]]:
     """Choose up to `count` tasks that both evaluations have, as `(verdict, before, after)`.
 
     Most are "wrong → right", those with most tool calls first, with one each of "still wrong" and "right → wrong" if
     there is one; "right both times" fills up what is left. A task that could not be scored is left out."""
-    first = {row["task"]["id"]: row for row in before if "scored" in row["reward"]}
-    by_verdict: dict[str, list[tuple[str, Row, Row]]] = {
+    first = {lead["task"]["id"]: (lead, episode) for lead, episode in _list_scored(before)}
+    by_verdict: dict[str, list[tuple[str, Episode, Episode]]] = {
         "wrong → right": [],
         "right → wrong": [],
         "still wrong": [],
         "right both times": [],
     }
-    for row in after:
-        if row["task"]["id"] in first and "scored" in row["reward"]:
-            verdict = _verdict(succeeded(first[row["task"]["id"]]), succeeded(row))
-            by_verdict[verdict].append((verdict, first[row["task"]["id"]], row))
+    for lead, episode in _list_scored(after):
+        if lead["task"]["id"] in first:
+            old, episode_before = first[lead["task"]["id"]]
+            verdict = _verdict(succeeded(old), succeeded(lead))
+            by_verdict[verdict].append((verdict, episode_before, episode))
     for pairs in by_verdict.values():
-        pairs.sort(key=lambda pair: -count_tool_calls(pair[2]))
+        pairs.sort(key=lambda pair: -sum(map(count_tool_calls, pair[2])))
     others = by_verdict["right → wrong"][:1] + by_verdict["still wrong"][:1]
     chosen = by_verdict["wrong → right"][: max(1, count - len(others))] + others
     spare = by_verdict["right both times"] + by_verdict["still wrong"][1:] + by_verdict["right → wrong"][1:]
     return (chosen + spare)[:count]
+
+
+def _list_scored(rows: Sequence[Row]) -> list[tuple[Row, Episode]]:
+    """Every episode whose leading row has a reward, with that row."""
+    episodes = [(find_lead(episode), episode) for episode in group_episodes(rows)]
+    return [(lead, episode) for lead, episode in episodes if "scored" in lead["reward"]]
 
 
 def _verdict(before: bool, after: bool) -> str:
@@ -75,9 +86,9 @@ def count_tool_calls(row: Row) -> int:
     return sum(len(turn["tool_records"]) for turn in row["turns"])
 
 
-def draw_example(verdict: str, before: tuple[Row, Batch], after: tuple[Row, Batch]) -> str:
-    """Draw one task: the verdict, the accepted answers, and both trajectories side by side."""
-    task = after[0]["task"]
+def draw_example(verdict: str, before: tuple[Episode, Batch], after: tuple[Episode, Batch]) -> str:
+    """Draw one task: the verdict, the accepted answers, and both episodes, side by side if one role speaks in them."""
+    task = after[0][0]["task"]
     kind = task["payload"].get("kind")
     badge = f'<span class="kind">{escape(str(kind))}</span>' if kind is not None else ""
     good = " good" if verdict.endswith("right") else " bad" if verdict.endswith("wrong") else ""
@@ -87,12 +98,41 @@ def draw_example(verdict: str, before: tuple[Row, Batch], after: tuple[Row, Batc
     gold = ""
     if isinstance(answers, list):
         gold = f'<p class="gold">accepted answers: <b>{escape(", ".join(map(str, answers)) or "none")}</b></p>'
-    return (
-        f'<article>{head}{gold}<div class="pair">{_draw_trajectory(*before)}{_draw_trajectory(*after)}</div></article>'
-    )
+    layout = "pair" if len(before[0]) == len(after[0]) == 1 else "stack"
+    return f'<article>{head}{gold}<div class="{layout}">{_draw_episode(*before)}{_draw_episode(*after)}</div></article>'
 
 
-def _draw_trajectory(row: Row, batch: Batch) -> str:
+def _draw_episode(episode: Episode, batch: Batch) -> str:
+    """One column for every role, then what was carried on from one conversation to the next."""
+    talks = list_talks(episode)
+    columns = "".join(_draw_role(row, batch, talks, number) for number, row in enumerate(episode, start=1))
+    lines = [(talk.name, talk.memory) for talk in talks if talk.memory]
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(memory)}</dd>" for name, memory in lines)
+    memory = f'<h5>Memory over time</h5><dl class="memory">{items}</dl>' if lines else ""
+    several = " several" if len(episode) > 1 else ""
+    roles = f'<div class="roles{several}" style="--roles: {len(episode)}">{columns}</div>'
+    return f'<div class="side"><h4>{escape(batch.label)}</h4>{roles}{memory}</div>'
+
+
+def _draw_role(row: Row, batch: Batch, talks: Sequence[Talk], number: int) -> str:
+    own = [talk for talk in talks if talk.role == row["id"]["role"]]
+    left = MAX_TOKENS
+    pieces = []
+    for talk in own:
+        if len(talks) > 1:
+            by = f", called by {talk.caller}" if talk.caller is not None else ""
+            pieces.append(f'<span class="talk">{escape(talk.name + by)}</span>')
+        for said in talk.said:
+            if said.branch_of is not None:
+                pieces.append(f'<span class="branch">branch from turn {said.branch_of}</span>')
+            pieces.append(_draw_context(said, batch))
+            pieces.append(_draw_completion(said, batch, left))
+            left = max(0, left - (said.turn["completion"][1] - said.turn["completion"][0]))
+    head = f'<h5 class="k{(number - 1) % NUM_COLOURS + 1}">{escape(row["id"]["role"])}</h5>'
+    return f'<div>{head}{_draw_facts(row)}<div class="tokens">{"".join(pieces)}</div></div>'
+
+
+def _draw_facts(row: Row) -> str:
     scored, invalid = row["reward"].get("scored"), row["reward"].get("invalid")
     facts = [f"stop: {row['stop']}", f"tool calls: {count_tool_calls(row)}"]
     if scored is not None:
@@ -101,30 +141,26 @@ def _draw_trajectory(row: Row, batch: Batch) -> str:
         facts.append(f"reward invalid: {invalid['reason']}")
     if row["error"]:
         facts.append(row["error"])
-    left = MAX_TOKENS
-    pieces = []
-    for number, turn in enumerate(row["turns"]):
-        if turn["parent"] is not None and turn["parent"] != number - 1:
-            pieces.append(f'<span class="branch">branch from turn {turn["parent"] + 1}</span>')
-        pieces.append(_draw_context(turn, batch))
-        pieces.append(_draw_completion(turn, batch, left))
-        left = max(0, left - (turn["completion"][1] - turn["completion"][0]))
-    chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
-    head = f'<h4>{escape(batch.label)}</h4><ul class="facts">{chips}</ul>'
-    return f'<div class="side">{head}<div class="tokens">{"".join(pieces)}</div></div>'
+    return f'<ul class="facts">{"".join(f"<li>{escape(fact)}</li>" for fact in facts)}</ul>'
 
 
-def _draw_context(turn: Row, batch: Batch) -> str:
+def _draw_context(said: Said, batch: Batch) -> str:
+    turn = said.turn
     start, end = turn["context"]
     text = turn.get("context_text") or " ".join(map(str, batch.arrays["token_ids"][start:end]))
     cut = len(text) - MAX_CONTEXT_CHARS
     more = f" … {cut:,} more characters" if cut > 0 else ""
-    if turn["parent"] is None:
-        return f'<span class="prompt" title="prompt">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
-    return f'<span class="observation" title="observation">{escape(text[:MAX_CONTEXT_CHARS])}{more}</span>'
+    name = "prompt" if turn["parent"] is None else "observation"
+    shown = f"{escape(text[:MAX_CONTEXT_CHARS])}{more}"
+    return f'<span class="{name}{_grey(said.forgot_context)}" title="{name}">{shown}</span>'
 
 
-def _draw_completion(turn: Row, batch: Batch, limit: int) -> str:
+def _grey(forgotten: bool) -> str:
+    return " forgotten" if forgotten else ""
+
+
+def _draw_completion(said: Said, batch: Batch, limit: int) -> str:
+    turn = said.turn
     start, end = turn["completion"]
     pieces = turn.get("completion_pieces") or [f"{token} " for token in batch.arrays["token_ids"][start:end]]
     logprobs = batch.arrays["logprobs"][start:end].tolist()
@@ -133,7 +169,7 @@ def _draw_completion(turn: Row, batch: Batch, limit: int) -> str:
         hint = f"p {math.exp(min(0.0, logprob)):.2f}, logprob {logprob:.2f}"
         spans.append(f'<i class="p{shade(logprob)}" title="{hint}">{escape(piece)}</i>')
     more = f'<span class="branch">{end - start - limit:,} more tokens</span>' if end - start > limit else ""
-    return f'<span class="sampled">{"".join(spans)}</span>{more}'
+    return f'<span class="sampled{_grey(said.forgot_reply)}">{"".join(spans)}</span>{more}'
 
 
 def shade(logprob: float) -> int:

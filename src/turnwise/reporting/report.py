@@ -112,7 +112,8 @@ def _draw_token_keys(mask_observations: bool) -> str:
         '<p class="tokenkeys"><span><span class="prompt">prompt</span> (never trains)</span>'
         '<span class="sampled"><i class="p0">sampled</i><i class="p2">by the</i><i class="p4">model</i> '
         "(stronger green: more probable; hover for numbers)</span>"
-        f'<span><span class="observation">observation</span> ({observations})</span></p>'
+        f'<span><span class="observation">observation</span> ({observations})</span>'
+        '<span><span class="forgotten">grey</span> (in no later context of the role)</span></p>'
     )
 
 

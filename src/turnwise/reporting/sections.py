@@ -140,9 +140,10 @@ def _success_cell(row: Mapping[str, Any]) -> str:
 
 
 def draw_curves(metrics: Metrics) -> str:
-    """Draw every chart that has data, then the parts of rewards, other metrics that RL steps recorded, and what was
-    dropped."""
-    drawn = "".join((*(_draw_listed(metrics, *chart) for chart in CHARTS), _draw_open(metrics), _draw_dropped(metrics)))
+    """Draw every chart that has data, then the parts of rewards, other metrics that RL steps recorded or that were
+    measured at checkpoints, and what was dropped."""
+    listed = (_draw_listed(metrics, *chart) for chart in CHARTS)
+    drawn = "".join((*listed, _draw_open(metrics), _draw_measured(metrics), _draw_dropped(metrics)))
     return f'<div class="charts">{drawn}</div>' if drawn else '<p class="dim">No metrics were recorded yet.</p>'
 
 
@@ -197,6 +198,19 @@ def _draw_open(metrics: Metrics) -> str:
             note = "" if definition.text == name else definition.text
             series = Series(label="mean", points=tuple((row["step"], row[name]) for row in rows if name in row))
             charts.append(draw_chart(name.removeprefix("signal/"), [series], x_label="RL step", note=note))
+    return "".join(charts)
+
+
+def _draw_measured(metrics: Metrics) -> str:
+    """Draw what was measured at some checkpoints and no table lists, such as a game's exploitability: each alone."""
+    rows = [row for row in metrics if row["phase"] not in ("sft", "train")]
+    charts = []
+    for name in _list_names(rows):
+        if name.partition("/")[0] not in {*OWN_PLACES, "evaluate"}:
+            points = tuple((row["step"], row[name]) for row in rows if name in row)
+            charts.append(
+                draw_chart(name, [Series(label="measured", points=points, dots=True)], x_label="RL step", note="")
+            )
     return "".join(charts)
 
 

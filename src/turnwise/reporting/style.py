@@ -44,7 +44,7 @@ repeat(2, minmax(0, 1fr)); gap: 14px; } @media (max-width: 760px) { .pair { grid
 main { padding: 18px 14px 40px; } } .side { background: var(--card); border: 1px solid var(--rule); border-radius: 8px;
 padding: 12px 14px; } .facts { list-style: none; margin: 0 0 8px; padding: 0; display: flex; flex-wrap: wrap;
   gap: 2px 12px; font-size: .78rem; color: var(--dim); }
-.tokens { font-size: .8rem; line-height: 1.6; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 32em;
+.tokens { font-size: .8rem; line-height: 1.6; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 48em;
 overflow-y: auto; } .prompt { color: var(--prompt); } .observation { color: var(--observation); background:
 var(--observation-back); border-radius: 3px; } .sampled i { font-style: normal; border-radius: 2px; } .p0 { background:
 rgba(var(--green), .1); } .p1 { background: rgba(var(--green), .18); } .p2 { background: rgba(var(--green), .27); } .p3
@@ -54,4 +54,13 @@ var(--dim); border-top: 1px dashed var(--rule); margin-top: 6px; } .tokenkeys { 
 overflow: hidden; margin: 10px 0 6px; max-width: 640px; background: var(--rule); } .bar span { background:
 var(--series); } .bar span::before { content: none; } details {
 margin-top: 10px; } summary { cursor: pointer; } pre { font-size: .8rem; overflow-x: auto; background: var(--card);
-border: 1px solid var(--rule); border-radius: 8px; padding: 12px; } """
+border: 1px solid var(--rule); border-radius: 8px; padding: 12px; }
+.stack { display: grid; gap: 14px; } h5 { font-size: .85rem; margin: 6px 0; }
+.roles h5 { display: none; } .roles.several h5 { display: block; color: var(--series); }
+.roles { display: grid; grid-template-columns: repeat(var(--roles), minmax(0, 1fr)); gap: 14px; }
+@media (max-width: 760px) { .roles { grid-template-columns: minmax(0, 1fr); } }
+.talk { display: block; color: var(--dim); font-weight: 600; border-top: 1px solid var(--rule); margin-top: 8px; }
+.forgotten { opacity: .45; filter: grayscale(1); }
+.memory { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 12px; margin: 0; font-size: .8rem;
+font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+.memory dt { color: var(--dim); } .memory dd { margin: 0; overflow-wrap: anywhere; } """

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from turnwise.core.episodes import AGENT
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Draw, Episode, Scored, Task, Trajectory, text_message
+from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup, text_message
+from turnwise.reporting.transcript import draw_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 from turnwise.runs.evaluate import load_trained_system
+from turnwise.store.trajectories import encode_groups, parse_rows
 
 
 def run_ask(
@@ -24,10 +27,12 @@ def run_ask(
     show: Callable[[str], None],
     step: int | None = None,
     device: str | None = None,
+    colour: bool = False,
 ) -> None:
     """Answer a held-out task, or `question` put in that task's world, and show every turn.
 
-    `step` is the checkpoint's, None for the latest. `device` None is the run's. Raises DataError if there is no such
+    `step` is the checkpoint's, None for the latest. `device` None is the run's. `colour` is for a
+    terminal that takes it. Raises DataError if there is no such
     task, CheckpointError if the run holds no such checkpoint or a damaged one.
     """
     _, system, step = load_trained_system(run, step, device=device)
@@ -35,8 +40,9 @@ def run_ask(
     episode = asyncio.run(_answer(system, task))
     show(f"checkpoint of step {step}")
     show("".join(m.text for m in task.prompt).strip())
+    for line in draw_episode(_to_rows(episode, system), colour=colour):
+        show(line)
     for trajectory in episode.trajectories:
-        _show_turns(trajectory, system, show)
         name = "" if trajectory.id.role == AGENT else f" of {trajectory.id.role}"
         if question is None and isinstance(trajectory.reward, Scored):
             show(f"reward{name} {trajectory.reward.total:g}, expected {task.payload.get('answers')}")
@@ -44,25 +50,11 @@ def run_ask(
             show(f"failed: {trajectory.error}")
 
 
-def _show_turns(trajectory: Trajectory, system: System, show: Callable[[str], None]) -> None:
-    """Every turn; where a conversation begins, its opening, indented under the one that called it."""
-    indents: dict[str, str] = {}
-    for turn in trajectory.turns:
-        indent = ""
-        if trajectory.conversations:
-            opening = trajectory.conversations[turn.conversation]
-            caller = opening.caller
-            indent = "" if caller is None else indents.get(caller, "") + "    "
-            if opening.name not in indents:
-                show(f"{indent}{opening.name}: " + " ".join(message.text.strip() for message in opening.messages))
-            indents[opening.name] = indent
-        show(f"{indent}  model  " + _indent(system.tokenizer.decode(turn.completion.token_ids.tolist())))
-        for observation in turn.observations:
-            show(f"{indent}  tool   " + _indent(observation.text))
-
-
-def _indent(text: str) -> str:
-    return text.strip().replace("\n", "\n         ")
+def _to_rows(episode: Episode, system: System) -> list[dict[str, Any]]:
+    """The episode as it would be stored, with its texts."""
+    group = TrajectoryGroup(draw=episode.draw, trajectories=episode.trajectories, role="")
+    _, lines = encode_groups([group], decode=system.tokenizer.decode)
+    return parse_rows(lines, source=Path("episode"))
 
 
 async def _answer(system: System, task: Task) -> Episode:

@@ -11,6 +11,7 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.debate.arguments import DebateArguments
+from turnwise.environments.delegate.arguments import DelegateArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.registry import FAMILIES, load_family
@@ -25,6 +26,7 @@ from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "debate": DebateArguments,
+    "delegate": DelegateArguments,
     "math_code": MathArguments,
     "memory": ChunksArguments,
     "relay": RelayArguments,
@@ -78,9 +80,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(
-        ConfigError, match=r"environment.name='serch' is neither a known name \(coding, debate, gymnasium"
-    ):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, debate"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
         load_family("json:nothing", {})

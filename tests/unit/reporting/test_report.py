@@ -122,6 +122,7 @@ def test_a_broken_summary_is_named(tmp_path: Path) -> None:
 
 def make_row(task: str, success: float, calls: int) -> dict[str, object]:
     return {
+        "id": {"draw": ord(task), "member": 0, "attempt": 0, "role": "agent"},
         "task": {"id": task},
         "reward": {"scored": {"total": success, "parts": []}},
         "turns": [{"tool_records": [None] * calls}],
@@ -132,7 +133,7 @@ def test_examples_prefer_what_became_right_with_most_searches_and_keep_a_failure
     outcomes = {"a": (0, 1, 1), "b": (0, 1, 3), "c": (0, 0, 1), "d": (1, 0, 1), "e": (1, 1, 2), "f": (0, 1, 2)}
     before = [make_row(task, first, 1) for task, (first, _, _) in outcomes.items()]
     after = [make_row(task, second, calls) for task, (_, second, calls) in outcomes.items()]
-    assert [(verdict, new["task"]["id"]) for verdict, _, new in choose_examples(before, after, 4)] == [
+    assert [(verdict, new[0]["task"]["id"]) for verdict, _, new in choose_examples(before, after, 4)] == [
         ("wrong → right", "b"),
         ("wrong → right", "f"),
         ("right → wrong", "d"),
@@ -201,6 +202,18 @@ def test_parts_of_rewards_and_signals_are_curves_without_a_table() -> None:
     assert "depth" in find_chart(page, "depth")
     assert "<b>9</b>" in find_chart(page, "mine/speed")
     assert page.count("<figure") == 3
+
+
+def test_what_was_measured_at_checkpoints_is_dots() -> None:
+    rows = [
+        {"step": step, "phase": "games", "games/exploitability": value, "evaluate/success": 0.5}
+        for step, value in ((0, 0.4), (20, 0.05))
+    ]
+    page = draw_curves(rows)
+    chart = find_chart(page, "games/exploitability")
+    assert chart.count('class="dot') == 2
+    assert "<b>0.05</b>" in chart
+    assert page.count("<figure") == 1, "held-out success has a chart of its own, of the phase evaluate"
 
 
 def test_more_lines_than_colours_take_several_charts() -> None:

@@ -1,0 +1,45 @@
+"""The keyword arguments of the family `delegate`."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from turnwise.core.errors import ConfigError
+from turnwise.environments.search_qa.arguments import SearchArguments
+
+CHAINS = ("no_search", "1hop", "2hop", "3hop", "unanswerable")
+"""Kinds of questions that one sub-question after the other answers."""
+Agents = Literal["two", "one"]
+AnswerSwitch = Literal["kept", "swapped"]
+
+
+class DelegateArguments(SearchArguments):
+    """The search world's questions, answered by a planner that calls searchers.
+
+    The arguments of `search_qa` mean what they mean there; the questions are chains in formal words about generated
+    worlds.
+    """
+
+    agents: Agents = "two"
+    """"two" roles, a planner and its searchers; "one", which searches by itself, for comparison."""
+    answers: AnswerSwitch = "kept"
+    """"kept", or a control that must fail: "swapped" replaces what a searcher answers with the right answer of another
+    task. Read with two roles."""
+    max_depth: int = Field(2, ge=1, le=100)
+    """How deep agents may ask one another: at 1 the planner asks searchers, which ask none. A deeper call ends the
+    episode. Read with two roles."""
+    max_replies: int = Field(24, ge=3, le=10_000)
+    """Most replies of all agents of an episode together. Read with two roles."""
+
+    @model_validator(mode="after")
+    def _check_chains(self) -> Self:
+        if self.mode == "files" or self.wording != "formal":
+            raise ConfigError(
+                f"mode={self.mode!r} with wording={self.wording!r}: the family delegate has formal questions about "
+                "generated worlds only; use mode='fresh' or 'fixed' with wording='formal', or the family search_qa"
+            )
+        if composed := sorted(set(self.weights) - set(CHAINS)):
+            raise ConfigError(f"kinds has {', '.join(composed)}; the family delegate has {', '.join(CHAINS)}")
+        return self

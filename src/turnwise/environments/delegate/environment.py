@@ -1,0 +1,168 @@
+"""One question: a planner asks searchers, each starts from nothing but a sub-question, and sees only their answers.
+
+What a searcher reads is gone with it: the planner's context holds its sub-questions and the answers, however many
+passages were read for them. A searcher may ask searchers of its own, to a depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.types import Message, Reward, Task, ToolSpec, text_message
+from turnwise.environments.search_qa.environment import SearchEnvironment
+from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.rewards.answers import AnswerCase, final_answer
+from turnwise.tools.tool import clip
+
+PLANNER, SEARCHER = "planner", "searcher"
+ASK = "ask"
+"""Name of the tool that calls a searcher."""
+NO_ANSWER = "no answer"
+"""What the caller sees of a searcher that answered with nothing."""
+
+
+def build_prompt(query: str) -> tuple[Message, ...]:
+    """The opening of a searcher's conversation."""
+    return (text_message("user", f"Find {query}\n"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    max_depth: int
+    max_replies: int
+    tool_timeout_s: float
+    max_observation_chars: int
+
+    @property
+    def spec(self) -> EpisodeSpec:
+        """Two roles; as many searchers at once as the budget of replies allows."""
+        return EpisodeSpec(
+            roles=(RoleSpec(name=PLANNER), RoleSpec(name=SEARCHER, max_open=self.max_replies)),
+            max_replies=self.max_replies,
+            max_depth=self.max_depth,
+            can_replay=True,
+        )
+
+
+class Agent(ToolEnvironment):
+    """What one agent can do: ask, and search if it is a searcher. Knows who waits for its answer."""
+
+    def __init__(self, name: str, role: str, search: SearchEnvironment, rules: Rules) -> None:
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        self.name, self.role, self.search = name, role, search
+        self.caller: tuple[Agent, int] | None = None
+        """Who asked it, and the place of its answer among `caller.observations`; None for the planner."""
+        self.asked: list[str] = []
+        """What the reply under way asks."""
+        self.observations: list[Message] = []
+        """What its last reply came to, as far as it is known."""
+        self.num_waiting = 0
+        """Answers that it waits for."""
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The task's prompt, and the tools of the role."""
+        await self.search.setup(task, seed)
+        return task.prompt, (self.search.search, self.ask) if self.role == SEARCHER else (self.ask,)
+
+    async def ask(self, query: str) -> str:
+        """Have a searcher find something out. It knows nothing but the question.
+
+        Args:
+            query: What to find out.
+        """
+        self.asked.append(query)
+        return "a searcher is asked"
+
+    async def score(self, replies: Sequence[Message], stop: object) -> Reward:
+        """Not called: the episode is scored as a whole."""
+        raise EnvironmentFault("an agent of the family delegate has no score of its own; score the episode")
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What it is offered."""
+        return tuple(tool.spec for tool in self._tools.values())
+
+
+class DelegateEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but what the search's control draws."""
+
+    def __init__(
+        self, rules: Rules, build_search: Callable[[], SearchEnvironment], swap: Callable[[int], str] | None
+    ) -> None:
+        """`build_search` makes the task's search, one for each agent; `swap` gives what replaces the n-th answer, None
+        where answers are kept."""
+        self.spec = rules.spec
+        self._rules, self._build_search, self._swap = rules, build_search, swap
+        self._agents: dict[str, Agent] = {}
+        self._num_answers = 0
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask the planner."""
+        self._task, self._seed = task, seed
+        planner = await self._add(MAIN, PLANNER)
+        return Asked(asks=(Ask(messages=task.prompt, role=PLANNER, tools=planner.tools),))
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take a call or an answer of an agent; an answer goes to who asked for it."""
+        if conversation not in self._agents:
+            raise EnvironmentFault(f"DelegateEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        agent = self._agents[conversation]
+        result = await agent.step(reply)
+        if result.done:
+            return Asked(asks=self._deliver(agent, reply))
+        agent.observations = list(result.observations)
+        places = [i for i, record in enumerate(result.tool_records) if record.call.name == ASK and not record.error]
+        asks = [await self._call(agent, query, place) for query, place in zip(agent.asked, places, strict=True)]
+        agent.asked, agent.num_waiting = [], len(asks)
+        # What a searcher will answer is not known yet: a call of one has no record.
+        records = tuple(record for i, record in enumerate(result.tool_records) if i not in places)
+        return Asked(asks=tuple(asks) or (_go_on(agent),), tool_records=records)
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """The search world's reward of what the planner answers, for both roles."""
+        reward = await self._agents[MAIN].search.score(replies.get(MAIN, ()), end.stop)
+        return {PLANNER: reward, SEARCHER: reward}
+
+    async def close(self) -> None:
+        """Free what the agents hold."""
+        for agent in self._agents.values():
+            await agent.close()
+
+    async def _add(self, name: str, role: str) -> Agent:
+        agent = self._agents[name] = Agent(name, role, self._build_search(), self._rules)
+        await agent.reset(self._task, self._seed)
+        return agent
+
+    async def _call(self, caller: Agent, query: str, place: int) -> Ask:
+        searcher = await self._add(f"{SEARCHER}{len(self._agents)}", SEARCHER)
+        searcher.caller = caller, place
+        return Ask(
+            messages=build_prompt(query),
+            role=SEARCHER,
+            conversation=searcher.name,
+            tools=searcher.tools,
+            caller=caller.name,
+        )
+
+    def _deliver(self, agent: Agent, reply: Message) -> tuple[Ask, ...]:
+        """Hand an answer to who asked for it, and let it go on once it waits for no other."""
+        if agent.caller is None:
+            return ()
+        caller, place = agent.caller
+        self._num_answers += 1
+        case = AnswerCase(replies=(reply,), golds=())
+        answer = final_answer(case) if self._swap is None else self._swap(self._num_answers)
+        text, _ = clip(answer or NO_ANSWER, self._rules.max_observation_chars)
+        asked = caller.observations[place]
+        caller.observations[place] = text_message("tool", text, tool_call_id=asked.tool_call_id, name=ASK)
+        caller.num_waiting -= 1
+        return () if caller.num_waiting else (_go_on(caller),)
+
+
+def _go_on(agent: Agent) -> Ask:
+    return Ask(messages=tuple(agent.observations), role=agent.role, conversation=agent.name)

@@ -1,0 +1,170 @@
+"""An episode as people read it: its conversations by role and caller, what was forgotten, what was carried on.
+
+Pure. Reads the plain rows of `store.trajectories`, one for each role of an episode, with their texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One turn of a conversation."""
+
+    turn: Row
+    branch_of: int | None
+    """Number of the conversation's turn that it goes on from, where that is not the one before."""
+    forgot_context: bool
+    """Later contexts of the role exist, and none holds what was added before the reply."""
+    forgot_reply: bool
+    """As `forgot_context`, of the reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """One conversation."""
+
+    name: str
+    role: str
+    caller: str | None
+    depth: int
+    """Callers above it."""
+    opening: str
+    said: tuple[Said, ...]
+    memory: str
+    """What of its last reply a later conversation of the role opens with; "" if nothing."""
+
+
+def group_episodes(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of every episode, which has one for each of its roles, in the order of the file."""
+    episodes: dict[tuple[int, int, int], list[Row]] = {}
+    for row in rows:
+        name = row["id"]
+        episodes.setdefault((name["draw"], name["member"], name["attempt"]), []).append(row)
+    return list(episodes.values())
+
+
+def find_lead(episode: Sequence[Row]) -> Row:
+    """The row an episode is judged by: that of the first role that learns, of the first role if none does."""
+    return next((row for row in episode if row.get("learns", True)), episode[0])
+
+
+def list_talks(episode: Sequence[Row]) -> list[Talk]:
+    """Every conversation of an episode, each after the one that called it; otherwise in the order of the roles."""
+    callers = {opening["name"]: opening["caller"] for row in episode for opening in row["conversations"]}
+    talks = [talk for row in episode for talk in _list_talks_of(row, callers)]
+    names = {talk.name for talk in talks}
+    ordered: list[Talk] = []
+
+    def visit(caller: str | None) -> None:
+        for talk in talks:
+            under = talk.caller if talk.caller in names else None
+            if under == caller and talk not in ordered:
+                ordered.append(talk)
+                visit(talk.name)
+
+    visit(None)
+    return ordered
+
+
+def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
+    turns, role = row["turns"], row["id"]["role"]
+    memory = _Memory(turns)
+    openings = row["conversations"]
+    if turns and not openings:
+        openings = [{"name": "main", "caller": None, "messages": row["task"]["prompt"]}]
+    talks = []
+    for place, opening in enumerate(openings):
+        own = [number for number, turn in enumerate(turns) if turn["conversation"] == place]
+        said = []
+        for before, number in zip([None, *own], own, strict=False):
+            parent = turns[number]["parent"]
+            said.append(
+                Said(
+                    turn=turns[number],
+                    branch_of=None if parent in (None, before) else own.index(parent) + 1,
+                    forgot_context=memory.forgot(number, _read(turns[number], "context")),
+                    forgot_reply=memory.forgot(number, _read(turns[number], "completion")),
+                )
+            )
+        talks.append(
+            Talk(
+                name=opening["name"],
+                role=role,
+                caller=opening["caller"],
+                depth=_count_callers(opening["name"], callers),
+                opening=" ".join(read_message(message).strip() for message in opening["messages"]),
+                said=tuple(said),
+                memory=memory.carried(own[-1]) if own else "",
+            )
+        )
+    return talks
+
+
+def read_message(message: Row) -> str:
+    """A message's text."""
+    return "".join(part["text"] for part in message["content"])
+
+
+def _count_callers(name: str, callers: Mapping[str, str | None]) -> int:
+    """How many conversations are above one; a caller that is not on record counts and has none above it."""
+    seen = {name}
+    while (caller := callers.get(name)) is not None and caller not in seen:
+        seen.add(caller)
+        name = caller
+    return len(seen) - 1
+
+
+class _Memory:
+    """What later contexts of one role hold of its turns. Texts are compared by their words, without tags."""
+
+    def __init__(self, turns: Sequence[Row]) -> None:
+        self._turns = turns
+        self._ancestors: list[set[int]] = []
+        self._contexts: list[str] = []
+        """What each reply was conditioned on."""
+        for turn in turns:
+            parent = turn["parent"]
+            above = set() if parent is None else self._ancestors[parent] | {parent}
+            self._ancestors.append(above)
+            texts = [_read(turns[number], kind) for number in sorted(above) for kind in ("context", "completion")]
+            self._contexts.append(f" {_to_words(' '.join([*texts, _read(turn, 'context')]))} ")
+
+    def forgot(self, number: int, text: str) -> bool:
+        """Whether there are later turns, and none was conditioned on this text of turn `number`."""
+        later = range(number + 1, len(self._turns))
+        pieces = _split(text)
+        return bool(later and pieces) and not any(
+            number in self._ancestors[other] or any(f" {piece} " in self._contexts[other] for piece, _ in pieces)
+            for other in later
+        )
+
+    def carried(self, number: int) -> str:
+        """What of a reply stands in the context with which a later conversation of the role opens."""
+        openings = [
+            self._contexts[other]
+            for other in range(number + 1, len(self._turns))
+            if self._turns[other]["parent"] is None
+        ]
+        pieces = _split(_read(self._turns[number], "completion"))
+        return " ".join(text for words, text in pieces if any(f" {words} " in opening for opening in openings))
+
+
+def _read(turn: Row, kind: str) -> str:
+    return str(turn.get(f"{kind}_text") or "")
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """The parts of a text between tags that have words: the words, and the part as it stands."""
+    parts = re.split(r"</?[A-Za-z_]+>|<\|[^|>]*\|>", text)
+    return [(words, part.strip()) for part in parts if (words := _to_words(part))]
+
+
+def _to_words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
