@@ -17,6 +17,8 @@ def policies_table(report: Mapping[str, Any]) -> Table:
         "loses as player 0",
         "as player 1",
         "against itself",
+        "earns against uniform",
+        "against perfect",
         "wins against uniform",
         "against perfect",
         "best moves",
@@ -29,19 +31,19 @@ def policies_table(report: Mapping[str, Any]) -> Table:
             f"{row['exploitability']:.4f}",
             *(f"{loss:.4f}" for loss in row["losses"]),
             f"{row['value']:+.4f}",
-            f"{row['wins_uniform']:.3f}",
-            f"{row['wins_optimal']:.3f}",
+            *(f"{row[name]:+.3f}" for name in ("earns_uniform", "earns_perfect")),
+            *(f"{row[name]:.3f}" for name in ("wins_uniform", "wins_perfect")),
             *("-" if row[name] is None else f"{row[name]:.4f}" for name in ("optimal", "legal")),
         )
     return table
 
 
 def population_table(report: Mapping[str, Any]) -> Table:
-    """The win rate of each checkpoint (row) against each (column), over both seats, a draw as half a win."""
-    table = Table(title=f"{report['game']}: win rates of checkpoints against each other")
+    """What each checkpoint (row) earns against each (column), the mean over both seats."""
+    table = Table(title=f"{report['game']}: what checkpoints earn against each other")
     table.add_column("step", justify="right")
     for step in report["steps"]:
         table.add_column(f"{step}", justify="right")
-    for step, rates in zip(report["steps"], report["win_rates"], strict=True):
-        table.add_row(f"{step}", *(f"{rate:.3f}" for rate in rates))
+    for step, means in zip(report["steps"], report["earned"], strict=True):
+        table.add_row(f"{step}", *(f"{mean:+.3f}" for mean in means))
     return table

@@ -12,7 +12,7 @@ from typing import Any
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
-from turnwise.environments.games.game import Game, Returns, find_worst_end, write_prompt
+from turnwise.environments.games.game import Game, Returns, forfeit, write_prompt
 from turnwise.environments.games.negotiation import Negotiation, compute_nash_share, is_pareto_optimal
 from turnwise.environments.games.solve import list_best_moves
 from turnwise.rewards.answers import extract_answer
@@ -33,8 +33,7 @@ def answer_move(move: str) -> Message:
 class GameEnvironment:
     """Implements `AskingEnvironment`. The deal is the task's; nothing else is random.
 
-    A reply that is no legal move, or that a limit cut off, ends the game with the worst end for the mover that could
-    still be reached (`find_worst_end`).
+    A reply that is no legal move, or that a limit cut off, ends the game with the worst return there is (`forfeit`).
     """
 
     def __init__(self, game: Game[Any]) -> None:
@@ -78,7 +77,7 @@ class GameEnvironment:
         game, mover = self._game, self._game.mover(self._state)
         if mover is not None and not self._broken and end.stop is StopReason.DONE:
             raise EnvironmentFault(f"the game of {game.name} is not over, and its episode is")
-        returns = game.returns(self._state) if mover is None else find_worst_end(game, self._state, mover)
+        returns = game.returns(self._state) if mover is None else forfeit(game, mover)
         return {name: self._score_player(player, returns, mover) for player, name in enumerate(ROLES)}
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ class Game(Protocol[S]):
 
     @property
     def lowest(self) -> float:
-        """No return is lower."""
+        """The worst return of a finished game, of either player."""
         ...
 
     @property
@@ -80,18 +80,9 @@ def read_moves(prompt: str) -> tuple[str, ...]:
     return tuple(prompt.rpartition(" moves ")[2].split())
 
 
-def find_worst_end(game: Game[S], state: S, player: int) -> Returns:
-    """The returns of the end that is worst for `player` among those that can still be reached: what a player who
-    breaks the rules gets. No legal move leads to less, and the other player's return is that of the same end, so a
-    zero-sum game stays one. Of several, the end that is reached first in the order of the moves."""
-    if game.mover(state) is None:
-        return game.returns(state)
-    worst: Returns | None = None
-    for move in game.moves(state):
-        end = find_worst_end(game, game.play(state, move), player)
-        if worst is None or end[player] < worst[player]:
-            worst = end
-        if worst[player] == game.lowest:
-            break
-    assert worst is not None
-    return worst
+def forfeit(game: Game[S], player: int) -> Returns:
+    """What a player gets who breaks the rules: the worst return that the game has, whatever the position, so that no
+    legal move is ever worse. The other player gets what a zero-sum game leaves, and else the worst return too."""
+    lost = game.lowest
+    other = -lost if game.zero_sum else lost
+    return (lost, other) if player == 0 else (other, lost)

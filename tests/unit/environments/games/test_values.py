@@ -17,6 +17,7 @@ from turnwise.environments.games.values import (
     average_policies,
     compute_best_response,
     compute_exploitability,
+    compute_seat_mean,
     compute_value,
     compute_win_rate,
     uniform_policy,
@@ -189,4 +190,6 @@ def test_win_rates_of_two_add_up_to_one() -> None:
     assert math.isclose(compute_win_rate(KUHN, one, two) + compute_win_rate(KUHN, two, one), 1.0)
     assert math.isclose(compute_win_rate(KUHN, one, one), 0.5)
     graph, perfect = NIM, solve(GAMES["nim"])
-    assert compute_win_rate(graph, perfect, uniform_policy(graph)) > 0.8
+    wins, earns = (measure(graph, perfect, uniform_policy(graph)) for measure in (compute_win_rate, compute_seat_mean))
+    assert wins > 0.8
+    assert earns == pytest.approx(2 * wins - 1)  # won or lost, and nothing else
