@@ -84,7 +84,7 @@ class CreditTrajectory:
     greedy_reward: float | None = None
     """Outcome of the greedy attempt at the same task."""
     role: str = ""
-    """Whose policy this is in self-play."""
+    """Whose policy this is in self-play, and in which environment."""
     tree: str | None = None
     """Trajectories with the same key are leaves of one search tree."""
     truncated: bool = False

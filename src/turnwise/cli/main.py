@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe, tools
 from turnwise.cli.audit import audit
+from turnwise.cli.games import exploitability
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.recipe import split_recipe
@@ -59,6 +60,7 @@ app.add_typer(repos.app, name="repos")
 app.add_typer(swe.app, name="swe")
 app.add_typer(tools.app, name="tools")
 app.command()(audit)
+app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(track)

@@ -1,7 +1,7 @@
 """From trajectories to what credit methods read, and from there to advantages per sampled token.
 
 A turn's `TurnScores` fill the fields of those names in `CreditTurn`, and the first turn's `answer_prior` that of the
-trajectory. The greedy outcome is that of the group's `baseline`, the role that of the group.
+trajectory. The greedy outcome is that of the group's `baseline`, the role that of the group and its environment.
 
 Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole.
 A turn that several of them share is one turn when it trains: it gets the sum of their advantages, which weighs as
@@ -88,7 +88,7 @@ def to_credit_trajectories(
                         parts=_read_parts(path.trajectory),
                         answer_prior=trajectory.turns[0].scores.answer_prior if trajectory.turns else None,
                         greedy_reward=baseline.total if isinstance(baseline, Scored) else None,
-                        role=group.role,
+                        role=name_role(group),
                         tree=str(trajectory.id),
                         truncated=path.trajectory.stop.is_truncated,
                         final_value=(final_values or {}).get(trajectory.id),
@@ -104,6 +104,12 @@ def name_group(group: TrajectoryGroup, trajectory: Trajectory) -> str:
         return f"{draw}/{name.member}"
     suffix = f"/{name.role}" if name.role != "agent" else ""
     return f"{draw}/{name.member}{suffix}/alone" if trajectory.compare == "nobody" else f"{draw}{suffix}"
+
+
+def name_role(group: TrajectoryGroup) -> str:
+    """The name under which trajectories share a running baseline: the role, in the environment of the task. In a
+    mixture the same role of two games has two."""
+    return f"{group.task.environment}/{group.role}"
 
 
 def _read_parts(trajectory: Trajectory) -> dict[str, float]:

@@ -17,6 +17,7 @@ FAMILIES = {
     "coding": "turnwise.environments.coding.family:Coding",
     "debate": "turnwise.environments.debate.family:Debate",
     "delegate": "turnwise.environments.delegate.family:Delegate",
+    "games": "turnwise.environments.games.family:Games",
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",

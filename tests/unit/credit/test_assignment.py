@@ -87,7 +87,7 @@ def test_scores_of_a_turn_reach_credit_by_name() -> None:
     )
     greedy = member(0, 0.5, turn(1))
     [seen] = to_credit_trajectories([group(member(0, 1.0, first, success=1.0), role="buyer", baseline=greedy)])
-    assert (seen.group, seen.reward, seen.role, seen.parts) == ("7/buyer", 1.0, "buyer", {"success": 1.0})
+    assert (seen.group, seen.reward, seen.role, seen.parts) == ("7/buyer", 1.0, "e/buyer", {"success": 1.0})
     assert (seen.greedy_reward, seen.answer_prior) == (0.5, 0.05)
     [only] = seen.turns
     assert (only.num_tokens, only.state, only.reward, only.process_score) == (2, "s0", 0.5, 0.25)
@@ -98,7 +98,7 @@ def test_scores_of_a_turn_reach_credit_by_name() -> None:
 
 def test_what_was_not_measured_is_none_not_zero() -> None:
     [seen] = to_credit_trajectories([group(member(0, None, turn(1)), baseline=member(0, None, turn(1)))])
-    assert (seen.group, seen.role, seen.truncated) == ("7", "agent", False)
+    assert (seen.group, seen.role, seen.truncated) == ("7", "e/agent", False)
     assert (seen.reward, seen.greedy_reward, seen.answer_prior) == (None, None, None)
     assert (seen.turns[0].state, seen.turns[0].progress, seen.turns[0].reward) == (None, None, 0.0)
 

@@ -12,6 +12,7 @@ from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.debate.arguments import DebateArguments
 from turnwise.environments.delegate.arguments import DelegateArguments
+from turnwise.environments.games.arguments import GamesArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.registry import FAMILIES, load_family
@@ -27,6 +28,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "debate": DebateArguments,
     "delegate": DelegateArguments,
+    "games": GamesArguments,
     "math_code": MathArguments,
     "memory": ChunksArguments,
     "relay": RelayArguments,

@@ -1,0 +1,58 @@
+"""Scripted players."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from turnwise.core.types import Message, Task
+from turnwise.environments.games.environment import answer_move
+from turnwise.environments.games.game import Game, read_moves
+from turnwise.environments.games.graph import build_graph
+from turnwise.environments.games.negotiation import ACCEPT, DIVISIONS, REFUSE, NegotiationState, divide
+from turnwise.environments.games.solve import solve
+from turnwise.environments.games.values import Choice
+
+
+class UniformPlayer:
+    """Makes any legal move."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        return answer_move(rng.choice(read_moves(messages[-1].text)))
+
+
+class PerfectPlayer:
+    """Plays a zero-sum game perfectly, or nearly so (`solve`)."""
+
+    def __init__(self, game: Game[Any]) -> None:
+        places = build_graph(game).information_sets
+        self._choices: Mapping[str, tuple[tuple[str, ...], Choice]] = {
+            place.text: (place.moves, choice) for place, choice in zip(places, solve(game), strict=True)
+        }
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        moves, choice = self._choices[messages[-1].text]
+        return answer_move(rng.choices(moves, choice)[0])
+
+
+class FairPlayer:
+    """Negotiates knowing the values of both: offers the division with the largest Nash product and accepts no other
+    while there is time for an offer."""
+
+    def __init__(self, deals: Sequence[NegotiationState]) -> None:
+        self._deals = deals
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        state, moves = self._deals[int(task.payload["deal"])], read_moves(messages[-1].text)
+        said = messages[-1].text.rpartition(" moves ")[0].partition(" said")[2].split()
+        player = len(said) % 2
+        best = max(DIVISIONS, key=lambda offer: self._rate(state, offer, player))
+        if said and self._rate(state, said[-1], 1 - player) == self._rate(state, best, player):
+            return answer_move(ACCEPT)
+        return answer_move(REFUSE if REFUSE in moves else best)
+
+    def _rate(self, state: NegotiationState, offer: str, proposer: int) -> tuple[float, float]:
+        """The Nash product of a division, then the sum: where both want one item alone, a sum above 0 is best."""
+        returns = divide(state, offer, proposer=proposer)
+        return returns[0] * returns[1], returns[0] + returns[1]
