@@ -15,6 +15,7 @@ from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
     "coding": "turnwise.environments.coding.family:Coding",
+    "countdown": "turnwise.environments.countdown.family:Countdown",
     "gymnasium": "turnwise.environments.adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",

@@ -10,6 +10,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
+from turnwise.environments.countdown.arguments import CountdownArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.arguments import MemoryArguments
 from turnwise.environments.registry import FAMILIES, load_family
@@ -20,6 +21,7 @@ from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
+    "countdown": CountdownArguments,
     "math_code": MathArguments,
     "memory": MemoryArguments,
     "repair": RepairArguments,
@@ -70,7 +72,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, gymnasium"):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, countdown"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
         load_family("json:nothing", {})
