@@ -17,6 +17,7 @@ from turnwise.cli.audit import audit
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.recipe import split_recipe
+from turnwise.cli.search import search
 from turnwise.cli.track import track
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
@@ -61,6 +62,7 @@ app.add_typer(tools.app, name="tools")
 app.command()(audit)
 app.command()(models.export)
 app.command()(mcp)
+app.command()(search)
 app.command()(track)
 
 Recipe = Annotated[
