@@ -161,9 +161,7 @@ class _Study:
             engine=self.system.engine,
             renderer=self.system.renderer,
             limits=self.system.worker("train").limits,
-            sampling=Sampling(
-                temperature=config.rollout.temperature, seed=derive_seed(config.run.seed, "search", name)
-            ),
+            sampling=Sampling(temperature=config.rollout.temperature, seed=seed),
         )
         searches = await run_searches(
             draws, proposer, value, max_calls=self.plan.calls, exploration=self.plan.exploration, scope=name
