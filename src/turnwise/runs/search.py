@@ -49,16 +49,16 @@ class SearchPlan:
 
     tasks: int = 150
     """Held-out tasks of the comparison."""
-    train_tasks: int = 300
+    train_tasks: int = 250
     """Training tasks per set of trees: one teaches the first value model, a second one is searched with it."""
-    calls: int = 24
+    calls: int = 16
     """Policy calls per task."""
     targets: Kind = "progress"
     """What the value model learns: see `planning.targets`."""
     exploration: float = 1.0
     """The constant of PUCT."""
-    value_steps: int = 600
-    value_batch: int = 128
+    value_steps: int = 300
+    value_batch: int = 64
     value_lr: float = 3e-3
     sft_steps: int = 100
     """Steps of self-training; 0 leaves it out."""

@@ -13,9 +13,9 @@ class CountdownArguments(FamilyArguments):
     There are no tools, so what limits them is not read.
     """
 
-    numbers: int = Field(4, ge=2, le=5)
+    numbers: int = Field(3, ge=2, le=4)
     """Numbers of a task; an episode has one operation less."""
-    limit: int = Field(24, ge=12, le=99)
+    limit: int = Field(30, ge=12, le=99)
     """Largest result an operation may have, and largest target."""
-    naive_sight: Share = 0.3
+    naive_sight: Share = 0.0
     """Probability with which the naive policy sees, before the last operation, where a target can be reached."""

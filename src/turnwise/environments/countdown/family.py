@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any
 
 from turnwise.core.protocols import ScriptedPolicy, Split
-from turnwise.core.seeds import derive_seed, rng
+from turnwise.core.seeds import rng
 from turnwise.core.types import Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.countdown.arguments import CountdownArguments
@@ -19,18 +21,18 @@ from turnwise.environments.countdown.arithmetic import (
 from turnwise.environments.countdown.environment import CountdownEnvironment
 from turnwise.environments.countdown.policies import SightedPolicy
 
-DIGITS = range(1, 10)
+DIGITS = range(1, 11)
 """What the numbers of a task are drawn from."""
 MIN_TARGET = 10
-HELD_OUT = 5
-"""One in so many sets of numbers with a target is held out."""
+HELD_OUT = 4
+"""One in so many tasks is held out."""
 
 
 class Countdown:
     """A target to be reached from a few numbers; it can be reached in every task.
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. Which numbers with which target are held
-    out depends on them alone, so no task of one split is in the other.
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. All tasks that there are belong to one
+    split each; states that come after the first operation are met in both.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -39,20 +41,31 @@ class Countdown:
         self._chosen = read_arguments(CountdownArguments, arguments)
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split, which has no end; tasks may come again.
+        """The index-th task of a split. Held-out tasks are all different; training tasks come again after the last.
 
-        Raises IndexError for a negative index, ConfigError for another split.
+        Raises IndexError for a negative index and past the last held-out task, ConfigError for another split.
         """
         check_index(split, index)
-        chosen = self._chosen
-        random = rng(chosen.seed, "countdown", split, index)
-        while True:
-            numbers = tuple(sorted(random.choice(DIGITS) for _ in range(chosen.numbers)))
-            target = random.randint(MIN_TARGET, chosen.limit)
-            if is_held_out(numbers, target) == (split == "heldout") and is_solvable(numbers, target, chosen.limit):
-                break
+        tasks = self._splits[split]
+        if split == "heldout" and index >= len(tasks):
+            raise IndexError(f"held-out task {index}: there are {len(tasks)}")
+        numbers, target = tasks[index % len(tasks)]
         prompt = (text_message("user", f" {format_state(numbers, target)}"),)
         return Task(environment="countdown", prompt=prompt, payload={"numbers": list(numbers), "target": target})
+
+    @cached_property
+    def _splits(self) -> dict[Split, list[tuple[Numbers, int]]]:
+        """Every task that can be solved, in an order that the seed gives."""
+        chosen = self._chosen
+        every = [
+            (numbers, target)
+            for numbers in combinations_with_replacement(DIGITS, chosen.numbers)
+            for target in range(MIN_TARGET, chosen.limit + 1)
+            if is_solvable(numbers, target, chosen.limit)
+        ]
+        rng(chosen.seed, "countdown").shuffle(every)
+        count = len(every) // HELD_OUT
+        return {"heldout": every[:count], "train": every[count:]}
 
     def build_environment(self, task: Task) -> CountdownEnvironment:
         """A fresh, single-use `CountdownEnvironment`."""
@@ -82,8 +95,3 @@ class Countdown:
                 texts += [f" {format_state(left, payload['target'])}", f" {move}"]
                 left = apply_move(left, move, self._chosen.limit) or ()
         return texts[:count]
-
-
-def is_held_out(numbers: Numbers, target: int) -> bool:
-    """Whether a task belongs to the held-out split."""
-    return derive_seed("countdown split", target, *numbers) % HELD_OUT == 0
