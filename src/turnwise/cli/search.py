@@ -12,8 +12,8 @@ import typer
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks of the comparison.")] = 150,
-    train_tasks: Annotated[int, typer.Option(min=1, help="Training tasks per set of trees.")] = 250,
+    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks of the comparison.")] = 100,
+    train_tasks: Annotated[int, typer.Option(min=1, help="Training tasks per set of trees.")] = 150,
     calls: Annotated[int, typer.Option(min=1, help="Policy calls per task.")] = 16,
     targets: Annotated[
         Literal["progress", "reached"], typer.Option(help="What the value model learns from the trees.")

@@ -66,7 +66,21 @@ class OutcomeValue:
 
     def score(self, states: Sequence[Judged]) -> list[float]:
         """See `ValueFunction.score`."""
-        return [float(isinstance(state.reward, Scored) and is_right(state.reward)) for state in states]
+        return [_read_outcome(state) for state in states]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedEnds:
+    """Another value function where the episode goes on; at its ends the outcome, as in tasks whose answers anybody can
+    check."""
+
+    value: ValueFunction
+
+    def score(self, states: Sequence[Judged]) -> list[float]:
+        """See `ValueFunction.score`."""
+        open_states = [state for state in states if state.reward is None]
+        values = iter(self.value.score(open_states) if open_states else [])
+        return [_read_outcome(state) if state.reward is not None else next(values) for state in states]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +92,7 @@ class RandomValue:
     def score(self, states: Sequence[Judged]) -> list[float]:
         """See `ValueFunction.score`."""
         return [rng(self.seed, "value", *state.token_ids.tolist()).random() for state in states]
+
+
+def _read_outcome(state: Judged) -> float:
+    return float(isinstance(state.reward, Scored) and is_right(state.reward))

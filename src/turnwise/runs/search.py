@@ -30,7 +30,14 @@ from turnwise.planning.record import count_tokens, to_group
 from turnwise.planning.search import Proposer, Search, run_searches
 from turnwise.planning.targets import Kind
 from turnwise.planning.value_model import LearnedValue, fit_value, label_states
-from turnwise.planning.values import ExactValue, OutcomeValue, RandomValue, SolvedEnvironment, ValueFunction
+from turnwise.planning.values import (
+    CheckedEnds,
+    ExactValue,
+    OutcomeValue,
+    RandomValue,
+    SolvedEnvironment,
+    ValueFunction,
+)
 from turnwise.rollout.attempt import Sampling
 from turnwise.runs.build import System
 from turnwise.runs.evaluate import heldout_draws, load_trained_system
@@ -42,14 +49,24 @@ from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
 from turnwise.training.critic import build_critic
 
+ARMS = {
+    "learned": "learned value",
+    "random": "random value",
+    "learned_checked": "learned value, ends checked",
+    "checked": "no value, ends checked",
+    "exact": "exact value",
+}
+"""Searches of the comparison: the name of their trees, and what guides them. Where ends are checked, an answer is known
+to be right when it is found, as in `best of n, ends checked` (pass@n)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
     """How much is searched and learned."""
 
-    tasks: int = 150
+    tasks: int = 100
     """Held-out tasks of the comparison."""
-    train_tasks: int = 250
+    train_tasks: int = 150
     """Training tasks per set of trees: one teaches the first value model, a second one is searched with it."""
     calls: int = 16
     """Policy calls per task."""
@@ -57,8 +74,8 @@ class SearchPlan:
     """What the value model learns: see `planning.targets`."""
     exploration: float = 1.0
     """The constant of PUCT."""
-    value_steps: int = 300
-    value_batch: int = 64
+    value_steps: int = 500
+    value_batch: int = 32
     value_lr: float = 3e-3
     sft_steps: int = 100
     """Steps of self-training; 0 leaves it out."""
@@ -101,7 +118,7 @@ class _Study:
         first = first_rl_task(self.system.config)
         tokens: dict[str, dict[str, int]] = {}
         before = await self._evaluate("before")
-        trees = await self._search("trees_outcome", self._train_draws(first), OutcomeValue(), tokens)
+        trees = await self._search("trees_checked", self._train_draws(first), OutcomeValue(), tokens)
         value = await self._fit(trees)
         points, auc = await self._compare(value, tokens)
         summary: dict[str, Any] = {"before": before.to_json(), "auc": auc}
@@ -110,8 +127,8 @@ class _Study:
             samples = [sample for search in (*trees, *better) for sample in list_right_ways(search)]
             await self._learn(samples)
             summary |= {"ways": len(samples), "after": (await self._evaluate("after")).to_json()}
-            again = await self._search("heldout_learned_after", self._heldout(), value, tokens)
-            points["search, learned value, after self-training"] = rate_searches(again, self._budgets)
+            again = await self._search("heldout_learned_checked_after", self._heldout(), CheckedEnds(value), tokens)
+            points["search, learned value, ends checked, after self-training"] = rate_searches(again, self._budgets)
         return summary | {
             "tokens": tokens,
             "points": {name: [point.to_json() for point in each] for name, each in points.items()},
@@ -133,20 +150,24 @@ class _Study:
             "best of n, learned value": pick_by_scores(score_ends(groups, value)),
             "best of n, random scores": pick_by_scores(score_ends(groups, random)),
             "majority": pick_most_common,
-            "pass@n (a bound)": pick_right,
+            "best of n, ends checked": pick_right,
         }
         points = {
             name: rate_samples(groups, pick, budgets=self._budgets, per_sample=per_sample)
             for name, pick in picks.items()
         }
-        arms: dict[str, ValueFunction] = {"learned": value, "random": random, "outcome": OutcomeValue()}
+        arms: dict[str, ValueFunction] = {
+            "learned": value,
+            "random": random,
+            "learned_checked": CheckedEnds(value),
+            "checked": OutcomeValue(),
+        }
         if isinstance(self.system.family.build_environment(draws[0].task), SolvedEnvironment):
             arms["exact"] = ExactValue()
         auc = None
         for name, function in arms.items():
             searches = await self._search(f"heldout_{name}", draws, function, tokens)
-            note = {"outcome": " (a bound)", "exact": " (a bound)"}.get(name, "")
-            points[f"search, {name} value{note}"] = rate_searches(searches, self._budgets)
+            points[f"search, {ARMS[name]}"] = rate_searches(searches, self._budgets)
             if name == "learned":
                 auc = measure_auc(searches)
         return points, auc

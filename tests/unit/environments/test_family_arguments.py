@@ -13,6 +13,7 @@ from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.countdown.arguments import CountdownArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.arguments import MemoryArguments
+from turnwise.environments.plan.arguments import PlanArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
@@ -24,6 +25,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "countdown": CountdownArguments,
     "math_code": MathArguments,
     "memory": MemoryArguments,
+    "plan": PlanArguments,
     "repair": RepairArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,

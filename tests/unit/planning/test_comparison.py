@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnwise.core.types import Trajectory, text_message
+from turnwise.core.types import Invalid, Scored, Trajectory, text_message, to_ids
 from turnwise.planning.comparison import (
     pick_by_scores,
     pick_most_common,
@@ -12,7 +12,7 @@ from turnwise.planning.comparison import (
     rate_samples,
     score_ends,
 )
-from turnwise.planning.values import Judged, OutcomeValue, RandomValue
+from turnwise.planning.values import CheckedEnds, Judged, OutcomeValue, RandomValue
 from turnwise.testing import make_group, make_trajectory, make_turn
 
 
@@ -63,3 +63,20 @@ def test_a_random_value_depends_on_the_tokens_and_the_seed_alone() -> None:
     states = [Judged(token_ids=GROUP.trajectories[0].turns[0].context_ids, environment=None, reward=None)] * 2
     assert len(set(RandomValue(0).score(states))) == 1
     assert RandomValue(0).score(states) != RandomValue(1).score(states)
+
+
+def test_checked_ends_have_their_outcome_and_open_states_the_value_below() -> None:
+    def judge(token: int, reward: Scored | Invalid | None) -> Judged:
+        return Judged(token_ids=to_ids([token]), environment=None, reward=reward)
+
+    states = [
+        judge(1, None),
+        judge(2, Scored(total=1.0)),
+        judge(3, None),
+        judge(4, Scored(total=0.0)),
+        judge(5, Invalid(reason="crash", retryable=True)),
+    ]
+    below = RandomValue(0)
+    [first], [third] = below.score(states[:1]), below.score(states[2:3])
+    assert CheckedEnds(below).score(states) == [first, 1.0, third, 0.0, 0.0]
+    assert CheckedEnds(below).score(states[1:2]) == [1.0]

@@ -55,7 +55,7 @@ class UniformEngine:
         if self.calls == self.fails_at:
             raise RuntimeError("the power went out")
         left, _ = parse_state(TOKENIZER.decode(prompt_ids.tolist()))
-        moves = list_moves(left, 30)
+        moves = list_moves(left, 24)
         ids = self.renderer.encode_reply(
             text_message("assistant", f"<answer> {Random(params.seed).choice(moves)} </answer>")
         )
@@ -107,7 +107,7 @@ def test_a_whole_tree_is_searched_and_then_the_search_stops() -> None:
         assert each.root.is_exhausted
         left, _ = parse_state(each.attempt.task.prompt[0].text)
         assert len(each.root.children) == len({node.place.key for node in each.root.children})
-        assert each.root.num_proposals >= len(list_moves(left, 30))
+        assert each.root.num_proposals >= len(list_moves(left, 24))
     assert success(searches) == 1.0
 
 

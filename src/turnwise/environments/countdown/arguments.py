@@ -15,7 +15,7 @@ class CountdownArguments(FamilyArguments):
 
     numbers: int = Field(3, ge=2, le=4)
     """Numbers of a task; an episode has one operation less."""
-    limit: int = Field(30, ge=12, le=99)
+    limit: int = Field(24, ge=12, le=99)
     """Largest result an operation may have, and largest target."""
     naive_sight: Share = 0.0
     """Probability with which the naive policy sees, before the last operation, where a target can be reached."""

@@ -21,10 +21,10 @@ from turnwise.environments.countdown.arithmetic import (
 from turnwise.environments.countdown.environment import CountdownEnvironment
 from turnwise.environments.countdown.policies import SightedPolicy
 
-DIGITS = range(1, 11)
+DIGITS = range(1, 10)
 """What the numbers of a task are drawn from."""
 MIN_TARGET = 10
-HELD_OUT = 4
+HELD_OUT = 3
 """One in so many tasks is held out."""
 
 

@@ -27,7 +27,7 @@ def say(text: str):
     return text_message("assistant", f"<answer> {text} </answer>")
 
 
-def success(policy: str, count: int = 200) -> float:
+def success(policy: str, count: int = 150) -> float:
     family = Countdown()
     total = 0.0
     for index in range(count):
@@ -74,9 +74,9 @@ def test_what_the_policies_are_worth() -> None:
 
 def test_splits_share_no_task() -> None:
     family = Countdown()
-    heldout = [family.task("heldout", index).id for index in range(200)]
+    heldout = [family.task("heldout", index).id for index in range(150)]
     train = [family.task("train", index).id for index in range(2000)]
-    assert len(set(heldout)) == 200
+    assert len(set(heldout)) == 150
     assert not set(heldout) & set(train)
     count = len(set(train))
     assert train[count : 2 * count] == train[:count]
