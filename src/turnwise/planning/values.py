@@ -49,7 +49,7 @@ class ExactValue:
 
     def score(self, states: Sequence[Judged]) -> list[float]:
         """See `ValueFunction.score`. Raises ConfigError where an environment does not know it."""
-        values = []
+        values: list[float] = []
         for state in states:
             if not isinstance(state.environment, SolvedEnvironment):
                 raise ConfigError(
