@@ -22,7 +22,7 @@ FLOORS = {
     **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "synthesis", "testing"], 4),
-    "pipeline": 5,
+    **dict.fromkeys(["pipeline", "planning"], 5),
     "runs": 6,
     **dict.fromkeys(["api", "cli"], 7),
 }

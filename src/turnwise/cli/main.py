@@ -18,6 +18,7 @@ from turnwise.cli.games import exploitability
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.recipe import split_recipe
+from turnwise.cli.search import search
 from turnwise.cli.track import track
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
@@ -63,6 +64,7 @@ app.command()(audit)
 app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
+app.command()(search)
 app.command()(track)
 
 Recipe = Annotated[

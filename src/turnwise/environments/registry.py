@@ -15,6 +15,7 @@ from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
     "coding": "turnwise.environments.coding.family:Coding",
+    "countdown": "turnwise.environments.countdown.family:Countdown",
     "debate": "turnwise.environments.debate.family:Debate",
     "delegate": "turnwise.environments.delegate.family:Delegate",
     "games": "turnwise.environments.games.family:Games",
@@ -26,6 +27,7 @@ FAMILIES = {
     "open_spiel": "turnwise.environments.adapters.open_spiel:OpenSpiel",
     "openenv": "turnwise.environments.adapters.openenv:OpenEnv",
     "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
+    "plan": "turnwise.environments.plan.family:Plan",
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "relay": "turnwise.environments.relay.family:Relay",
     "repair": "turnwise.environments.repair.family:Repair",

@@ -64,9 +64,11 @@ class Summary:
 def is_success(trajectory: Trajectory) -> bool:
     """Whether a scored trajectory succeeded: its "success" part, or a total above 0.5 where the reward has no such
     part."""
-    reward = trajectory.reward
-    if not isinstance(reward, Scored):
-        return False
+    return isinstance(trajectory.reward, Scored) and is_right(trajectory.reward)
+
+
+def is_right(reward: Scored) -> bool:
+    """Whether a reward is that of a success."""
     part = reward.part("success")
     return (reward.total if part is None else part) > 0.5
 

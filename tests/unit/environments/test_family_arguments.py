@@ -10,11 +10,13 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
+from turnwise.environments.countdown.arguments import CountdownArguments
 from turnwise.environments.debate.arguments import DebateArguments
 from turnwise.environments.delegate.arguments import DelegateArguments
 from turnwise.environments.games.arguments import GamesArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.chunks.arguments import ChunksArguments
+from turnwise.environments.plan.arguments import PlanArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.repair.arguments import RepairArguments
@@ -26,11 +28,13 @@ from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
+    "countdown": CountdownArguments,
     "debate": DebateArguments,
     "delegate": DelegateArguments,
     "games": GamesArguments,
     "math_code": MathArguments,
     "memory": ChunksArguments,
+    "plan": PlanArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,
@@ -82,7 +86,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, debate"):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, countdown"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
         load_family("json:nothing", {})

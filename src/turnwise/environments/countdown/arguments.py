@@ -1,0 +1,21 @@
+"""The keyword arguments of the family `countdown`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from turnwise.environments.arguments import FamilyArguments, Share
+
+
+class CountdownArguments(FamilyArguments):
+    """Targets to be reached from numbers.
+
+    There are no tools, so what limits them is not read.
+    """
+
+    numbers: int = Field(3, ge=2, le=4)
+    """Numbers of a task; an episode has one operation less."""
+    limit: int = Field(24, ge=12, le=99)
+    """Largest result an operation may have, and largest target."""
+    naive_sight: Share = 0.0
+    """Probability with which the naive policy sees, before the last operation, where a target can be reached."""

@@ -1,0 +1,122 @@
+"""One question: a planner writes which relations to look up, an actor sees the plan and makes the calls.
+
+    planner   question birthplace of author of kalo plan
+              <answer> author ; birthplace </answer>
+    actor     question birthplace of author of kalo plan author ; birthplace call
+              <answer> author kalo </answer>
+              found mife call
+              <answer> birthplace mife </answer>
+
+The planner's conversation ends with the plan, and the actor's starts from nothing but what it is shown: so the plan can
+be replaced, and whether the calls change with it is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.errors import EnvironmentFault
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.environments.plan.world import NO_RELATION, Plan, draw_plan, format_plan, look_up, parse_plan
+from turnwise.rewards.answers import extract_answer
+
+PLANNER, ACTOR = "planner", "actor"
+"""The roles; their conversations have the same names."""
+PlanSwitch = Literal["own", "given", "shuffled", "swapped", "none"]
+SuccessSwitch = Literal["answer", "followed"]
+NUM_CALLS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What does not change from episode to episode."""
+
+    plan: PlanSwitch
+    """What the actor is shown: "own" the planner's plan, "given" the right one, "swapped" the planner's with its two
+    relations exchanged, "shuffled" that of another question, "none" no relation. All have as many words."""
+    success: SuccessSwitch
+
+
+def build_prompt(question: str, plan: Plan | None) -> tuple[Message, ...]:
+    """The opening of the actor; of the planner where `plan` is None."""
+    end = "plan" if plan is None else f"plan {format_plan(plan)} call"
+    return (text_message("user", f" question {question} {end}"),)
+
+
+class PlanEnvironment:
+    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.spec = EpisodeSpec(
+            roles=(RoleSpec(name=PLANNER), RoleSpec(name=ACTOR)), max_replies=1 + NUM_CALLS, can_replay=True
+        )
+        self._rules = rules
+        self._written: Plan = ()
+        self._shown: Plan = ()
+        self._calls: list[str] = []
+        """Relations that were looked up."""
+        self._reached = ""
+
+    async def begin(self, task: Task, seed: int) -> Asked:
+        """Ask for the plan."""
+        self._seed, self._question = int(task.payload["seed"]), str(task.payload["question"])
+        self._right = tuple(task.payload["plan"])
+        self._reached = self._start = str(task.payload["entity"])
+        return Asked(asks=(Ask(conversation=PLANNER, role=PLANNER, messages=build_prompt(self._question, None)),))
+
+    async def tell(self, conversation: str, reply: Message) -> Asked:
+        """Take the plan, or a call. Raises EnvironmentFault for a conversation that was not asked for."""
+        text = extract_answer(reply.text) or ""
+        if conversation == PLANNER and not self._shown:
+            self._written = parse_plan(text)
+            self._shown = self._replace_plan()
+            opening = build_prompt(self._question, self._shown)
+            return Asked(asks=(Ask(conversation=ACTOR, role=ACTOR, messages=opening),))
+        if conversation != ACTOR or not self._shown:
+            raise EnvironmentFault(f"PlanEnvironment is told a reply in {conversation!r}, which it did not ask for")
+        relation, _, entity = text.strip().partition(" ")
+        self._calls.append(relation)
+        self._reached = look_up(self._seed, relation, entity.strip())
+        if len(self._calls) == NUM_CALLS:
+            return Asked(asks=())
+        found = text_message("user", f" found {self._reached} call")
+        return Asked(asks=(Ask(conversation=ACTOR, role=ACTOR, messages=(found,)),))
+
+    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
+        """1 to both roles where the last call found the answer, else 0.
+
+        Parts: "success" (see `Rules.success`), "planned", whether the planner's own plan is right, and "followed",
+        whether the relations looked up are those of the plan that was shown, in its order.
+        """
+        answered = end.stop is StopReason.DONE and self._reached == self._answer
+        followed = tuple(self._calls) == self._shown
+        parts = {
+            "success": float(answered if self._rules.success == "answer" else followed),
+            "planned": float(self._written == self._right),
+            "followed": float(followed),
+        }
+        named = tuple(RewardPart(name=name, value=value) for name, value in parts.items())
+        return dict.fromkeys((PLANNER, ACTOR), Scored(total=float(answered), parts=named))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    @property
+    def _answer(self) -> str:
+        at = self._start
+        for relation in self._right:
+            at = look_up(self._seed, relation, at)
+        return at
+
+    def _replace_plan(self) -> Plan:
+        if self._rules.plan == "given":
+            return self._right
+        if self._rules.plan == "swapped":
+            return tuple(reversed(self._written))
+        if self._rules.plan == "shuffled":
+            return draw_plan(rng(self._seed, "shuffled plan"))
+        return self._written if self._rules.plan == "own" else (NO_RELATION, NO_RELATION)
