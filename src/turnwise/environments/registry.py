@@ -26,6 +26,7 @@ FAMILIES = {
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "repair": "turnwise.environments.repair.family:Repair",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
+    "search_proposer": "turnwise.environments.proposer.family:SearchProposer",
     "swe": "turnwise.environments.swe.family:Swe",
     "textworld": "turnwise.environments.adapters.textworld:TextWorld",
     "tool_calls": "turnwise.environments.tool_calls.family:ToolCalls",
