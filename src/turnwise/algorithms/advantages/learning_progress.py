@@ -113,7 +113,7 @@ def _read_kind(trajectory: CreditTrajectory) -> str | None:
 LEARNING_PROGRESS = CreditMethod(
     name="learning_progress",
     summary="GRPO; proposals are also paid for the change of their kind's solve rate",
-    formula="r += progress |mean(p_kind) - m_kind| - duplicates (share that is the same); A = (r - mean) / (std + epsilon)",
+    formula="r += progress |mean(p_kind) - m_kind| - duplicates (share that is the same); A as grpo",
     paper="doi 10.1109/TEVC.2006.890271",
     defaults={"progress": 1.0, "duplicates": 0.5, "decay": 0.99, "epsilon": 1e-6},
     group_of_one="0",

@@ -1,8 +1,8 @@
 """One episode of self-play: a proposer writes a problem, several solvers try it, and both are paid.
 
-The proposer speaks once. Its proposal is checked by the subject, never by a model; a bad one ends the episode. A good one
-opens one conversation per solver, all at the same time and with the same words, which never show the proposal. A task
-that brings its own problem has no proposer and one solver: so held-out evaluations measure what solvers have learned.
+The proposer speaks once. Its proposal is checked by the subject, never by a model; a bad one ends the episode. A good
+one opens one conversation per solver, all at the same time and with the same words, which never show the proposal. A
+task that brings its own problem has no proposer and one solver: held-out evaluations measure what solvers have learned.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class Problem:
 class Subject(Protocol):
     """What problems are about: reads proposals, and gives solvers what they act in."""
 
-    kinds: Sequence[str]
-    """Names of every `Kind`."""
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Names of every `Kind`."""
+        ...
 
     def read(self, task: Task, proposal: str) -> Problem | Flaw:
         """The problem that a proposal about a task denotes, or what is wrong with it. Total: any text is read."""
@@ -156,7 +158,5 @@ class ProposerEnvironment:
             environment = self._solvers[role.name] = self._subject.build_solver(problem)
             self._counts[role.name] = 0
             opening = await environment.reset(problem.task, self._seed)
-            asks.append(
-                Ask(role=role.name, conversation=role.name, messages=opening.messages, tools=opening.tools)
-            )
+            asks.append(Ask(role=role.name, conversation=role.name, messages=opening.messages, tools=opening.tools))
         return Asked(asks=tuple(asks))

@@ -42,8 +42,8 @@ UNIFORM = dict.fromkeys(KINDS, 1.0)
 class SearchProposer:
     """A proposer asks about an entity of a world, solvers search the world for the answer.
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. A training task names an entity to propose
-    about; a held-out one brings a question, of one, two or three hops alike, and asks one solver.
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. A training task names an entity to
+    propose about; a held-out one brings a question, of one, two or three hops alike, and asks one solver.
     """
 
     def __init__(self, **arguments: Any) -> None:

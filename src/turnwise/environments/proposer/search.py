@@ -90,8 +90,8 @@ def judge(query: Projection | None, scene: Scene) -> Flaw | None:
 
     The evaluator gives the answer. `ill_formed`: no expression, an unknown relation, one that does not apply to its
     subject's type, more than `MAX_HOPS` hops, or no chain (which alone has a wording). `unsolvable`: no answer.
-    `ambiguous`: several. `trivial`: no hop, an entity that comes twice, or a last passage that names the first entity, so
-    that one search is enough.
+    `ambiguous`: several. `trivial`: no hop, an entity that comes twice, or a last passage that names the first entity,
+    so that one search is enough.
     """
     if query is None:
         return "ill_formed"
@@ -165,8 +165,10 @@ def build_problem(query: Projection, scene: Scene, split: Split, seed: int) -> P
     )
 
 
-def find_question(split: Split, path: tuple[object, ...], kind: str, scenes: Callable[[Split, int], Scene]) -> tuple[int, Projection]:
-    """The world and the query of a question of a kind, drawn under the seed path. Raises ConfigError where there is none."""
+def find_question(
+    split: Split, path: tuple[int | str, ...], kind: str, scenes: Callable[[Split, int], Scene]
+) -> tuple[int, Projection]:
+    """The world and the query of a question of a kind, drawn under a seed path. Raises ConfigError if there is none."""
     for attempt in range(MAX_WORLDS):
         seed = derive_seed(*path, "world", attempt)
         scene = scenes(split, seed)
