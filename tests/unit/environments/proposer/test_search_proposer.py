@@ -1,4 +1,4 @@
-"""Questions that a model proposes: what a proposal is worth, what solvers see of it, which proposals are bad and why."""
+"""Questions that a model proposes: their worth, their flaws, and what solvers see of them."""
 
 from random import Random
 from typing import Any
