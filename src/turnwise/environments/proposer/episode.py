@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.protocols import Environment
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task
 from turnwise.environments.proposer.pay import Flaw, Kind, Pay, score_flaw, score_proposal
@@ -20,11 +20,6 @@ from turnwise.rewards.answers import extract_answer
 PROPOSER = "proposer"
 UNTRIED = Scored(total=0.0)
 """The reward of a solver to whom nothing was given."""
-
-
-def solver_name(number: int) -> str:
-    """The role, and the conversation, of a solver."""
-    return f"solver{number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +63,25 @@ class Rules:
 
     def build_spec(self, *, is_given: bool) -> EpisodeSpec:
         """The roles of an episode: the proposer with its solvers, or one solver where the problem is given."""
-        solvers = [RoleSpec(name=solver_name(i), compare="episode") for i in range(1 if is_given else self.num_solvers)]
+        solvers = [RoleSpec(name=f"solver{i}", compare="episode") for i in range(1 if is_given else self.num_solvers)]
         roles = solvers if is_given else [RoleSpec(name=PROPOSER), *solvers]
         return EpisodeSpec(
             roles=tuple(roles), max_replies=len(solvers) * self.max_replies + len(roles) - len(solvers), can_replay=True
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class _Solver:
+    """One solver at work."""
+
+    role: str
+    environment: Environment
+    num_replies: int = 0
+
+
 class ProposerEnvironment:
-    """Implements `AskingEnvironment`."""
+    """Implements `AskingEnvironment`. What opens with the prompt of the task is the conversation `MAIN`: the proposal, or
+    the solver of a problem that the task brings. Other conversations have the names of their roles."""
 
     def __init__(self, rules: Rules, subject: Subject, task: Task) -> None:
         """`task` is the one that `begin` will be given."""
@@ -84,31 +89,33 @@ class ProposerEnvironment:
         self._problem: Problem | None = subject.given(task)
         self._flaw: Flaw = "ill_formed"
         """Of the proposal, where there is no problem."""
-        self._solvers: dict[str, Environment] = {}
-        self._counts: dict[str, int] = {}
+        self._solvers: dict[str, _Solver] = {}
+        """By conversation."""
         self._seed = 0
-        self.spec = rules.build_spec(is_given=self._problem is not None)
+        self._is_given = self._problem is not None
+        self.spec = rules.build_spec(is_given=self._is_given)
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask for a proposal, or for solvers of the problem that the task brings."""
         self._seed = seed
         if self._problem is not None:
             return await self._open_solvers(self._problem)
-        return Asked(asks=(Ask(role=PROPOSER, conversation=PROPOSER, messages=task.prompt),))
+        return Asked(asks=(Ask(role=PROPOSER, messages=task.prompt),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Check the proposal, or let a solver act."""
-        if conversation == PROPOSER:
+        solver = self._solvers.get(conversation)
+        if solver is None:
             read = self._subject.read(self._task, extract_answer(reply.text) or "")
             if not isinstance(read, Problem):
                 self._flaw = read
                 return Asked(asks=())
             self._problem = read
             return await self._open_solvers(read)
-        self._counts[conversation] += 1
-        result = await self._solvers[conversation].step(reply)
-        is_over = result.done or self._counts[conversation] == self._rules.max_replies
-        ask = Ask(role=conversation, conversation=conversation, messages=result.observations)
+        solver.num_replies += 1
+        result = await solver.environment.step(reply)
+        is_over = result.done or solver.num_replies == self._rules.max_replies
+        ask = Ask(role=solver.role, conversation=conversation, messages=result.observations)
         return Asked(
             asks=() if is_over else (ask,),
             observations=result.observations if is_over else (),
@@ -123,40 +130,36 @@ class ProposerEnvironment:
         Where one solver reaches a limit of the run the episode is over for all, and what the others have not answered
         counts as failed. A solver that could not be judged makes the episode Invalid.
         """
-        names = [role.name for role in self.spec.roles if role.name != PROPOSER]
-        rewards: dict[str, Reward] = {}
-        for name in names:
-            if name not in self._solvers:
-                rewards[name] = UNTRIED
-                continue
-            is_cut = end.stop is not StopReason.DONE and end.conversation == name
-            stop = end.stop if is_cut else StopReason.DONE
-            rewards[name] = await self._solvers[name].score(replies.get(name, ()), stop)
-        if len(names) == len(self.spec.roles):
-            return rewards
+        rewards: dict[str, Reward] = dict.fromkeys(self._solver_names, UNTRIED)
+        for conversation, solver in self._solvers.items():
+            stop = end.stop if conversation == end.conversation else StopReason.DONE
+            rewards[solver.role] = await solver.environment.score(replies.get(conversation, ()), stop)
+        return rewards if self._is_given else {PROPOSER: self._pay(list(rewards.values())), **rewards}
+
+    def _pay(self, rewards: Sequence[Reward]) -> Reward:
+        """The proposer's reward from those of its solvers."""
         if self._problem is None:
-            return {PROPOSER: score_flaw(self._flaw), **rewards}
-        solved = [reward.part("success") or 0.0 for reward in rewards.values() if isinstance(reward, Scored)]
-        if len(solved) < len(names):
-            return {PROPOSER: Invalid(reason="a solver could not be judged", retryable=True), **rewards}
-        rate = sum(solved) / len(solved)
-        return {
-            PROPOSER: score_proposal(self._rules.pay, self._problem.kind, rate, self._subject.kinds),
-            **rewards,
-        }
+            return score_flaw(self._flaw)
+        solved = [reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)]
+        if len(solved) < len(rewards):
+            return Invalid(reason="a solver could not be judged", retryable=True)
+        return score_proposal(self._rules.pay, self._problem.kind, sum(solved) / len(solved), self._subject.kinds)
 
     async def close(self) -> None:
         """Close every solver's environment."""
-        for environment in self._solvers.values():
-            await environment.close()
+        for solver in self._solvers.values():
+            await solver.environment.close()
 
     async def _open_solvers(self, problem: Problem) -> Asked:
         asks = []
-        for role in self.spec.roles:
-            if role.name == PROPOSER:
-                continue
-            environment = self._solvers[role.name] = self._subject.build_solver(problem)
-            self._counts[role.name] = 0
-            opening = await environment.reset(problem.task, self._seed)
-            asks.append(Ask(role=role.name, conversation=role.name, messages=opening.messages, tools=opening.tools))
+        for role in self._solver_names:
+            conversation = MAIN if self._is_given else role
+            solver = _Solver(role=role, environment=self._subject.build_solver(problem))
+            self._solvers[conversation] = solver
+            opening = await solver.environment.reset(problem.task, self._seed)
+            asks.append(Ask(role=role, conversation=conversation, messages=opening.messages, tools=opening.tools))
         return Asked(asks=tuple(asks))
+
+    @property
+    def _solver_names(self) -> list[str]:
+        return [role.name for role in self.spec.roles if role.name != PROPOSER]

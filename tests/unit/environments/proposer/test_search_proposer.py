@@ -79,8 +79,8 @@ def test_expressions_and_questions_are_read_as_they_are_written() -> None:
 def test_solvers_read_the_wording_and_never_the_proposal() -> None:
     task = FAMILY.task("train", 3)
     _, said = play(FAMILY.build_environment(task), task, speak_as(FAMILY.policy("oracle"), task, 2))
-    assert list(said) == ["proposer", "solver0", "solver1", "solver2"]
-    proposal = said["proposer"][-1].text
+    assert list(said) == ["main", "solver0", "solver1", "solver2"]
+    proposal = said["main"][-1].text
     query = read_expression(proposal.removeprefix("<answer> ").removesuffix(" </answer>"))
     for name in ("solver0", "solver1", "solver2"):
         assert read_question(said[name][0].text) == query
@@ -94,7 +94,7 @@ def play_rates(num_right: int, **arguments: Any) -> tuple[Scored, list[float]]:
     task = next(t for t in (family.task("train", i) for i in range(50)) if _is_answerable(family, t))
 
     def speak(conversation: str, messages: list[Message]) -> Message:
-        right = conversation == "proposer" or int(conversation[-1]) < num_right
+        right = conversation == "main" or int(conversation[-1]) < num_right
         return speak_as(oracle, task)(conversation, messages) if right else say("nobody")
 
     rewards, _ = play(family.build_environment(task), task, speak)
@@ -131,7 +131,7 @@ def test_what_a_proposal_earns(pay: Pay, totals: list[float]) -> None:
 def test_a_bad_proposal_earns_nothing_and_nobody_is_asked_to_solve_it() -> None:
     task = FAMILY.task("train", 0)
     rewards, said = play(FAMILY.build_environment(task), task, lambda conversation, messages: say("what ever"))
-    assert list(said) == ["proposer"]
+    assert list(said) == ["main"]
     assert read_parts(rewards["proposer"]) == {**dict.fromkeys(FLAWS, 0.0), "ill_formed": 1.0, "success": 0.0}
     assert [reward.total for reward in rewards.values() if isinstance(reward, Scored)] == [0.0] * 4
 
@@ -157,8 +157,9 @@ def test_a_heldout_task_brings_its_question_to_one_solver() -> None:
         assert task.payload["kind"] == kind
         environment = FAMILY.build_environment(task)
         rewards, said = play(environment, task, speak_as(FAMILY.policy("oracle"), task))
-        assert list(said) == ["solver0"] == [role.name for role in environment.spec.roles]
-        assert said["solver0"][0] == task.prompt[0]
+        assert [role.name for role in environment.spec.roles] == ["solver0"]
+        assert list(said) == ["main"]
+        assert said["main"][0] == task.prompt[0]
         assert read_parts(rewards["solver0"])["success"] == 1.0
 
 
