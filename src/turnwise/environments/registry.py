@@ -23,6 +23,7 @@ FAMILIES = {
     "open_spiel": "turnwise.environments.adapters.open_spiel:OpenSpiel",
     "openenv": "turnwise.environments.adapters.openenv:OpenEnv",
     "pettingzoo": "turnwise.environments.adapters.pettingzoo:PettingZoo",
+    "program_proposer": "turnwise.environments.proposer.program_family:ProgramProposer",
     "reasoning_gym": "turnwise.environments.adapters.reasoning_gym:ReasoningGym",
     "repair": "turnwise.environments.repair.family:Repair",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",

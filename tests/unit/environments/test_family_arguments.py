@@ -12,7 +12,7 @@ from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.arguments import MemoryArguments
-from turnwise.environments.proposer.arguments import SearchProposerArguments
+from turnwise.environments.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.search_qa.arguments import SearchArguments
@@ -23,6 +23,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "math_code": MathArguments,
     "memory": MemoryArguments,
+    "program_proposer": ProgramProposerArguments,
     "repair": RepairArguments,
     "search_proposer": SearchProposerArguments,
     "search_qa": SearchArguments,

@@ -50,3 +50,11 @@ class SearchProposerArguments(ProposerArguments):
     def weights(self) -> dict[str, float]:
         """The positive weights of `prior`. Raises ConfigError."""
         return check_weights("prior", EASY_PRIOR if self.prior is None else self.prior, KINDS)
+
+
+class ProgramProposerArguments(ProposerArguments):
+    """Programs of a tiny language, proposed as text."""
+
+    skew: float = Field(2.0, ge=0, le=10)
+    """The demonstrator and the policy "prior" propose the k-th operation with a weight of k to the power of minus
+    this."""

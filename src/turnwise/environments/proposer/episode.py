@@ -80,8 +80,11 @@ class _Solver:
 
 
 class ProposerEnvironment:
-    """Implements `AskingEnvironment`. What opens with the prompt of the task is the conversation `MAIN`: the proposal, or
-    the solver of a problem that the task brings. Other conversations have the names of their roles."""
+    """Implements `AskingEnvironment`.
+
+    What opens with the task's prompt is the conversation `MAIN`: the proposal, or the solver of a problem that the task
+    brings. Other conversations have the names of their roles.
+    """
 
     def __init__(self, rules: Rules, subject: Subject, task: Task) -> None:
         """`task` is the one that `begin` will be given."""
