@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from turnwise.algorithms.advantages.grpo import compute_grpo_advantages
+from turnwise.algorithms.advantages.grpo import Deviation, compute_grpo_advantages
 from turnwise.algorithms.credit import (
     CreditMethod,
     CreditTrajectory,
@@ -49,21 +49,33 @@ def compute_progress(
 
 
 class LearningProgressCredit:
-    """GRPO in which proposals are paid for progress and for being different. Remembers the running means."""
+    """GRPO in which proposals are also paid for progress and for being different. Remembers the running means."""
 
     def __init__(
-        self, *, progress: float = 1.0, duplicates: float = 0.5, decay: float = 0.99, epsilon: float = 1e-6
+        self,
+        *,
+        progress: float = 1.0,
+        duplicates: float = 0.1,
+        decay: float = 0.99,
+        scale: float = 1.0,
+        epsilon: float = 1e-6,
     ) -> None:
+        """`scale` multiplies the advantages of groups with proposals, whose tokens are few beside their solvers'."""
         check_range("progress", progress, 0)
         check_range("duplicates", duplicates, 0)
         check_range("decay", decay, 0, 1)
+        check_range("scale", scale, 0)
         check_range("epsilon", epsilon, 0)
-        self.progress, self.duplicates, self.decay, self.epsilon = progress, duplicates, decay, epsilon
+        self.progress, self.duplicates, self.decay = progress, duplicates, decay
+        self.scale, self.epsilon = scale, epsilon
         self.means: dict[str, float] = {}
 
     def __call__(self, trajectories: Sequence[CreditTrajectory], /) -> list[TokenAdvantages | None]:
-        """GRPO's advantages; the reward of a trajectory with a part `solved_KIND` is first raised by the progress of
-        its kind, and lowered by the share of the other proposals of its group that are the same."""
+        """GRPO's advantages where a group holds no proposal, which is a trajectory with a part `solved_KIND`.
+
+        Else the reward of a proposal is raised by the progress of its kind and lowered by the share of the group's
+        other members that propose the same, and an advantage is the distance from the group's mean.
+        """
         rewards = [compute_total_reward(trajectory) for trajectory in trajectories]
         rates: dict[str, list[float]] = {}
         kinds = [_read_kind(trajectory) for trajectory in trajectories]
@@ -81,8 +93,12 @@ class LearningProgressCredit:
                     same = proposals.count(trajectories[i].parts.get(PROPOSAL)) - 1
                     reward += self.progress * progress[kind] - self.duplicates * same / max(1, len(members) - 1)
                 paid.append(reward)
-            for i, value in zip(members, compute_grpo_advantages(paid, epsilon=self.epsilon), strict=True):
-                advantages[i] = value
+            # Proposals are not divided by their deviation: small differences in pay must not become a large signal.
+            deviation: Deviation = "none" if proposals else "sample"
+            scale = self.scale if proposals else 1.0
+            credited = compute_grpo_advantages(paid, deviation=deviation, epsilon=self.epsilon)
+            for i, value in zip(members, credited, strict=True):
+                advantages[i] = None if value is None else scale * value
         return broadcast_outcome(trajectories, advantages)
 
     def state_dict(self) -> dict[str, object]:
@@ -113,9 +129,9 @@ def _read_kind(trajectory: CreditTrajectory) -> str | None:
 LEARNING_PROGRESS = CreditMethod(
     name="learning_progress",
     summary="GRPO; proposals are also paid for the change of their kind's solve rate",
-    formula="r += progress |mean(p_kind) - m_kind| - duplicates (share that is the same); A as grpo",
+    formula="r += progress |mean(p_kind) - m_kind| - duplicates (share that is the same); A = scale (r - mean)",
     paper="doi 10.1109/TEVC.2006.890271",
-    defaults={"progress": 1.0, "duplicates": 0.5, "decay": 0.99, "epsilon": 1e-6},
+    defaults={"progress": 1.0, "duplicates": 0.1, "decay": 0.99, "scale": 1.0, "epsilon": 1e-6},
     group_of_one="0",
     constant_group="0",
     build=LearningProgressCredit,

@@ -17,9 +17,9 @@ Pay = Literal["progress", "learnability", "difficulty", "azr", "flat"]
 - "azr": 1-p where p is above 0, and -0.5 where it is 0 or 1 (Absolute Zero, arXiv 2505.03335, with our 0.5 on top);
 - "flat": nothing more.
 """
-VALID = 0.5
+VALID = 0.1
 """What any valid proposal earns besides. A bad one earns nothing."""
-MIXED = 0.25
+MIXED = 0.1
 
 Flaw = Literal["ill_formed", "unsolvable", "ambiguous", "trivial"]
 """Why a proposal is bad: it is no problem of the language; it has no answer; it has several; its answer is given away.

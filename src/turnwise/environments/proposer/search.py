@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ MAX_HOPS = len(KINDS)
 MAX_WORLDS = 50
 """Worlds to try until one has a question of the wanted kind."""
 _NUMBERS = {relation: number for number, relation in enumerate(RELATIONS, start=1)}
+_CHAIN = re.compile(r"(?P<relations>(?:\w+\s+)*)\[(?P<entity>[^\[\]]*)\]")
 PROPOSE = "Propose about the {type} {entity}\n"
 ASK = "Question: What is {phrase} ?\n"
 
@@ -49,17 +51,26 @@ def build_scene(split: Split, seed: int, *, num_entities: int, num_words: int) -
 
 
 def propose_text(query: Projection) -> str:
-    """An expression as the model writes it, every word apart: `birthplace( author( [ Blue Lantern ] ) )`."""
-    match query:
-        case Constant(entity):
-            return f"[ {entity} ]"
-        case Project(relation, of, False):
-            return f"{relation}( {propose_text(of)} )"
-    raise ValueError(f"{query} is not a chain of forward projections")
+    """A chain as the model writes it, in prefix notation, where nothing needs to be closed: `birthplace author [ Blue
+    Lantern ]`. Raises ValueError for a query that is not a chain of forward projections."""
+    chain = list_chain(query)
+    if chain is None:
+        raise ValueError(f"{query} is not a chain of forward projections")
+    entity, relations = chain
+    return " ".join([*reversed(relations), f"[ {entity} ]"])
 
 
 def read_expression(text: str) -> Projection | None:
-    """The expression that a text denotes, spaces beside names left out; None where it denotes none."""
+    """The expression that a text denotes, in prefix notation or as `parse` reads it; None where it denotes none.
+
+    Spaces beside names are left out.
+    """
+    chain = _CHAIN.fullmatch(text)
+    if chain is not None:
+        query: Projection = Constant(chain["entity"].strip())
+        for relation in reversed(chain["relations"].split()):
+            query = Project(relation, query)
+        return query
     try:
         return _strip(parse(text))
     except (ValueError, RecursionError):

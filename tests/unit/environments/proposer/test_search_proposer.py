@@ -11,7 +11,7 @@ from proposer_episodes import play, read_parts, say, speak_as
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Scored, Task
 from turnwise.environments.proposer.family import SearchProposer
-from turnwise.environments.proposer.pay import FLAWS, Pay, compute_pay
+from turnwise.environments.proposer.pay import FLAWS, MIXED, VALID, Pay, compute_pay
 from turnwise.environments.proposer.policies import read_question
 from turnwise.environments.proposer.search import build_scene, judge, list_chain, propose_text, read_expression
 from turnwise.environments.search_qa.projection import Constant, Project, Projection, evaluate
@@ -44,6 +44,7 @@ def test_every_flaw_of_a_proposal_has_its_name() -> None:
         "": "ill_formed",
         "no expression": "ill_formed",
         f"author( [ {entity} ]": "ill_formed",
+        f"author [ {entity}": "ill_formed",
         f"colour( [ {entity} ] )": "ill_formed",
         f"twin( [ {entity} ] )": "ill_formed",  # a work has no twin
         "twin( twin( twin( twin( [ Port Vessa ] ) ) ) )": "ill_formed",  # four hops
@@ -70,8 +71,9 @@ def test_deep_nesting_is_a_flaw_and_no_crash() -> None:
 
 def test_expressions_and_questions_are_read_as_they_are_written() -> None:
     query = Project("birthplace", Project("author", Constant("Blue Lantern")))
-    assert propose_text(query) == "birthplace( author( [ Blue Lantern ] ) )"
-    assert read_expression(propose_text(query)) == query
+    assert propose_text(query) == "birthplace author [ Blue Lantern ]"
+    for text in (propose_text(query), "birthplace(author([Blue Lantern]))", "birthplace( author( [ Blue Lantern ] ) )"):
+        assert read_expression(text) == query
     assert list_chain(query) == ("Blue Lantern", ("author", "birthplace"))
     assert read_question("Question: What is the birthplace of the author of Blue Lantern ?\n") == query
 
@@ -84,7 +86,7 @@ def test_solvers_read_the_wording_and_never_the_proposal() -> None:
     query = read_expression(proposal.removeprefix("<answer> ").removesuffix(" </answer>"))
     for name in ("solver0", "solver1", "solver2"):
         assert read_question(said[name][0].text) == query
-        assert not any("(" in message.text for message in said[name])
+        assert not any("[" in message.text for message in said[name])
 
 
 def play_rates(num_right: int, **arguments: Any) -> tuple[Scored, list[float]]:
@@ -109,19 +111,19 @@ def _is_answerable(family: SearchProposer, task: Task) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("pay", "totals"),
+    ("pay", "pays"),
     [
-        ("progress", [0.5, 0.75, 0.75, 0.5]),
-        ("learnability", [0.5, 0.5 + 8 / 9, 0.5 + 8 / 9, 0.5]),
-        ("difficulty", [1.5, 0.5 + 2 / 3, 0.5 + 1 / 3, 0.5]),
-        ("azr", [0.0, 0.5 + 2 / 3, 0.5 + 1 / 3, 0.0]),
-        ("flat", [0.5] * 4),
+        ("progress", [0.0, MIXED, MIXED, 0.0]),
+        ("learnability", [0.0, 8 / 9, 8 / 9, 0.0]),
+        ("difficulty", [1.0, 2 / 3, 1 / 3, 0.0]),
+        ("azr", [-0.5, 2 / 3, 1 / 3, -0.5]),
+        ("flat", [0.0] * 4),
     ],
 )
-def test_what_a_proposal_earns(pay: Pay, totals: list[float]) -> None:
-    assert [0.5 + compute_pay(pay, right / 3) for right in range(4)] == pytest.approx(totals)
+def test_what_a_proposal_earns(pay: Pay, pays: list[float]) -> None:
+    assert [compute_pay(pay, right / 3) for right in range(4)] == pytest.approx(pays)
     proposer, solvers = play_rates(1, pay=pay)
-    assert (proposer.total, solvers) == (pytest.approx(totals[1]), [1.0, 0.0, 0.0])
+    assert (proposer.total, solvers) == (pytest.approx(VALID + pays[1]), [1.0, 0.0, 0.0])
     parts = read_parts(proposer)
     [kind] = [name for name, value in parts.items() if name.startswith("kind_") and value == 1]
     assert parts[kind.replace("kind_", "solved_")] == pytest.approx(1 / 3)
@@ -183,7 +185,7 @@ def test_the_prior_is_that_of_the_arguments() -> None:
     family = SearchProposer(num_entities=24, num_words=16, prior={"3hop": 1.0})
     task = family.task("train", 0)
     reply = family.policy("prior").reply(task, task.prompt, Random(0))
-    assert reply.text.count("(") == 3
+    assert len(reply.text.partition("[")[0].split()) == 1 + 3
     with pytest.raises(ConfigError, match=r"prior.4hop=1.0: there is no such kind; use 1hop, 2hop, 3hop"):
         SearchProposer(prior={"4hop": 1.0})
 
