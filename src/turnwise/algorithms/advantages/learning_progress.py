@@ -58,17 +58,21 @@ class LearningProgressCredit:
         duplicates: float = 0.1,
         decay: float = 0.99,
         scale: float = 1.0,
+        lead: int = 0,
         epsilon: float = 1e-6,
     ) -> None:
-        """`scale` multiplies the advantages of groups with proposals, whose tokens are few beside their solvers'."""
+        """`scale` multiplies the advantages of groups with proposals, whose tokens are few beside their solvers'. In
+        the first `lead` steps they alone train, as the challenger goes first in R-Zero (arXiv 2508.05004)."""
         check_range("progress", progress, 0)
         check_range("duplicates", duplicates, 0)
         check_range("decay", decay, 0, 1)
         check_range("scale", scale, 0)
+        check_range("lead", lead, 0)
         check_range("epsilon", epsilon, 0)
         self.progress, self.duplicates, self.decay = progress, duplicates, decay
-        self.scale, self.epsilon = scale, epsilon
+        self.scale, self.lead, self.epsilon = scale, lead, epsilon
         self.means: dict[str, float] = {}
+        self.steps = 0
 
     def __call__(self, trajectories: Sequence[CreditTrajectory], /) -> list[TokenAdvantages | None]:
         """GRPO's advantages where a group holds no proposal, which is a trajectory with a part `solved_KIND`.
@@ -83,9 +87,12 @@ class LearningProgressCredit:
             if kind is not None:
                 rates.setdefault(kind, []).append(trajectory.parts[SOLVED + kind])
         progress, self.means = compute_progress(rates, self.means, decay=self.decay)
+        leads, self.steps = self.steps < self.lead, self.steps + 1
         advantages: list[float | None] = [None] * len(trajectories)
         for members in group_indices([trajectory.group for trajectory in trajectories]):
             proposals = [trajectories[i].parts.get(PROPOSAL) for i in members if kinds[i] is not None]
+            if leads and not proposals:
+                continue
             paid = []
             for i in members:
                 reward, kind = rewards[i], kinds[i]
@@ -102,21 +109,21 @@ class LearningProgressCredit:
         return broadcast_outcome(trajectories, advantages)
 
     def state_dict(self) -> dict[str, object]:
-        """`{"means": {kind: value}}`."""
-        return {"means": dict(self.means)}
+        """`{"means": {kind: value}, "steps": count}`."""
+        return {"means": dict(self.means), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Adopt what `state_dict` returned. Raises ValueError when it is anything else."""
-        means = state.get("means")
-        if set(state) != {"means"} or not isinstance(means, Mapping):
+        means, steps = state.get("means"), state.get("steps")
+        if set(state) != {"means", "steps"} or not isinstance(means, Mapping) or not isinstance(steps, int):
             raise ValueError(
-                f"state of learning_progress has the keys {sorted(state)}; expected only 'means', a mapping of kind to "
-                "number"
+                f"state of learning_progress has the keys {sorted(state)}; expected 'means', a mapping of kind to "
+                "number, and 'steps', a count"
             )
         for kind, value in means.items():
             if not isinstance(value, int | float) or not 0 <= value <= 1:
                 raise ValueError(f"mean of kind {kind!r} is {value!r}; it must be a solve rate")
-        self.means = {str(kind): float(value) for kind, value in means.items()}
+        self.means, self.steps = {str(kind): float(value) for kind, value in means.items()}, steps
 
 
 def _read_kind(trajectory: CreditTrajectory) -> str | None:
@@ -131,7 +138,7 @@ LEARNING_PROGRESS = CreditMethod(
     summary="GRPO; proposals are also paid for the change of their kind's solve rate",
     formula="r += progress |mean(p_kind) - m_kind| - duplicates (share that is the same); A = scale (r - mean)",
     paper="doi 10.1109/TEVC.2006.890271",
-    defaults={"progress": 1.0, "duplicates": 0.1, "decay": 0.99, "scale": 1.0, "epsilon": 1e-6},
+    defaults={"progress": 1.0, "duplicates": 0.1, "decay": 0.99, "scale": 1.0, "lead": 0, "epsilon": 1e-6},
     group_of_one="0",
     constant_group="0",
     build=LearningProgressCredit,

@@ -10,7 +10,6 @@ from credit_batches import flatten, make_trajectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.algorithms.advantages.grpo import compute_grpo_advantages
 from turnwise.algorithms.advantages.learning_progress import compute_progress
 from turnwise.algorithms.credit import CreditTrajectory
 from turnwise.algorithms.credit_table import build_credit
@@ -51,20 +50,18 @@ def test_proposals_are_paid_by_kind_and_less_where_they_are_the_same() -> None:
         propose(0.75, "2hop", 0.5, 7),
         make_trajectory(0.0, [1], parts={"ill_formed": 1.0}),
     ]
-    credit = build_credit("learning_progress", {"progress": 2.0, "duplicates": 0.3, "decay": 0.5})
+    credit = build_credit("learning_progress", {"progress": 2.0, "duplicates": 0.3, "decay": 0.5, "scale": 3.0})
     # means start at 1: progress .25 and .5; each of the two equal proposals has one of three others like it
     paid = [0.5 + 2 * 0.25 - 0.1, 0.5 + 2 * 0.25 - 0.1, 0.75 + 2 * 0.5, 0.0]
     got = [flatten(turns)[0] for turns in credit(batch)]
-    assert got == pytest.approx(compute_grpo_advantages(paid))
-    assert credit.state_dict() == {"means": {"1hop": 0.75 + 0.25 * 0.25, "2hop": 0.75}}
+    assert got == pytest.approx([3 * (reward - sum(paid) / 4) for reward in paid])
+    assert credit.state_dict() == {"means": {"1hop": 0.75 + 0.25 * 0.25, "2hop": 0.75}, "steps": 1}
 
 
 def test_the_same_proposal_about_something_else_is_no_duplicate() -> None:
     apart = [propose(0.5, "k", 1.0, 1), propose(0.0, "k", 1.0, 2), propose(0.5, "k", 1.0, 1, "h")]
     credit = build_credit("learning_progress")
-    assert [flatten(turns)[0] for turns in credit(apart)] == pytest.approx(
-        [math.sqrt(0.5), -math.sqrt(0.5), 0.0], abs=1e-5
-    )
+    assert [flatten(turns)[0] for turns in credit(apart)] == pytest.approx([0.25, -0.25, 0.0])
 
 
 def test_what_is_no_proposal_is_credited_as_by_grpo() -> None:
@@ -77,7 +74,7 @@ def test_an_unscored_proposal_is_left_out() -> None:
     credit = build_credit("learning_progress", {"decay": 0.0})
     got = credit([propose(None, "k", 0.0, 1), propose(0.5, "k", 0.5, 1), propose(0.0, "k", 0.5, 2)])
     assert got[0] is None
-    assert credit.state_dict() == {"means": {"k": 0.5}}
+    assert credit.state_dict()["means"] == {"k": 0.5}
 
 
 def test_the_means_survive_a_restart() -> None:
@@ -88,6 +85,26 @@ def test_the_means_survive_a_restart() -> None:
     resumed = build_credit("learning_progress")
     resumed.load_state_dict(saved)
     assert [flatten(turns) for turns in resumed(batch)] == [flatten(turns) for turns in running(batch)]
-    for wrong in ({}, {"means": 1.0}, {"means": {"k": 2.0}}, {"means": {"k": math.nan}}):
+    for wrong in (
+        {},
+        {"means": 1.0, "steps": 1},
+        {"means": {"k": 2.0}, "steps": 1},
+        {"means": {"k": math.nan}, "steps": 1},
+    ):
         with pytest.raises(ValueError, match="mean"):
-            resumed.load_state_dict(wrong)
+            resumed.load_state_dict({"means": means, "steps": 1})
+
+
+def test_in_the_first_steps_proposals_alone_train() -> None:
+    batch = [
+        propose(0.0, "k", 1.0, 1, "g"),
+        propose(0.5, "k", 1.0, 2, "g"),
+        make_trajectory(1.0, [1], group="s"),
+        make_trajectory(0.0, [1], group="s"),
+    ]
+    credit = build_credit("learning_progress", {"lead": 2})
+    resumed = build_credit("learning_progress", {"lead": 2})
+    assert [turns is None for turns in credit(batch)] == [False, False, True, True]
+    resumed.load_state_dict(credit.state_dict())
+    assert [turns is None for turns in resumed(batch)] == [False, False, True, True]
+    assert [turns is None for turns in resumed(batch)] == [False] * 4
