@@ -85,12 +85,7 @@ def test_the_means_survive_a_restart() -> None:
     resumed = build_credit("learning_progress")
     resumed.load_state_dict(saved)
     assert [flatten(turns) for turns in resumed(batch)] == [flatten(turns) for turns in running(batch)]
-    for wrong in (
-        {},
-        {"means": 1.0, "steps": 1},
-        {"means": {"k": 2.0}, "steps": 1},
-        {"means": {"k": math.nan}, "steps": 1},
-    ):
+    for means in (None, 1.0, {"k": 2.0}, {"k": math.nan}):
         with pytest.raises(ValueError, match="mean"):
             resumed.load_state_dict({"means": means, "steps": 1})
 
