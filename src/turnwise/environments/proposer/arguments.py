@@ -41,6 +41,9 @@ class SearchProposerArguments(ProposerArguments):
     prior: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Number of hops ("1hop", "2hop", "3hop") to the weight with which the demonstrator and the policy "prior" propose
     it; None is `EASY_PRIOR`."""
+    given_tasks: int = Field(0, ge=0)
+    """The first so many training tasks, those of the warm-up, bring a question of one, two or three hops alike, but for
+    every fourth: a solver that has hardly seen the wording of two hops does not explore them."""
     naive_wander: Share = 0.15
     """Probability that the demonstrator, as a solver, looks up what it found (see `search_qa`)."""
     reward_timeout_s: Seconds = 10.0

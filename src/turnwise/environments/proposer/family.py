@@ -60,16 +60,17 @@ class SearchProposer:
         Raises IndexError for a negative index, ConfigError for another split.
         """
         check_index(split, index)
-        seed = self._chosen.seed
-        if split == "heldout":
+        path = (self._chosen.seed, "proposer", split)
+        shared = (*path, index // self._chosen.tasks_per_world)
+        if split == "heldout" or (index < self._chosen.given_tasks and index % 4):
             kind = KINDS[index % len(KINDS)]
-            world, query = find_question(split, (seed, "proposer", index), kind, self._scene)
+            world, query = find_question(split, (*shared, "world"), (*path, index, "question"), kind, self._scene)
             question = ASK.format(phrase=noun_phrase(query))
             payload = {"kind": kind, "query": to_text(query), "split": split, "world": world}
             return Task(environment="search_proposer", prompt=(text_message("user", question),), payload=payload)
-        world = derive_seed(seed, "proposer", split, index // self._chosen.tasks_per_world)
+        world = derive_seed(*shared)
         types = self._scene(split, world).world.types
-        entity = rng(seed, "proposer", split, index).choice(list(types))
+        entity = rng(*path, index).choice(list(types))
         opening = PROPOSE.format(type=types[entity], entity=entity)
         payload = {"entity": entity, "type": types[entity], "split": split, "world": world}
         return Task(environment="search_proposer", prompt=(text_message("user", opening),), payload=payload)
@@ -97,7 +98,7 @@ class SearchProposer:
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: openings, proposals, searches, results, answers."""
         texts: list[str] = []
-        index = 0
+        index = self._chosen.given_tasks
         while len(texts) < count:
             task = self.task("train", index)
             entity, random = task.payload["entity"], rng(self._chosen.seed, "proposer", "text", index)

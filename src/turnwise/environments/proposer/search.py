@@ -177,13 +177,18 @@ def build_problem(query: Projection, scene: Scene, split: Split, seed: int) -> P
 
 
 def find_question(
-    split: Split, path: tuple[int | str, ...], kind: str, scenes: Callable[[Split, int], Scene]
+    split: Split,
+    world: tuple[int | str, ...],
+    path: tuple[int | str, ...],
+    kind: str,
+    scenes: Callable[[Split, int], Scene],
 ) -> tuple[int, Projection]:
-    """The world and the query of a question of a kind, drawn under a seed path. Raises ConfigError if there is none."""
+    """The world and the query of a question of a kind, drawn under two seed paths. Raises ConfigError if there is
+    none."""
     for attempt in range(MAX_WORLDS):
-        seed = derive_seed(*path, "world", attempt)
+        seed = derive_seed(*world, attempt)
         scene = scenes(split, seed)
-        question = build_question(kind, scene.world, scene.corpus, rng(*path, "question", attempt), STYLE)
+        question = build_question(kind, scene.world, scene.corpus, rng(*path, attempt), STYLE)
         if question is not None:
             return seed, question.query
     raise ConfigError(f"no {kind} question was found in {MAX_WORLDS} worlds; raise num_entities")

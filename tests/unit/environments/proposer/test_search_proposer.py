@@ -199,3 +199,10 @@ def _names(split: Any, index: int) -> set[str]:
     task = FAMILY.task(split, index)
     scene = build_scene(split, task.payload["world"], num_entities=24, num_words=16)
     return set(scene.world.entities)
+
+
+def test_the_first_training_tasks_bring_questions_where_they_are_those_of_a_warm_up() -> None:
+    family = SearchProposer(num_entities=24, num_words=16, given_tasks=8)
+    brought = [family.task("train", index).payload.get("kind") for index in range(12)]
+    assert brought == [None, "2hop", "3hop", "1hop", None, "3hop", "1hop", "2hop"] + [None] * 4
+    assert len(family.texts(30)) == 30
