@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from turnwise.algorithms.advantages.gae import GAE
 from turnwise.algorithms.advantages.gdpo import GDPO
 from turnwise.algorithms.advantages.grpo import DR_GRPO, GRPO
+from turnwise.algorithms.advantages.learning_progress import LEARNING_PROGRESS
 from turnwise.algorithms.advantages.max_rl import MAX_RL
 from turnwise.algorithms.advantages.opo import OPO
 from turnwise.algorithms.advantages.otb import OTB
@@ -51,6 +52,7 @@ TRAJECTORY_METHODS: dict[str, CreditMethod] = collect_rows(
         GDPO,
         PASS_AT_K,
         RAE,
+        LEARNING_PROGRESS,
         GAE,
         TURN_GAE,
         BILEVEL_GAE,

@@ -17,6 +17,7 @@ from turnwise.environments.games.arguments import GamesArguments
 from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.plan.arguments import PlanArguments
+from turnwise.environments.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.repair.arguments import RepairArguments
@@ -35,10 +36,12 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "math_code": MathArguments,
     "memory": ChunksArguments,
     "plan": PlanArguments,
+    "program_proposer": ProgramProposerArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,
     "revise": ReviseArguments,
+    "search_proposer": SearchProposerArguments,
     "search_qa": SearchArguments,
     "swe": SweArguments,
     "tool_calls": ToolCallsArguments,

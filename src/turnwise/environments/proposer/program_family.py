@@ -1,0 +1,214 @@
+"""Proposers and solvers of programs as an environment family (Absolute Zero, arXiv 2505.03335): deduction only.
+
+The proposer writes a program with its input, our interpreter runs it, solvers predict the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from turnwise.core.episodes import AskingEnvironment
+from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import Environment, Opening, ScriptedPolicy, Split, StepResult
+from turnwise.core.seeds import rng
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.environments.proposer.arguments import ProgramProposerArguments
+from turnwise.environments.proposer.episode import Problem, ProposerEnvironment, Rules
+from turnwise.environments.proposer.pay import Flaw, Kind
+from turnwise.environments.proposer.programs import (
+    BASE,
+    MAX_OPERATIONS,
+    OPERATIONS,
+    Program,
+    format_program,
+    parse_program,
+    run_program,
+)
+from turnwise.rewards.answers import extract_answer
+
+NAME = "program_proposer"
+PROPOSE = "Propose\n"
+RUN = "Run: {program}\n"
+GROUPS = {"common": tuple(OPERATIONS)[:4], "middle": tuple(OPERATIONS)[4:8], "rare": tuple(OPERATIONS)[8:]}
+"""Kinds of held-out programs, by their rarest operation."""
+MAX_TRIES = 10_000
+
+
+def judge(program: Program | None) -> Flaw | None:
+    """What is wrong with a program; None where nothing is.
+
+    `ill_formed`: it does not parse, or it is one of those that only evaluations use. `unsolvable`: an operation is not
+    defined. `ambiguous`: two runs differ, which our interpreter never does. `trivial`: no operation, or one that leaves
+    the number as it is at every step.
+    """
+    if program is None or program.is_held_out:
+        return "ill_formed"
+    values = run_program(program)
+    if values is None:
+        return "unsolvable"
+    if values != run_program(program):
+        return "ambiguous"
+    return "trivial" if {program.value} == {program.value, *values} else None
+
+
+class Prediction:
+    """Implements `Environment`: one reply, whose last word must be the output of a program."""
+
+    async def reset(self, task: Task, seed: int) -> Opening:
+        """The program."""
+        self._output = str(task.payload["output"])
+        return Opening(messages=task.prompt, tools=())
+
+    async def step(self, message: Message) -> StepResult:
+        """The reply ends it."""
+        return StepResult(observations=(), done=True)
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """1 where the last word of the answer is the output, else 0."""
+        words = (extract_answer(replies[-1].text) or "").split() if replies and not stop.is_truncated else []
+        right = float(words[-1:] == [self._output])
+        return Scored(total=right, parts=(RewardPart(name="success", value=right),))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramSubject:
+    """Implements `Subject`."""
+
+    kinds: tuple[str, ...] = tuple(OPERATIONS)
+
+    def read(self, task: Task, proposal: str) -> Problem | Flaw:
+        """The program that a text denotes."""
+        program = parse_program(proposal)
+        flaw = judge(program)
+        return flaw if flaw is not None or program is None else build_problem(program)
+
+    def given(self, task: Task) -> Problem | None:
+        """The program of a held-out task."""
+        program = parse_program(task.payload.get("program", ""))
+        return None if program is None else build_problem(program)
+
+    def build_solver(self, problem: Problem) -> Environment:
+        """One prediction."""
+        return Prediction()
+
+
+def build_problem(program: Program) -> Problem:
+    """A program as solvers get it. Raises ConfigError for one that has no output."""
+    values = run_program(program)
+    if values is None:
+        raise ConfigError(f"program {format_program(program)!r} has no output")
+    number, names = 0, list(OPERATIONS)
+    for name in program.operations:
+        number = number * (len(names) + 1) + names.index(name) + 1
+    prompt = (text_message("user", RUN.format(program=format_program(program))),)
+    return Problem(
+        kind=Kind(name=program.rarest, number=number * BASE + program.value),
+        task=Task(environment=NAME, prompt=prompt, payload={"output": values[-1]}),
+    )
+
+
+class ProgramPolicy:
+    """Proposes operations as `weights` draw them, and answers with the number after every operation.
+
+    With the probability `slip` it answers with a random number instead.
+    """
+
+    def __init__(self, weights: Mapping[str, float], slip: float = 0.0) -> None:
+        self._weights, self._slip = weights, slip
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """A program, or the answer to one."""
+        opening = messages[0].text
+        if opening == PROPOSE:
+            count = rng.choices(range(1, MAX_OPERATIONS + 1), (3, 2, 1))[0]
+            operations = tuple(rng.choices(list(self._weights), list(self._weights.values()), k=count))
+            return _answer(format_program(Program(operations=operations, value=rng.randrange(BASE))))
+        program = parse_program(opening.removeprefix("Run: "))
+        values = run_program(program) if program is not None else None
+        if program is None or values is None or rng.random() < self._slip:
+            return _answer(str(rng.randrange(BASE)))
+        return _answer(" ".join(f"{name} {value}" for name, value in zip(program.operations, values, strict=True)))
+
+
+def _answer(text: str) -> Message:
+    return text_message("assistant", f"<answer> {text} </answer>")
+
+
+class ProgramProposer:
+    """A proposer writes programs, solvers predict what they put out.
+
+    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. Training tasks differ in their seeds
+    alone; a held-out one brings a program that no proposal may be, its rarest operation common, middling or rare alike.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `ProgramProposerArguments`. Raises ConfigError naming argument and remedy."""
+        self._chosen = chosen = read_arguments(ProgramProposerArguments, arguments)
+        self._rules = Rules(pay=chosen.pay, num_solvers=chosen.solvers, max_replies=1)
+        self._prior = {name: rank**-chosen.skew for rank, name in enumerate(OPERATIONS, start=1)}
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split; splits have no end. Raises IndexError for a negative index, ConfigError for
+        another split."""
+        check_index(split, index)
+        payload: dict[str, Any] = {"index": index, "seed": self._chosen.seed}
+        if split == "train":
+            return Task(environment=NAME, prompt=(text_message("user", PROPOSE),), payload=payload)
+        kind = list(GROUPS)[index % len(GROUPS)]
+        text = format_program(draw_held_out(rng(self._chosen.seed, "programs", index), GROUPS[kind]))
+        payload |= {"kind": kind, "program": text}
+        return Task(environment=NAME, prompt=(text_message("user", RUN.format(program=text)),), payload=payload)
+
+    def build_environment(self, task: Task) -> AskingEnvironment:
+        """A fresh, single-use `ProposerEnvironment`."""
+        return ProposerEnvironment(self._rules, ProgramSubject(), task)
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """A scripted policy: "oracle" (uniform, right), "random" (uniform, any number), "naive" (demonstrator, right on
+        what the prior draws); "prior" and "uniform", proposers that do not learn.
+
+        Raises ConfigError naming these.
+        """
+        uniform = dict.fromkeys(OPERATIONS, 1.0)
+        prior = ProgramPolicy(self._prior)
+        return choose_policy(
+            name,
+            {
+                "oracle": ProgramPolicy(uniform),
+                "random": ProgramPolicy(uniform, slip=1.0),
+                "naive": prior,
+                "prior": prior,
+                "uniform": ProgramPolicy(uniform),
+            },
+        )
+
+    def texts(self, count: int) -> list[str]:
+        """`count` texts as a policy meets them: openings, proposals, programs, answers."""
+        oracle, texts = self.policy("oracle"), [PROPOSE]
+        for index in range(count):
+            random, task = rng(self._chosen.seed, "programs", "text", index), self.task("train", index)
+            program = oracle.reply(task, task.prompt, random).text.removeprefix("<answer> ").removesuffix(" </answer>")
+            opening = text_message("user", RUN.format(program=program))
+            texts += [f" {program}", opening.text, oracle.reply(task, [opening], random).text]
+        return texts[:count]
+
+
+def draw_held_out(random: Random, rarest: Sequence[str]) -> Program:
+    """A held-out program without flaw otherwise, of which the rarest operation is one of these."""
+    order = list(OPERATIONS)
+    for _ in range(MAX_TRIES):
+        last = random.choice(rarest)
+        others = random.choices(order[: order.index(last) + 1], k=random.randint(1, MAX_OPERATIONS - 1))
+        operations = random.sample([last, *others], len(others) + 1)
+        program = Program(operations=tuple(operations), value=random.randrange(BASE))
+        values = run_program(program)
+        if program.is_held_out and values is not None and {program.value} != {program.value, *values}:
+            return program
+    raise ConfigError(f"no held-out program of {', '.join(rarest)} was found")
