@@ -14,7 +14,7 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.episodes import play_episode
-from turnwise.environments.memory.family import Memory
+from turnwise.environments.memory.chunks.family import Chunks
 from turnwise.environments.tool_calls.family import ToolCalls
 from turnwise.runs.environment_check import Line, Plan, check_environment
 
@@ -129,7 +129,7 @@ def test_a_sound_environment_passes() -> None:
 
 
 def test_an_environment_that_asks_is_played_conversation_by_conversation() -> None:
-    build = Memory
+    build = Chunks
     lines = check_environment(build, controls={"erased": {"memory": "erased"}}, plan=Plan(num_tasks=10))
     assert failures({line.check: line for line in lines}) == set()
     verdicts = {line.check: line for line in lines}
