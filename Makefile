@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters vllm test-vllm clean
+.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters vllm test-vllm voices clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -55,6 +55,9 @@ golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 
 test-adapters: ## Install the packages that adapters serve, a group at a time, and run the adapters' tests.
 	PYTHON=$(PYTHON) sh adapters/setup.sh
+
+voices: $(STAMP) ## Train every recipe of several voices on three seeds (hours), and print their table.
+	$(BIN)/python benchmarks/voices.py train
 
 vllm: ## Install vLLM for the CPU in .venv-vllm, for engine.kind=vllm and for comparison.
 	PYTHON=$(PYTHON) sh peers/vllm_setup.sh
