@@ -7,9 +7,9 @@
 was stopped: an arm and seed with a finished run are not trained again. An arm may begin with a checkpoint of another
 one of the same seed. Then it prints the table of all of them. `table` prints that of any run folders.
 
-One row per run: held-out success with its 95% Wilson interval before RL, after it, and after it in each control, and the
-processor minutes of the whole command, which are known of runs that `train` made. Figures of other kinds are printed by
-the commands that stand with the arms."""
+One row per run with an evaluation: held-out success with its 95% Wilson interval before RL, after it, and after it in
+each control, and the processor minutes of the whole command, which are known of runs that `train` made. Figures of other
+kinds are printed by the commands that stand with the arms."""
 
 from __future__ import annotations
 
@@ -151,6 +151,8 @@ def print_table(runs: Sequence[Path]) -> None:
     for run in runs:
         summaries = load_summaries(run)
         plain = [summary for summary in summaries if not is_control(summary)]
+        if not plain:
+            continue
         last = plain[-1]["step"]
         controls = [summary for summary in summaries if is_control(summary) and summary["step"] == last]
         named = "; ".join(f"{each['label'].rpartition(', ')[2]} {describe(each)}" for each in controls)
