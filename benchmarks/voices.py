@@ -8,8 +8,8 @@ was stopped: an arm and seed with a finished run are not trained again. An arm m
 one of the same seed. Then it prints the table of all of them. `table` prints that of any run folders.
 
 One row per run with an evaluation: held-out success with its 95% Wilson interval before RL, after it, and after it in
-each control, and the processor minutes of the whole command, which are known of runs that `train` made. Figures of other
-kinds are printed by the commands that stand with the arms."""
+each control, and the processor minutes of the whole command, which are known of runs that `train` made. Figures of
+other kinds are printed by the commands that stand with the arms."""
 
 from __future__ import annotations
 
