@@ -30,6 +30,7 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
 from turnwise.config.load import dump_resolved
+from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Columns, Receipt, StepReport, TrainingBatch, Wanted
 from turnwise.core.metrics import Sum
@@ -52,16 +53,20 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.models.checksums import join_sums
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
-from turnwise.rollout.policies import RolePolicy
-from turnwise.runs.build import System
+from turnwise.rollout.past import SnapshotPool
+from turnwise.runs.build import NamedLearner, System
+from turnwise.runs.roles import bind_roles, read_bindings
 from turnwise.runs.train import Run
+from turnwise.store.checkpoint_folder import policy_folder
 from turnwise.store.journal import JournalState, read_journal
 from turnwise.store.run_folder import RunFolder
 from turnwise.sync.publication import EngineGroup
+from turnwise.sync.several import SyncOfSeveral
 
 Weights = dict[str, NDArray[np.float64]]
 
@@ -190,10 +195,10 @@ class WorldEngine:
 
 
 class WorldTrainer:
-    """Implements `core.protocols.Trainer`."""
+    """Implements `core.protocols.RememberingTrainer`."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.weights: Weights = {"first": np.arange(3.0), "second": np.ones(2)}
+    def __init__(self, pace: Pace, *, start: float = 0.0) -> None:
+        self.weights: Weights = {"first": start + np.arange(3.0), "second": np.ones(2)}
         self.momentum: Weights = {name: np.zeros_like(array) for name, array in self.weights.items()}
         self.optimizer_steps = 0
         self.is_busy = False
@@ -230,12 +235,21 @@ class WorldTrainer:
             sums=sum_weights(self.weights),
         )
 
+    def remember(self) -> Callable[[], None]:
+        """Arrays are replaced and never changed, so the tables are enough."""
+        kept = dict(self.weights), dict(self.momentum), self.optimizer_steps
+
+        def put_back() -> None:
+            self.weights, self.momentum, self.optimizer_steps = kept
+
+        return put_back
+
     def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
         """One JSON file; floats keep every bit."""
         state = {
             "weights": {name: array.tolist() for name, array in self.weights.items()},
             "momentum": {name: array.tolist() for name, array in self.momentum.items()},
-            "counters": dict(counters),
+            "counters": {**counters, "optimizer_steps": self.optimizer_steps},
         }
         (folder / "state.json").write_text(json.dumps(state))
 
@@ -362,12 +376,15 @@ class World:
     pace: Pace = field(default_factory=Pace)
     family: Any = field(default_factory=WorldFamily)
     """A `WorldFamily`, or one like it with `pace` and `random`."""
-    policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """Of roles that do not learn."""
     run_class: type[Run] = WorldRun
     engine: WorldEngine = field(init=False)
     """Of the last process."""
     trainer: WorldTrainer = field(init=False)
+    other_engines: dict[str, WorldEngine] = field(init=False)
+    """Of further learners, by name."""
+    other_trainers: dict[str, WorldTrainer] = field(init=False)
+    loaded: list[str] = field(default_factory=list)
+    """Checkpoints that an engine was opened on."""
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -379,9 +396,22 @@ class World:
 
     async def _live(self, folder: RunFolder) -> None:
         self.engine, self.trainer = WorldEngine(self.pace), WorldTrainer(self.pace)
+        names = list_learners(self.config)
+        self.other_engines = {name: WorldEngine(self.pace) for name in names}
+        self.other_trainers = {name: WorldTrainer(self.pace, start=len(name)) for name in names}
         self.family.pace, self.family.random = self.pace, Random(self.pace.seed + 2)
         tokenizer = make_tokenizer()
         model = cast(Any, SimpleNamespace(device=torch.device("cpu")))
+        past = SnapshotPool(self.load_engine)
+        policies = bind_roles(
+            self.config,
+            read_bindings(self.config, self.family),
+            self.family,
+            TagRenderer(tokenizer),
+            engines={"": self.engine, **self.other_engines},
+            load_engine=self.load_engine,
+            past=past,
+        )
         system = System(
             config=self.config,
             family=self.family,
@@ -390,11 +420,29 @@ class World:
             model=model,
             served=model,
             engine=MeteredEngine(self.engine),
-            policies=self.policies,
+            policies=policies,
+            others={name: NamedLearner(model=model, engine=engine) for name, engine in self.other_engines.items()},
+            past=past if past.roles else None,
         )
         show = Display(total_steps=self.config.train.steps, title="world", enabled=False)
-        run = self.run_class(system, folder, show, trainer=self.trainer, sync=WorldSync(self.trainer, self.engine))
+        syncs = {name: WorldSync(self.other_trainers[name], self.other_engines[name]) for name in names}
+        run = self.run_class(
+            system,
+            folder,
+            show,
+            trainer=self.trainer,
+            others=self.other_trainers,
+            sync=SyncOfSeveral({"": WorldSync(self.trainer, self.engine), **syncs}),
+        )
         await run.run()
+
+    def load_engine(self, path: Path) -> WorldEngine:
+        """An engine on a checkpoint of such a run."""
+        engine, trainer = WorldEngine(self.pace), WorldTrainer(self.pace)
+        trainer.load(path)
+        engine.weights = trainer.weights
+        self.loaded.append(path.name)
+        return engine
 
     @property
     def journal(self) -> JournalState:
@@ -429,7 +477,9 @@ class World:
             renderer=TagRenderer(make_tokenizer()),
             score=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
             score_exact=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
-            sum_weights=lambda path: sum_weights(load(path)),
+            sum_weights=lambda path: join_sums(
+                {name: sum_weights(load(policy_folder(path, name))) for name in ("", *list_learners(config))}
+            ),
             num_started=config.rollout.group_size + config.schedule.overdraw,
             max_staleness=config.schedule.max_staleness,
             cuts_late=config.schedule.late == "cut",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -190,10 +191,11 @@ def check_totals(step: int, accounts: Sequence[GroupAccount], metrics: Mapping[s
 
     `accounts` are those of the groups that the step trained or that were dropped before it.
     """
-    expected = {
-        "rollout/sampled_tokens": sum(account.sampled for account in accounts),
-        "train/trained_tokens": sum(account.trained + account.context_trained for account in accounts),
-    }
+    expected: Counter[str] = Counter()
+    for account in accounts:
+        lead = f"{account.learner}/" if account.learner else ""
+        expected["rollout/sampled_tokens"] += account.sampled
+        expected[f"{lead}train/trained_tokens"] += account.trained + account.context_trained
     breaches = []
     for name, value in expected.items():
         published = metrics.get(name)

@@ -32,6 +32,7 @@ from turnwise.audit.replay import list_episodes, recheck_episode
 from turnwise.audit.stored_arrays import check_masks
 from turnwise.audit.stored_groups import check_group, check_tasks
 from turnwise.audit.stored_turns import check_endings, check_turns, has_order
+from turnwise.config.roles import find_binding, find_learner, list_learners
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import StoreError, TurnwiseError
 from turnwise.core.paths import Path as TrainingPath
@@ -202,8 +203,7 @@ class _Audit:
         sound = [(r, group) for r, group in groups if all(has_order(t) for t, _, _ in list_placed(group))]
         if step is not None:
             if len(sound) == len(records):
-                parts = [part for part in split_all(group for _, group in sound) if learns(part)]
-                check_advantages(step, parts, advantages, self._materials.config, self._tallies)
+                self._check_advantages(step, [group for _, group in sound], advantages)
             else:
                 count = sum(len(group.trajectories) for _, group in groups)
                 self._tallies.skip("advantages", "trajectories of a step with a damaged group", count)
@@ -217,12 +217,30 @@ class _Audit:
             for record, group in sound
             if record.reason is not DropReason.LOST_VERSION
             for trajectory, place, _ in list_placed(group)
-            if place != "baseline" and trajectory.learns
+            if place != "baseline" and self._is_own(trajectory)
         )
-        silent = [t for _, group in sound for t, _, _ in list_placed(group) if not t.learns]
-        self._tallies.skip("logprobs", "tokens of roles that do not learn", sum(t.num_sampled_tokens for t in silent))
+        silent = [t for _, group in sound for t, _, _ in list_placed(group) if not self._is_own(t)]
+        self._tallies.skip(
+            "logprobs",
+            "tokens of roles that no weights of this run speak for",
+            sum(t.num_sampled_tokens for t in silent),
+        )
         baselines = sum(g.baseline.num_sampled_tokens for _, g in sound if g.baseline is not None)
         self._tallies.skip("logprobs", "tokens of greedy baselines", baselines)
+
+    def _check_advantages(self, step: int, groups: Sequence[TrajectoryGroup], advantages: Advantages | None) -> None:
+        """The advantages of every learner's roles, as it computed them: apart from those of others."""
+        config = self._materials.config
+        parts = [part for part in split_all(groups) if learns(part)]
+        for name in ("", *list_learners(config)):
+            own = None
+            if advantages is not None:
+                own = {id_: each for id_, each in advantages.items() if find_learner(config, id_.role) == name}
+            mine = [part for part in parts if find_learner(config, part.role) == name]
+            check_advantages(step, mine, own, config, self._tallies)
+
+    def _is_own(self, trajectory: Trajectory) -> bool:
+        return find_binding(self._materials.config, trajectory.id.role).is_own
 
     def _load_group(self, record: DrawRecord) -> TrajectoryGroup | None:
         """A group that is whole, with what can be checked about it alone; None where it is damaged."""
@@ -281,6 +299,10 @@ class _Audit:
                     staleness = self._materials.max_staleness
                     self._tallies["ledger"].checked += account.sampled
                     self._tallies.take(check_account(account, part, advantages, max_staleness=staleness))
+                    learner = find_learner(self._materials.config, part.role) or ""
+                    if account.fate == "trained" and account.learner != learner:
+                        names = f"learner {account.learner!r}, the recipe binds it to {learner!r}"
+                        self._breach("ledger", f"role {part.role!r} trained {names}", record)
                 elif part is not group:
                     self._breach("ledger", f"role {part.role!r} is stored and has no account", record)
 

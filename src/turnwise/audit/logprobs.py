@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from turnwise.audit.breaches import Breach, Tallies
 from turnwise.audit.materials import AuditMaterials
 from turnwise.batching.samples import from_turns, to_samples
+from turnwise.config.roles import find_binding
 from turnwise.core.sampled import token_versions
 from turnwise.core.types import Completion, Sample, Trajectory
+from turnwise.store.checkpoint_folder import policy_folder
 from turnwise.training.parity import BOUNDS, HALF_FORMATS, widen
 
 MAX_EXACT = 16
@@ -36,21 +38,22 @@ class LogprobCheck:
 
     def check(self, trajectories: Iterable[tuple[int | None, Trajectory]]) -> None:
         """Check every sampled token of some trajectories, each with the step that trained or dropped it."""
-        by_version: dict[int, list[tuple[int | None, Sample, NDArray[np.bool_]]]] = {}
+        by_version: dict[tuple[int, str], list[tuple[int | None, Sample, NDArray[np.bool_]]]] = {}
         for step, trajectory in trajectories:
+            learner = find_binding(self._materials.config, trajectory.id.role).learner
             versions = [_list_versions(turn.completion) for turn in trajectory.turns]
             for sample, of_sample in zip(to_samples(trajectory), from_turns(trajectory, versions), strict=True):
                 for number in np.unique(of_sample):
                     version, of_version = int(number), of_sample == number
                     if version in self._checkpoints:
-                        by_version.setdefault(version, []).append((step, sample, of_version))
+                        by_version.setdefault((version, learner), []).append((step, sample, of_version))
                         continue
                     reason = "tokens sampled by weights of which no checkpoint is kept"
                     if version == UNSAID:
                         reason = "tokens of replies that do not say which of several weight versions sampled which"
                     self._tallies.skip("logprobs", reason, int(of_version.sum()))
-        for version, parts in sorted(by_version.items()):
-            path = self._checkpoints[version]
+        for (version, learner), parts in sorted(by_version.items()):
+            path = policy_folder(self._checkpoints[version], learner)
             scores = self._materials.score(path, [sample for _, sample, _ in parts])
             if not self._kept:
                 rows = zip(parts[:MAX_EXACT], scores, strict=False)

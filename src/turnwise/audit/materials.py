@@ -28,7 +28,8 @@ class AuditMaterials:
     score_exact: Callable[[Path, Sequence[Sample]], Sequence[NDArray[Any]]]
     """The same with the weights in float32; asked only where a half-precision model is above the bound of its dtype."""
     sum_weights: Callable[[Path], Mapping[str, int]]
-    """One checksum per parameter tensor of the policy in a checkpoint folder, as the journal has them after a step."""
+    """One checksum per parameter tensor of the learners in a checkpoint folder, as the journal has them after a
+    step."""
     num_started: int
     """Members started per group: the group size and those that are over-drawn."""
     max_staleness: int

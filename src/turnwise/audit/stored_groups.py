@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from turnwise.algorithms.opponents import list_snapshots
 from turnwise.audit.accounts import NOT_MEMBERS
 from turnwise.audit.breaches import Breach
 from turnwise.audit.materials import AuditMaterials
+from turnwise.config.roles import find_binding
 from turnwise.core.roles import split_roles
-from turnwise.core.types import TrajectoryGroup
+from turnwise.core.types import Trajectory, TrajectoryGroup
 from turnwise.store.journal import DrawRecord
 from turnwise.store.trajectories import list_placed
 
@@ -35,8 +37,11 @@ def check_group(
             texts.append("two trajectories of its group have this name")
         if trajectory.id.draw != group.draw.index or group.role not in ("", trajectory.id.role):
             texts.append(f"it is stored in the group of draw {group.draw.index} and role {group.role!r}")
-        bound = materials.config.roles.get(trajectory.id.role, "learns")
-        if trajectory.learns != (bound == "learns"):
+        binding = find_binding(materials.config, trajectory.id.role)
+        if binding.kind == "past":
+            texts += _past_problems(trajectory, group, materials)
+        if trajectory.learns != binding.learns:
+            bound = materials.config.roles.get(trajectory.id.role, "learns")
             texts.append(f"it is stored as learns={trajectory.learns}, the recipe binds its role to {bound!r}")
         if trajectory.task_id != group.task.id or row["task"] != rows[0]["task"]:
             texts.append(f"its task {trajectory.task_id} is not the one of its group ({group.task.id})")
@@ -44,6 +49,18 @@ def check_group(
             texts.append(f"it is attempt {trajectory.id.attempt}, its group began with {group.draw.attempt}")
         alone += [Breach(check="groups", step=record.step, trajectory=trajectory.id, text=text) for text in texts]
     return whole + alone
+
+
+def _past_problems(trajectory: Trajectory, group: TrajectoryGroup, materials: AuditMaterials) -> Iterator[str]:
+    """All members of a draw face one snapshot, which existed when the draw was opened."""
+    spoken = [t for t, _, _ in list_placed(group) if t.id.role == trajectory.id.role]
+    together = {turn.completion.version_first for t in spoken for turn in t.turns}
+    if len(together) > 1:
+        yield f"several snapshots speak for its role in one draw: {sorted(together)}"
+    seen = {turn.completion.version_last for turn in trajectory.turns}
+    snapshots = list_snapshots(group.version, materials.config.train.checkpoint_every)
+    if seen - set(snapshots):
+        yield f"snapshot {min(seen - set(snapshots))} speaks, and the group was opened when there were {snapshots}"
 
 
 def _group_problems(group: TrajectoryGroup, record: DrawRecord, materials: AuditMaterials) -> Iterator[str]:

@@ -141,7 +141,7 @@ def write(
 async def _open_model(api: str, model: str, run: Path | None, seed: int, max_tokens: int) -> AsyncIterator[Ask]:
     """The model behind an API, or that of a run."""
     if run is None:
-        from turnwise.synthesis.bugs.chat_api import ChatApi
+        from turnwise.tools.chat_api import ChatApi
 
         client = ChatApi(api, model, max_tokens=max_tokens, seed=seed)
         try:

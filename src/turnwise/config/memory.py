@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.config.catalog import find_model
+from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
@@ -254,16 +255,17 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         sampling += batch_size * pages * TABLE_BYTES
     if has_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
         sampling += batch_size * (2 * shape.vocab_size + widest) * item
+    learners = 1 + len(list_learners(config))  # each with weights, moments and an engine of its own
     return MemoryPlan(
-        weights=kept + trained * num_copies,
-        optimizer=3 * trained * num_trained,
-        packed=workers * copied * item,
-        cache=tokens * shape.num_cached * item,
+        weights=learners * (kept + trained * num_copies),
+        optimizer=learners * 3 * trained * num_trained - (learners - 1) * trained * num_trained,
+        packed=learners * workers * copied * item,
+        cache=learners * tokens * shape.num_cached * item,
         libraries=workers * WORKER_BYTES if workers > 1 else 0,
         sampling=workers * (int(SAMPLING_FACTOR * sampling) + SAMPLING_BYTES)
         if device == "cpu"
         else sampling + GATHERED * item * gathers,
-        training=int(saved + logits),
+        training=int(saved + logits) + (learners - 1) * 3 * trained * num_trained,  # copies to take a step back
         gradients=trained * num_trained,
     )
 

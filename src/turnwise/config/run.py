@@ -38,7 +38,11 @@ class RunConfig(Section):
     environment: EnvironmentSection = EnvironmentSection()
     roles: dict[str, str] = Field(default_factory=dict)
     """Who plays a role of the environment, by role: "learns", the policy that is trained (also where a role is not
-    named); "frozen:PATH", the checkpoint in a local directory; "scripted:NAME", a policy of the environment family."""
+    named); "learns:NAME", a further policy with weights of its own; "follows" or "follows:NAME", the weights of a
+    learner, never trained on what they say here; "past:latest", "past:uniform",
+    "past:wins", a checkpoint of this run, drawn anew for each draw; "frozen:PATH", the checkpoint in a local directory;
+    "scripted:NAME", a policy of the environment family; "api:URL#MODEL", a model behind an OpenAI-style API, whose key
+    is read from OPENAI_API_KEY."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -271,6 +271,15 @@ class Trainer(Protocol):
 
     def load(self, folder: Path) -> Mapping[str, Any]:
         """Restore what `save` wrote, bit for bit; returns the counters. Raises CheckpointError."""
+        ...
+
+
+@runtime_checkable
+class RememberingTrainer(Trainer, Protocol):
+    """A trainer whose step can be taken back, which a step of several trainers needs: it changes all or none."""
+
+    def remember(self) -> Callable[[], None]:
+        """What puts weights, moments and counts back as they are now; call it at most once."""
         ...
 
 

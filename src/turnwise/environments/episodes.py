@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from turnwise.core.episodes import to_single
+from turnwise.core.episodes import Asked, EpisodeEnd, to_asking
 from turnwise.core.errors import EnvironmentFault, boundary
-from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, ScriptedPolicy, StepResult
+from turnwise.core.protocols import EnvironmentFamily, Opening, ScriptedPolicy, StepResult
 from turnwise.core.types import Message, Reward, StopReason, Task
 
 Result = TypeVar("Result")
@@ -22,36 +23,46 @@ CLOSE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """One episode from its opening to its reward."""
+    """One episode from its opening to its rewards."""
 
     task: Task
     opening: Opening
+    """Of the conversation that was asked for first."""
     replies: tuple[Message, ...]
+    """Of all conversations, in the order in which they were told."""
     results: tuple[StepResult, ...]
-    """What the environment answered, one per reply."""
-    reward: Reward
+    """What the environment answered, one per reply; what conversations open or go on with is among the observations."""
+    rewards: Mapping[str, Reward]
+    """By role."""
     seconds: tuple[float, ...]
-    """Of `reset`, of every step, and of `score`."""
+    """Of the opening, of every reply's answer, and of the score."""
+
+    @property
+    def reward(self) -> Reward:
+        """That of the only role. Raises ValueError where there are several."""
+        [reward] = self.rewards.values()
+        return reward
 
     @property
     def messages(self) -> list[Message]:
-        """All messages, in order."""
+        """All messages, in order; of an episode with one conversation."""
         turns = zip(self.replies, self.results, strict=True)
-        return [*self.opening.messages, *(message for reply, result in turns for message in _turn(reply, result))]
-
-
-def _turn(reply: Message, result: StepResult) -> list[Message]:
-    return [reply, *result.observations]
+        return [*self.opening.messages, *(m for reply, result in turns for m in (reply, *result.observations))]
 
 
 class Episode:
-    """One episode under way: `open`, then `turn` until it is over, then `finish`."""
+    """One episode under way: `open`, then `turn` until it is over, then `finish`. One policy speaks for every role."""
 
     def __init__(self, family: EnvironmentFamily, task: Task, policy: ScriptedPolicy, *, seed: int, max_turns: int):
-        """`seed` is that of the environment and of the policy."""
-        self._environment: Environment = to_single(family.build_environment(task))
+        """`seed` is that of the environment and of the policy; `max_turns` is of each conversation."""
+        self._environment = to_asking(family.build_environment(task))
         self._task, self._policy, self._seed, self._max_turns = task, policy, seed, max_turns
         self._rng = Random(seed)
+        self._messages: dict[str, list[Message]] = {}
+        """Of every conversation, in order."""
+        self._told: dict[str, list[Message]] = {}
+        """The replies of every conversation."""
+        self._waiting: deque[str] = deque()
         self._replies: list[Message] = []
         self._results: list[StepResult] = []
         self._seconds: list[float] = []
@@ -59,33 +70,59 @@ class Episode:
 
     @property
     def is_over(self) -> bool:
-        """The environment said so, or there were `max_turns` replies."""
-        return len(self._replies) >= self._max_turns or bool(self._results and self._results[-1].done)
+        """No reply is wanted, or a limit is reached."""
+        return not self._waiting or self._is_at_limit
+
+    @property
+    def _is_at_limit(self) -> bool:
+        most = self._environment.spec.max_replies
+        told = self._told.get(self._waiting[0], ()) if self._waiting else ()
+        return len(told) >= self._max_turns or (most is not None and len(self._replies) >= most)
 
     async def open(self) -> None:
-        """Reset the environment. Raises EnvironmentFault when it fails."""
-        self._opening = await self._timed("reset", lambda: self._environment.reset(self._task, self._seed))
+        """Begin. Raises EnvironmentFault when the environment fails."""
+        asked = await self._timed("reset", lambda: self._environment.begin(self._task, self._seed))
+        self._take(asked)
+        if asked.asks:
+            self._opening = Opening(messages=asked.asks[0].messages, tools=asked.asks[0].tools)
 
     async def turn(self) -> None:
         """One reply of the policy and what the environment answers. Raises EnvironmentFault when either fails."""
-        turns = zip(self._replies, self._results, strict=True)
-        messages = [*self._opening.messages, *(message for pair in turns for message in _turn(*pair))]
+        name = self._waiting.popleft()
         with boundary(EnvironmentFault, f"the policy {type(self._policy).__name__} in task {self._task.id}"):
-            reply = self._policy.reply(self._task, messages, self._rng)
+            reply = self._policy.reply(self._task, list(self._messages[name]), self._rng)
+        self._messages[name].append(reply)
+        self._told.setdefault(name, []).append(reply)
         self._replies.append(reply)
-        self._results.append(await self._timed("step", lambda: self._environment.step(reply)))
+        asked = await self._timed("step", lambda: self._environment.tell(name, reply))
+        self._take(asked)
+        self._results.append(
+            StepResult(
+                observations=(*asked.observations, *(message for ask in asked.asks for message in ask.messages)),
+                done=not self._waiting,
+                tool_records=asked.tool_records,
+                scores=asked.scores,
+                signals=asked.signals,
+            )
+        )
+
+    def _take(self, asked: Asked) -> None:
+        for ask in asked.asks:
+            self._messages.setdefault(ask.conversation, []).extend(ask.messages)
+            self._waiting.append(ask.conversation)
 
     async def finish(self) -> Played:
         """Score the episode. Raises EnvironmentFault when that fails."""
-        is_done = bool(self._results and self._results[-1].done)
-        stop = StopReason.DONE if is_done else StopReason.MAX_TURNS
-        reward = await self._timed("score", lambda: self._environment.score(self._replies, stop))
+        end = EpisodeEnd(stop=StopReason.DONE)
+        if self._waiting:
+            end = EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=self._waiting[0])
+        rewards = await self._timed("score", lambda: self._environment.score(self._told, end))
         return Played(
             task=self._task,
             opening=self._opening,
             replies=tuple(self._replies),
             results=tuple(self._results),
-            reward=reward,
+            rewards=rewards,
             seconds=tuple(self._seconds),
         )
 

@@ -48,3 +48,12 @@ def find_difference(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str |
 def count_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     """How many tensors have another checksum; a tensor that came or went counts."""
     return sum(before.get(name) != after.get(name) for name in before.keys() | after.keys())
+
+
+def join_sums(by_learner: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Checksums of several learners as one table; those of the first, without a name, keep theirs."""
+    return {
+        f"{learner}:{name}" if learner else name: value
+        for learner, sums in by_learner.items()
+        for name, value in sums.items()
+    }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.batching.samples import list_outcomes, list_samples
+from turnwise.config.roles import find_learner
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
@@ -15,8 +16,10 @@ from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
+from turnwise.models.checksums import join_sums
 from turnwise.pipeline.alarms import describe_alarms
 from turnwise.pipeline.trainer_thread import TrainerThread
+from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.workers import FailurePolicy
 from turnwise.store.advantages import save_advantages
 from turnwise.store.ledger import GroupAccount, account_batch, account_dropped, append_accounts
@@ -40,16 +43,19 @@ class StepTrainer:
         config: RunConfig,
         *,
         folder: RunFolder,
-        learner: Learner,
+        learners: Mapping[str, Learner],
         trainer: TrainerThread,
         failure: FailurePolicy,
         recorder: Recorder,
         needs_baseline: bool,
+        past: SnapshotPool | None = None,
     ) -> None:
+        """`learners` by name, as in `trainer`; the first has none."""
         self.config = config
-        self.learner = learner
+        self.learners = learners
         self.trainer = trainer
         self.failure = failure
+        self.past = past
         self.needs_baseline = needs_baseline
         """Whether credit compares with a greedy attempt."""
         self.step = 0
@@ -63,57 +69,85 @@ class StepTrainer:
 
     def counters(self) -> dict[str, Any]:
         """What a checkpoint must hold besides weights and moments."""
+        others = [name for name in self.learners if name]
         return {
             "step": self.step,
             "optimizer_steps": self.optimizer_steps,
             "version": self.version,
-            "credit": self.learner.state_dict(),
+            "credit": self.learners[""].state_dict(),
+            **({"credit_of": {name: self.learners[name].state_dict() for name in others}} if others else {}),
+            **({} if self.past is None else {"standings": self.past.standings.state_dict()}),
         }
 
     def restore(self, counters: Mapping[str, Any]) -> None:
         """The inverse of `counters`."""
         self.step, self.version = int(counters["step"]), int(counters["version"])
         self.optimizer_steps = int(counters["optimizer_steps"])
-        self.learner.load_state_dict(counters["credit"])
+        for name, learner in self.learners.items():
+            learner.load_state_dict(counters["credit_of"][name] if name else counters["credit"])
+        if self.past is not None:
+            self.past.standings.load_state_dict(counters["standings"])
 
     async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
         """Take the step: what was sampled is on the ledger before a weight changes.
 
-        Without groups the weights stay, and count as a version. Raises LedgerError or TrainingError with the weights as
-        they were.
+        Every learner trains on the groups of its roles, in one step: all change, or none. Without groups the weights
+        stay, and count as a version. Raises LedgerError or TrainingError with the weights as they were.
         """
         parts = split_all(taken.groups)
-        groups = [part for part in parts if learns(part)]
         unused = [(part, reason) for group, reason in taken.dropped for part in split_roles(group)]
         unused += [(part, DropReason.NOT_LEARNING) for part in parts if not learns(part)]
-        samples = list_samples(groups)
-        columns = Columns()
-        if samples and self.learner.wanted:
-            outcomes = list_outcomes(groups)
-            columns = await self.trainer.score(samples, self.learner.wanted, outcomes=outcomes)
-        assignment = self.learner.assign(groups, columns, taken.step) if groups else _assign_nothing(taken.step)
-        batch = assignment.batch
-        accounts = [
-            *(account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in unused),
-            *account_batch(
-                groups,
-                [[batch.samples[i] for i in update] for update in batch.updates],
-                assignment.drops,
-                step=taken.step,
-                version=self.version,
-                max_staleness=self.config.schedule.max_staleness,
-                max_times=self._max_times,
-                observations_train=not self.config.loss.mask_observations,
-            ),
-        ]
+        groups: dict[str, list[TrajectoryGroup]] = {name: [] for name in self.learners}
+        for part in parts:
+            if learns(part):
+                groups[find_learner(self.config, part.role) or ""].append(part)
+        assignments = {name: await self._assign(name, each, taken.step) for name, each in groups.items()}
+        accounts = [account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in unused]
+        trained = [each for name in groups for each in self._account(name, groups[name], assignments[name], taken.step)]
+        order = {(part.draw.index, part.role): place for place, part in enumerate(parts)}
+        accounts += sorted(trained, key=lambda account: order[account.draw, account.role])
         append_accounts(self._folder.path, accounts)
-        report = await self.trainer.step(batch)
-        self.learner.follow(report)
+        reports = await self.trainer.step({name: each.batch for name, each in assignments.items()})
+        for name, learner in self.learners.items():
+            learner.follow(reports[name])
         self.step, self.version = taken.step, self.version + 1
-        self.optimizer_steps = report.optimizer_steps
-        if assignment.advantages is not None:
-            save_advantages(self._folder.path, taken.step, assignment.advantages)
-        return {**assignment.metrics, **report.metrics, **count_dropped(accounts)}, report
+        if self.past is not None:
+            self.past.count([*taken.groups, *(group for group, _ in taken.dropped)])
+        self.optimizer_steps = reports[""].optimizer_steps
+        advantages = [each.advantages for each in assignments.values() if each.advantages is not None]
+        if advantages:
+            together = {name: turns for each in advantages for name, turns in each.items()}
+            save_advantages(self._folder.path, taken.step, together)
+        metrics = name_metrics({name: {**assignments[name].metrics, **reports[name].metrics} for name in reports})
+        sums = join_sums({name: report.sums for name, report in reports.items()})
+        return {**metrics, **count_dropped(accounts)}, replace(reports[""], metrics=metrics, sums=sums)
+
+    async def _assign(self, name: str, groups: Sequence[TrajectoryGroup], step: int) -> Assignment:
+        """What a learner makes of the groups of its roles."""
+        if not groups:
+            return _assign_nothing(step)
+        learner, samples, columns = self.learners[name], list_samples(groups), Columns()
+        if samples and learner.wanted:
+            outcomes = list_outcomes(groups)
+            columns = await self.trainer.score(samples, learner.wanted, outcomes=outcomes, learner=name)
+        return learner.assign(groups, columns, step)
+
+    def _account(
+        self, name: str, groups: Sequence[TrajectoryGroup], assignment: Assignment, step: int
+    ) -> list[GroupAccount]:
+        """Prove that a learner trains what the groups of its roles sampled, and nothing else."""
+        batch = assignment.batch
+        return account_batch(
+            groups,
+            [[batch.samples[i] for i in update] for update in batch.updates],
+            assignment.drops,
+            step=step,
+            version=self.version,
+            max_staleness=self.config.schedule.max_staleness,
+            max_times=self._max_times,
+            observations_train=not self.config.loss.mask_observations,
+            learner=name,
+        )
 
     def give_up(self, step: int, counters: Mapping[str, Any]) -> None:
         """Forget a step that `train` raised for, given `counters()` before it."""
@@ -145,6 +179,15 @@ class StepTrainer:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
         self._alarms = alarms
+
+
+def name_metrics(by_learner: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
+    """The metrics of several learners as one table: those of a learner with a name stand under it."""
+    return {
+        f"{learner}/{name}" if learner else name: metric
+        for learner, metrics in by_learner.items()
+        for name, metric in metrics.items()
+    }
 
 
 def count_dropped(accounts: Iterable[GroupAccount]) -> dict[str, Metric]:

@@ -33,6 +33,8 @@ class Attempt:
     member: int
     number: int = 0
     """Attempt number of the member; the first one is `draw.attempt`."""
+    version: int = 0
+    """Of the weights that opened its group."""
     scope: str = "train"
     """What the rollout is for: keeps the engine sessions of training and of an evaluation apart."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from turnwise.core.errors import EngineError, EnvironmentFault, boundary
 from turnwise.core.protocols import Engine, Renderer, ScriptedPolicy
 from turnwise.core.types import Completion, FinishReason, Message, SamplingParams, Session, Task, to_floats
+from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.conversation import Conversation
 
 
@@ -25,6 +26,10 @@ class RolePolicy(Protocol):
     @property
     def learns(self) -> bool:
         """Whether it is the policy that is trained."""
+        ...
+
+    def of(self, attempt: Attempt) -> RolePolicy:
+        """What speaks in an attempt; for most, itself."""
         ...
 
     async def reply(
@@ -49,6 +54,10 @@ class EnginePolicy:
     engine: Engine
     renderer: Renderer
     learns: bool = True
+
+    def of(self, attempt: Attempt) -> EnginePolicy:
+        """Itself."""
+        return self
 
     async def reply(
         self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
@@ -76,6 +85,10 @@ class ScriptedRole:
     policy: ScriptedPolicy
     renderer: Renderer
     learns: bool = False
+
+    def of(self, attempt: Attempt) -> ScriptedRole:
+        """Itself."""
+        return self
 
     async def reply(
         self, task: Task, conversation: Conversation, params: SamplingParams, session: Session

@@ -85,7 +85,7 @@ class RolloutWorker:
     scope: str = "train"
     """What the rollout is for; names its engine sessions."""
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """What speaks for roles that the policy which learns does not play, by role."""
+    """What speaks for roles that do not learn, by role."""
 
     async def run_attempt(
         self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
@@ -95,7 +95,7 @@ class RolloutWorker:
         learner = EnginePolicy(engine=self.engine, renderer=self.renderer)
         if self.branching is None or isinstance(environment, AskingEnvironment):
             roles = [role.name for role in to_asking(environment).spec.roles]
-            policies = {role: self.policies.get(role, learner) for role in roles}
+            policies: dict[str, RolePolicy] = {role: self.policies.get(role, learner).of(attempt) for role in roles}
             return await run_episode(attempt, environment, policies, self.limits, self.sampling, cut=cut)
         gate = branches or asyncio.Semaphore(self.max_open)
         trajectory = await run_branched_trajectory(
@@ -238,7 +238,9 @@ class GroupStream:
 
     async def _run_member(self, group: _Open, member: int) -> None:
         worker = self._worker
-        attempt = Attempt(draw=group.draw, member=member, number=group.draw.attempt, scope=worker.scope)
+        attempt = Attempt(
+            draw=group.draw, member=member, number=group.draw.attempt, version=group.version, scope=worker.scope
+        )
         while True:
             episode = await worker.run_attempt(attempt, cut=group.cut, branches=self._branches)
             if episode.stop is StopReason.CUT and group.cut.reason is not None:

@@ -11,10 +11,11 @@ from transformers import PreTrainedModel
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
-from turnwise.models.checksums import compute_checksums
+from turnwise.models.checksums import compute_checksums, join_sums
 from turnwise.models.threads import set_threads
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.runs.build import find_device, load_checkpoint
@@ -22,7 +23,7 @@ from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.runs.trainer import build_packing
-from turnwise.store.checkpoint_folder import latest_checkpoint
+from turnwise.store.checkpoint_folder import latest_checkpoint, policy_folder
 from turnwise.training.forward import score_exact, score_logprobs
 
 
@@ -47,7 +48,8 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         return score_exact(models.load(path), samples, config.rollout.temperature, **build_packing(config))
 
     def sum_weights(path: Path) -> Mapping[str, int]:
-        return compute_checksums(models.load(path))
+        names = ("", *list_learners(config))
+        return join_sums({name: compute_checksums(models.load(policy_folder(path, name))) for name in names})
 
     return AuditMaterials(
         config=config,

@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from turnwise.config.catalog import find_model
 from turnwise.config.fit import fit_memory
+from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
@@ -31,6 +32,7 @@ from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
@@ -42,7 +44,8 @@ from turnwise.runs.renderer import (
     load_own_tokenizer,
     resolve_renderer,
 )
-from turnwise.runs.roles import bind_roles
+from turnwise.runs.roles import bind_roles, read_bindings
+from turnwise.store.checkpoint_folder import policy_folder
 from turnwise.sync.copied import copy_for_serving
 
 MAX_GUIDED_CALLS = 8
@@ -78,10 +81,11 @@ def load_checkpoint(config: RunConfig, path: Path, tokenizer: PreTrainedTokenize
     return load_adapter(_build_base_model(config, tokenizer), path, base=config.model.path)
 
 
-def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The policy on its device: loaded from `model.path`, or random weights from `model.config`; with `model.lora` an
-    adapter on it."""
-    model, lora, base = _build_base_model(config, tokenizer), config.model.lora, config.model.path
+def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, learner: str = "") -> PreTrainedModel:
+    """The policy of a learner on its device: loaded from `model.path`, or random weights from `model.config`, which
+    follow from its name; with `model.lora` an adapter on it."""
+    path = (learner,) if learner else ()
+    model, lora, base = _build_base_model(config, tokenizer, *path), config.model.lora, config.model.path
     if lora is None:
         return model
     if lora.path:
@@ -93,21 +97,30 @@ def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) ->
         dropout=lora.dropout,
         target_modules=lora.target_modules,
         base=base,
-        seed=derive_seed(config.run.seed, "adapter"),
+        seed=derive_seed(config.run.seed, "adapter", *path),
     )
 
 
-def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *name: str) -> PreTrainedModel:
     if config.model.path:
         return load_placed(config, find_model(config.model.path), trust_remote_code=config.model.trust_remote_code)
     return build_model(
         config.model.model_type,
         config.model.config,
         vocab_size=len(tokenizer),
-        seed=derive_seed(config.run.seed, "model"),
+        seed=derive_seed(config.run.seed, "model", *name),
         dtype=config.model.dtype,
         device=find_device(config),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedLearner:
+    """A policy that learns besides the first one."""
+
+    model: PreTrainedModel
+    engine: Engine
+    """Samples from `model` itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +139,16 @@ class System:
     """What the engine samples from: `model` itself, or a copy where rollouts go on while the trainer steps."""
     engine: MeteredEngine
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """What speaks for the roles that the policy does not play, by role."""
+    """What speaks for the roles that the first learner does not play, by role."""
+    others: Mapping[str, NamedLearner] = field(default_factory=dict)
+    """Learners besides the first, by name."""
+    past: SnapshotPool | None = None
+    """Snapshots of the run that play roles; None where none do."""
 
     async def close(self) -> None:
-        """Close the engine, and those of roles that do not learn."""
-        await self.engine.close()
+        """Close the engines of all roles."""
+        for engine in (self.engine, *(other.engine for other in self.others.values())):
+            await engine.close()
         for policy in self.policies.values():
             await policy.close()
 
@@ -180,15 +198,25 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)
+    bindings = read_bindings(config, family)
     loaded = load_tokenizer(checkpoint) if checkpoint else load_own_tokenizer(config)
     choice = resolve_renderer(config, family, loaded)
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer)
-    policies = bind_roles(
-        config, family, renderer, load_engine=lambda path: load_frozen_engine(config, path, tokenizer)
-    )
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
+    engine = MeteredEngine(build_policy_engine(config, served, tokenizer))
+
+    def load_engine(path: Path) -> Engine:
+        return load_frozen_engine(config, path, tokenizer)
+
+    others = {
+        name: _build_learner(config, name, None if checkpoint is None else policy_folder(checkpoint, name), tokenizer)
+        for name in list_learners(config)
+    }
+    engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
+    past = SnapshotPool(load_engine)
+    policies = bind_roles(config, bindings, family, renderer, engines=engines, load_engine=load_engine, past=past)
     return System(
         config=config,
         family=family,
@@ -197,9 +225,21 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         renderer_note=describe_renderer(choice, renderer),
         model=model,
         served=served,
-        engine=MeteredEngine(build_policy_engine(config, served, tokenizer)),
+        engine=engine,
         policies=policies,
+        others=others,
+        past=past if past.roles else None,
     )
+
+
+def _build_learner(
+    config: RunConfig, name: str, checkpoint: Path | None, tokenizer: PreTrainedTokenizerBase
+) -> NamedLearner:
+    if checkpoint is not None:
+        model = load_checkpoint(config, checkpoint, tokenizer)
+    else:
+        model = build_policy_model(config, tokenizer, name)
+    return NamedLearner(model=model, engine=build_policy_engine(config, model, tokenizer))
 
 
 def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> Engine:
@@ -212,7 +252,7 @@ def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedToken
             f"the tokenizer of {str(path)!r} has other tokens than that of this run; a frozen role reads the same "
             "token ids, so take a checkpoint of a run with the same tokenizer, or set tokenizer.path"
         )
-    return build_policy_engine(config, load_placed(config, path), tokenizer)
+    return build_policy_engine(config, load_checkpoint(config, path, tokenizer), tokenizer)
 
 
 async def check_openings(system: System) -> None:

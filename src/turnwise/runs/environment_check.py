@@ -217,15 +217,22 @@ class _Silent:
 
 
 def _rate(episodes: Sequence[Played]) -> float:
-    """Share of the episodes that succeed, judged as an evaluation does. Raises ConfigError for an Invalid reward."""
+    """Share of the episodes that succeed, judged as an evaluation does; of several roles, their mean. Raises
+    ConfigError for an Invalid reward."""
     identity = TrajectoryId(draw=0, member=0)
     for played in episodes:
-        if isinstance(played.reward, Invalid):
-            raise ConfigError(f"task {played.task.id} has no reward: {played.reward.reason}")
+        if (reason := _find_failure(played)) is not None:
+            raise ConfigError(f"task {played.task.id} has no reward: {reason}")
     return mean(
-        is_success(Trajectory(id=identity, task_id="", turns=(), stop=StopReason.DONE, reward=played.reward))
+        is_success(Trajectory(id=identity, task_id="", turns=(), stop=StopReason.DONE, reward=reward))
         for played in episodes
+        for reward in played.rewards.values()
     )
+
+
+def _find_failure(played: Played) -> str | None:
+    """Why a role has no reward; None where all have one."""
+    return next((each.reason for each in played.rewards.values() if isinstance(each, Invalid)), None)
 
 
 async def _check_oracle(checked: _Checked) -> tuple[Verdict, str]:
@@ -331,15 +338,15 @@ def _difference(one: Played, other: Played) -> str:
             return f"turn {index} gets different answers"
     if len(one.results) != len(other.results):
         return f"one has {len(one.results)} turns, the other {len(other.results)}"
-    return "" if one.reward == other.reward else f"the rewards differ ({_total(one)} and {_total(other)})"
+    return "" if one.rewards == other.rewards else f"the rewards differ ({_totals(one)} and {_totals(other)})"
 
 
 def _timeless(result: Any) -> Any:
     return replace(result, tool_records=tuple(replace(record, seconds=0.0) for record in result.tool_records))
 
 
-def _total(played: Played) -> str:
-    return f"{played.reward.total:g}" if isinstance(played.reward, Scored) else "Invalid"
+def _totals(played: Played) -> str:
+    return ", ".join(f"{each.total:g}" if isinstance(each, Scored) else "Invalid" for each in played.rewards.values())
 
 
 # ------------------------------------------------------------------------------------------------ bad calls and time
@@ -361,8 +368,8 @@ async def _check_malformed(checked: _Checked) -> tuple[Verdict, str]:
     for what, reply in replies.items():
         policy = _Fixed(reply)
         (played,) = await checked.play(policy, [task])
-        if isinstance(played.reward, Invalid):
-            return "fail", f"{what} leaves an episode without a reward: {played.reward.reason}"
+        if (reason := _find_failure(played)) is not None:
+            return "fail", f"{what} leaves an episode without a reward: {reason}"
         if not played.results[0].done and not played.results[0].observations:
             return "fail", f"{what} gets no answer"
     return "pass", f"{len(replies)} kinds are answered"
@@ -386,14 +393,14 @@ class _Fixed:
         return text_message("assistant", "") if messages[-1].role == "tool" else self.first
 
 
-@dataclass(frozen=True, slots=True)
 class _Repeat:
-    """Says what was said before."""
+    """Says what was said before, in one episode."""
 
-    replies: Sequence[Message]
+    def __init__(self, replies: Sequence[Message]) -> None:
+        self._left = iter(replies)
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        return self.replies[sum(message.role == "assistant" for message in messages)]
+        return next(self._left)
 
 
 async def _check_time(checked: _Checked) -> tuple[Verdict, str]:

@@ -78,7 +78,10 @@ def load_trained_system(
     else:
         checkpoint = folder.path / "checkpoints" / f"step_{step:06d}"
     verify_checkpoint(checkpoint)
-    return folder, build_system(config, checkpoint), int(checkpoint.name.rpartition("_")[2])
+    system = build_system(config, checkpoint)
+    if system.past is not None:
+        system.past.run = folder.path
+    return folder, system, int(checkpoint.name.rpartition("_")[2])
 
 
 def run_evaluate(

@@ -23,7 +23,7 @@ from turnwise.runs.build import load_checkpoint
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, resolve_renderer
-from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
+from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint, whole_folder
 
 RECIPE = "turnwise_recipe.json"
 """The resolved recipe, in the exported folder."""
@@ -33,13 +33,14 @@ two. It shows no tools, and a tool's answer must be appended as tokens (docs/mod
 
 
 def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path:
-    """Write the policy of a run folder, or of one of its checkpoints, to `target`; `dtype` None keeps that of the run.
+    """Write the policy of a run folder, of one of its checkpoints, or of a named learner's folder in one, to `target`;
+    `dtype` None keeps that of the run.
 
     Raises CheckpointError if there is no whole checkpoint, StoreError if `path` belongs to no run, ConfigError if
     `target` exists.
     """
     run, checkpoint = find_checkpoint(path)
-    verify_checkpoint(checkpoint)
+    verify_checkpoint(whole_folder(checkpoint))
     folder, config = load_run(run, device="cpu")
     dtype = dtype or config.model.dtype
     tokenizer = load_tokenizer(checkpoint)
@@ -54,7 +55,7 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
         _add_older_names(out / "config.json")
         (out / RECIPE).write_text(json.dumps(dump_resolved(config), indent=1) + "\n", encoding="utf-8")
         _copy_licence(config, out)
-        step = int(checkpoint.name.rpartition("_")[2])
+        step = int(whole_folder(checkpoint).name.rpartition("_")[2])
         card = write_card(config, load_summaries(folder.path), step=step, model=model, dtype=dtype, renderer=renderer)
         (out / "README.md").write_text(card, encoding="utf-8")
     return target
@@ -65,8 +66,9 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
 
     Raises CheckpointError if a run has none.
     """
-    if path.parent.name == "checkpoints":
-        return path.parent.parent, path
+    whole = whole_folder(path)
+    if whole.parent.name == "checkpoints":
+        return whole.parent.parent, path
     run = load_run(path)[0].path
     checkpoint = latest_checkpoint(run)
     if checkpoint is None:

@@ -6,23 +6,35 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from turnwise.batching.samples import to_samples
+from turnwise.config.roles import find_binding, list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import TrainingBatch
+from turnwise.core.errors import DataError
 from turnwise.core.metrics import Metric
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Draw, Episode, Sample
+from turnwise.pipeline.steps import name_metrics
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.runs.build import System
 
 
-async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> list[Sample]:
-    """Samples of the demonstrations of training tasks `0 .. count - 1`, of the roles that learn."""
-    samples: list[Sample] = []
+async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> dict[str, list[Sample]]:
+    """Samples of the demonstrations of training tasks `0 .. count - 1`, by the learner whose weights speak for the
+    role, as they are or as they were. Raises DataError where a learner has none."""
+    samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(system.config))}
     for index in range(count):
         for trajectory in (await demonstrate(system, policy, index)).trajectories:
-            samples += to_samples(trajectory) if trajectory.id.role not in system.policies else []
+            binding = find_binding(system.config, trajectory.id.role)
+            if binding.is_own:
+                samples[binding.learner] += to_samples(trajectory)
+    for name, own in samples.items():
+        if not own:
+            who = f"the learner {name!r}" if name else "a role that learns"
+            raise DataError(
+                f"none of {count} demonstrations has a reply of {who}; raise sft.num_demonstrations, or set sft.steps=0"
+            )
     return samples
 
 
@@ -59,10 +71,15 @@ async def run_warmup(system: System, trainer: TrainerThread, report: Callable[[i
     if not sft.steps:
         return
     samples = await collect_demonstrations(system, system.family.policy(sft.policy), sft.num_demonstrations)
-    for step, batch in enumerate(iterate_batches(samples, sft.batch_size, sft.steps, seed)):
-        whole = tuple(range(len(batch)))
-        done = await trainer.step(TrainingBatch(step=step, objective="warmup", samples=tuple(batch), updates=(whole,)))
-        report(step + 1, dict(done.metrics))
+    batches = {name: iterate_batches(own, sft.batch_size, sft.steps, seed) for name, own in samples.items()}
+    for step in range(sft.steps):
+        reports = await trainer.step({name: _build_batch(step, next(each)) for name, each in batches.items()})
+        report(step + 1, name_metrics({name: done.metrics for name, done in reports.items()}))
+
+
+def _build_batch(step: int, samples: Sequence[Sample]) -> TrainingBatch:
+    whole = tuple(range(len(samples)))
+    return TrainingBatch(step=step, objective="warmup", samples=tuple(samples), updates=(whole,))
 
 
 def first_rl_task(config: RunConfig) -> int:

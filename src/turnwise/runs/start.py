@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
-from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, Trainer, WeightSync
+from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, RememberingTrainer, Trainer, WeightSync
 from turnwise.core.types import Task, ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
@@ -30,6 +30,7 @@ from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task, take_first, take_task
+from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
@@ -45,7 +46,8 @@ class Parts:
 
     system: System
     trainer: TrainerThread
-    learner: Learner
+    learners: Mapping[str, Learner]
+    """By name; the first has none."""
     sync: WeightSync
 
     async def close(self) -> None:
@@ -54,16 +56,24 @@ class Parts:
         self.trainer.close()
 
 
-def build_parts(system: System, *, trainer: Trainer | None = None, sync: WeightSync | None = None) -> Parts:
-    """Build what trains. `trainer` and `sync` None: those of the recipe.
+def build_parts(
+    system: System,
+    *,
+    trainer: Trainer | None = None,
+    others: Mapping[str, RememberingTrainer] | None = None,
+    sync: WeightSync | None = None,
+) -> Parts:
+    """Build what trains. `trainer`, `others` (of further learners, by name) and `sync` None: those of the recipe.
 
     Raises ConfigError naming what does not fit."""
     config = system.config
     trainer = trainer or build_trainer(config, system.model, system.tokenizer)
+    if others is None:
+        others = {name: build_trainer(config, other.model, system.tokenizer) for name, other in system.others.items()}
     return Parts(
         system=system,
-        trainer=TrainerThread(trainer, num_threads=config.train.num_threads),
-        learner=build_learner(config),
+        trainer=TrainerThread(trainer, num_threads=config.train.num_threads, others=others),
+        learners={name: build_learner(config) for name in ("", *system.others)},
         sync=sync or build_weight_sync(system),
     )
 
@@ -121,13 +131,20 @@ def check_disk(config: RunConfig) -> Check:
     if memory is None:
         return "disk", f"{_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
-    needed = (memory.weights + memory.optimizer - memory.gradients) * (config.train.keep_checkpoints + 2)
+    needed = (memory.weights + memory.optimizer - memory.gradients) * (_count_kept(config) + 2)
     if needed > free:
         raise StoreError(
             f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
-            f"{_size(needed)}; free disk space, change run.output, or lower train.keep_checkpoints"
+            f"{_size(needed)}; free disk space, change run.output, lower train.keep_checkpoints, or raise "
+            "train.checkpoint_every"
         )
     return "disk", f"checkpoints take at most {_size(needed)} of {_size(free)} free at {folder}"
+
+
+def _count_kept(config: RunConfig) -> int:
+    """Checkpoints kept besides the first: the latest ones, or all where the run plays against its past."""
+    train = config.train
+    return train.steps // train.checkpoint_every if keeps_past(config) else train.keep_checkpoints
 
 
 async def check_start(parts: Parts) -> list[Check]:
@@ -139,6 +156,7 @@ async def check_start(parts: Parts) -> list[Check]:
     system, config = parts.system, parts.system.config
     checks = [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
+    checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
     checks.append(_check_training_tasks(system))
     if config.sft.steps:
         checks.append(await _check_demonstration(system))

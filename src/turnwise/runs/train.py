@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.metrics import Mean, Metric, record
-from turnwise.core.protocols import Recorder, Trainer, WeightSync
+from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
@@ -30,6 +30,7 @@ from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
+from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_start, prepare_new
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
@@ -97,10 +98,11 @@ class Run:
         show: Recorder,
         *,
         trainer: Trainer | None = None,
+        others: Mapping[str, RememberingTrainer] | None = None,
         sync: WeightSync | None = None,
     ) -> None:
-        """`trainer` and `sync` None: those of the recipe."""
-        self.parts = parts = build_parts(system, trainer=trainer, sync=sync)
+        """`trainer`, `others` and `sync` None: those of the recipe (see `build_parts`)."""
+        self.parts = parts = build_parts(system, trainer=trainer, others=others, sync=sync)
         self.system, self.trainer, self.sync = system, parts.trainer, parts.sync
         self.config = config = system.config
         self.folder = folder
@@ -110,12 +112,15 @@ class Run:
         self.steps = StepTrainer(
             config,
             folder=folder,
-            learner=parts.learner,
+            learners=parts.learners,
             trainer=self.trainer,
             failure=system.worker("train").failure,
             recorder=self.recorder,
             needs_baseline=needs_baseline(system),
+            past=system.past,
         )
+        if system.past is not None:
+            system.past.run = folder.path
 
     async def run(self) -> None:
         """Every phase that is still to do."""
@@ -276,4 +281,5 @@ class Run:
     async def _checkpoint(self) -> None:
         with checkpoint_writer(self.folder.path, self.steps.step) as temporary:
             await self.trainer.save(temporary, self.steps.counters())
-        prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
+        if not keeps_past(self.config):
+            prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import PausableEngine, WeightSync
+from turnwise.core.protocols import Engine, PausableEngine, WeightSync
 from turnwise.runs.build import System
 from turnwise.sync.copied import CopiedParameters
+from turnwise.sync.several import SyncOfSeveral
 from turnwise.sync.shared import SharedParameters
 
 
@@ -14,12 +16,24 @@ def build_weight_sync(system: System) -> WeightSync:
 
     Raises ConfigError for an engine whose weights cannot change.
     """
-    config, engine = system.config, system.engine.engine
+    if system.others:
+        engines = {"": system.engine.engine, **{name: other.engine for name, other in system.others.items()}}
+        return SyncOfSeveral({name: _share(system.config, engine) for name, engine in engines.items()})
+    if system.served is system.model:
+        return _share(system.config, system.engine.engine)
+    engine = _check(system.config, system.engine.engine)
+    interrupt = system.config.schedule.interrupt
+    return CopiedParameters(system.model, system.served, {"engine": engine}, interrupt=interrupt)
+
+
+def _share(config: RunConfig, engine: Engine) -> SharedParameters:
+    return SharedParameters({"engine": _check(config, engine)})
+
+
+def _check(config: RunConfig, engine: Engine) -> PausableEngine:
     if not isinstance(engine, PausableEngine):
         raise ConfigError(
             f"engine.kind={config.engine.kind!r} cannot train: {type(engine).__name__} lacks one of pause, adopt, "
             "resume (see PausableEngine); evaluate with it, or choose another engine"
         )
-    if system.served is system.model:
-        return SharedParameters({"engine": engine})
-    return CopiedParameters(system.model, system.served, {"engine": engine}, interrupt=config.schedule.interrupt)
+    return engine

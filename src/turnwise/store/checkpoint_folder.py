@@ -2,6 +2,7 @@
 
 checkpoints/step_000012/           whole: written aside, synced, renamed
 checkpoints/step_000012/manifest.json    size and SHA-256 of every other file
+checkpoints/step_000012/policies/NAME/   a further learner's, of the same form
 checkpoints/.step_000012.tmp/      being written or deleted; worthless after a crash
 checkpoints/.step_000012.old/      set aside while a new one of the same step takes its name
 """
@@ -21,6 +22,18 @@ from turnwise.core.errors import CheckpointError, StoreError, boundary
 from turnwise.store.run_folder import disk_error, sync
 
 MANIFEST = "manifest.json"
+POLICIES = "policies"
+"""Folder in a checkpoint with those of learners besides the first, by name."""
+
+
+def policy_folder(checkpoint: Path, learner: str) -> Path:
+    """Where a checkpoint holds a learner; itself for the first, which has no name."""
+    return checkpoint / POLICIES / learner if learner else checkpoint
+
+
+def whole_folder(path: Path) -> Path:
+    """The checkpoint of a step that holds this learner's folder."""
+    return path.parent.parent if path.parent.name == POLICIES else path
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class GroupAccount:
     context_trained: int
     """Observation tokens that train (the unmasked-observation ablation); else 0."""
     entries: tuple[Entry, ...] = field(repr=False)
+    learner: str = ""
+    """The learner that trained it; empty for the first, and where nothing did."""
 
     @property
     def sampled(self) -> int:
@@ -81,6 +83,7 @@ def account_batch(
     max_staleness: int,
     max_times: int | None = 1,
     observations_train: bool = False,
+    learner: str = "",
 ) -> list[GroupAccount]:
     """Prove the identity for every group of a step, before its first optimizer step.
 
@@ -93,6 +96,7 @@ def account_batch(
         max_staleness: how many versions older a trained token may be.
         max_times: how often a token may train in this step; None where one trajectory may be in several pairs.
         observations_train: whether observation tokens may carry loss.
+        learner: the one that trains all of them; the first has no name.
 
     Raises:
         LedgerError: naming trajectory, turn and what is wrong.
@@ -124,6 +128,7 @@ def account_batch(
             max_staleness=max_staleness,
             max_times=max_times,
             observations_train=observations_train,
+            learner=learner,
         )
         for index, group in enumerate(groups)
     ]
@@ -139,6 +144,7 @@ def account_group(
     max_staleness: int,
     max_times: int | None = 1,
     observations_train: bool = False,
+    learner: str = "",
 ) -> GroupAccount:
     """Prove the identity for one group, before the first optimizer step that trains it.
 
@@ -168,6 +174,7 @@ def account_group(
         max_staleness=max_staleness,
         context_trained=context_trained,
         entries=(*(account.close(max_times) for account in accounts.values()), *_list_discarded(group)),
+        learner=learner,
     )
 
 
@@ -290,6 +297,7 @@ def _to_row(account: GroupAccount) -> dict[str, Any]:
     return {
         "draw": account.draw,
         "role": account.role,
+        **({"learner": account.learner} if account.learner else {}),
         "fate": str(account.fate),
         "step": account.step,
         "version": account.version,
@@ -320,6 +328,7 @@ def _from_row(row: Mapping[str, Any]) -> GroupAccount:
     return GroupAccount(
         draw=draw,
         role=role,
+        learner=row.get("learner", ""),
         fate="trained" if row["fate"] == "trained" else DropReason(row["fate"]),
         step=row["step"],
         version=row["version"],

@@ -25,7 +25,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums, count_changed
 from turnwise.models.lora import apply_dropout, copy_model
-from turnwise.store.checkpoint_folder import verify_checkpoint
+from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
@@ -159,6 +159,18 @@ class LocalTrainer:
             self._scoring = {}
         return StepReport(metrics=metrics, optimizer_steps=self.optimizer_steps, sums=sums)
 
+    def remember(self) -> Callable[[], None]:
+        """See `RememberingTrainer.remember`."""
+        warmup = [] if self._warmup is None else [self._warmup]
+        snapshot = Snapshot([self._policy, *warmup, *self._list_companions().values()])
+        counts = self.optimizer_steps, self._warmup_steps
+
+        def put_back() -> None:
+            snapshot.restore()
+            self.optimizer_steps, self._warmup_steps = counts
+
+        return put_back
+
     def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
         """See `Trainer.save`; `optimizer_steps` is added to the counters.
 
@@ -174,17 +186,18 @@ class LocalTrainer:
     def load(self, folder: Path) -> Mapping[str, Any]:
         """See `Trainer.load`. The counters hold `optimizer_steps` besides what `save` was given.
 
-        For a checkpoint with `step` above 0 the reference is read from the folder step_000000 beside it.
+        For a checkpoint with `step` above 0 the reference is read from the checkpoint step_000000 beside it.
         """
         self._build_companions()
         counters = load_training_state(folder, self.model, self._policy.optimizer, self._list_companions())
         self._unstepped, self._scoring, self._reference = None, {}, None
         self.optimizer_steps = int(counters.get("optimizer_steps", 0))
         if self.settings.needs_reference and counters.get("step", 0):
-            start = folder.parent / START_FOLDER
+            whole = whole_folder(folder)
+            start = whole.parent / START_FOLDER
             verify_checkpoint(start)
             self._reference = self._copy_policy()
-            load_weights(start, self._reference)
+            load_weights(start / folder.relative_to(whole), self._reference)
         return counters
 
     # ------------------------------------------------------------------------------------------------ models

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asking_worlds import RENDERER, Talker, WandererFamily
-from pipeline_world import Pace, World, make_config, read_story
+from asking_worlds import WandererFamily
+from pipeline_world import Pace, World, WorldRun, make_config, read_story
 
 from turnwise.core.types import Trajectory, TrajectoryGroup
-from turnwise.rollout.policies import ScriptedRole
 from turnwise.store.groups import GroupStore
 
 
@@ -35,11 +34,10 @@ def test_one_role_and_one_conversation_give_the_tokens_and_the_ledger_of_before(
 
 
 def make_world(path: Path, *, scripted: bool = False, pace: Pace | None = None) -> World:
-    policies = {"second": ScriptedRole(policy=Talker(), renderer=RENDERER)} if scripted else {}
     roles = {"second": "scripted:talker"} if scripted else {}
     config = make_config(rollout={"max_turns": 8}, train={"steps": 2})
     config = config.model_copy(update={"roles": roles})
-    return World(path=path, config=config, family=WandererFamily(), policies=policies, pace=pace or Pace())
+    return World(path=path, config=config, family=WandererFamily(), pace=pace or Pace())
 
 
 def test_several_roles_learn_from_one_batch_whatever_the_timing(tmp_path: Path) -> None:
@@ -68,6 +66,30 @@ def test_tokens_of_a_role_that_does_not_learn_are_dropped_for_that_reason(tmp_pa
         assert (second["fate"], second["trained"]) == ("not_learning", 0)
         assert second["dropped"] == ({"not_learning": second["sampled"]} if second["sampled"] else {})
     assert sum(line["sampled"] for (_, role), line in lines.items() if role == "second") > 0
+
+
+def test_a_role_that_follows_speaks_with_the_present_weights_and_moves_none(tmp_path: Path) -> None:
+    plain, world = make_world(tmp_path / "plain"), make_world(tmp_path / "run")
+    world.config = world.config.model_copy(update={"roles": {"second": "follows"}})
+    for each in (plain, world):
+        each.live()
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
+    lines = world.read_lines("ledger.jsonl")
+    seconds = [line for line in lines if line["role"] == "second"]
+    assert all((line["fate"], line["trained"]) == ("not_learning", 0) for line in seconds)
+    # The same weights say the same in the first step, and the role that learns is credited as before.
+    entries = {
+        each.path: [line["trajectories"] for line in each.read_lines("ledger.jsonl") if line["role"] == "first"]
+        for each in (plain, world)
+    }
+    assert entries[plain.path][:2] == entries[world.path][:2]
+    # Of every step the version is that of the weights.
+    groups = [GroupStore(world.path).load(draw) for draw in range(4)]
+    for group, version in zip(groups, [0, 0, 1, 1], strict=True):
+        spoken = [t for t in group.trajectories if t.id.role == "second"]
+        assert {turn.completion.version_last for t in spoken for turn in t.turns} <= {version}
+        assert any(t.turns for t in spoken)
 
 
 # ------------------------------------------------------------------------------------------------ planted faults
@@ -159,3 +181,88 @@ def test_an_audit_finds_a_role_that_learned_against_the_recipe(tmp_path: Path) -
     world.config = world.config.model_copy(update={"roles": {"second": "scripted:talker"}})
     found = " | ".join(str(breach) for breach in world.audit().breaches)
     assert "it is stored as learns=True, the recipe binds its role to 'scripted:talker'" in found
+
+
+# ------------------------------------------------------------------------------------------------ the past
+
+
+class StopsAfter(WorldRun):
+    """A run that ends after a step, before it is recorded as a checkpoint."""
+
+    last = 3
+
+    async def _after_step(self, step: int) -> None:
+        if step == self.last:
+            raise KeyboardInterrupt
+        await super()._after_step(step)
+
+
+def make_past(path: Path, choice: str) -> World:
+    config = make_config(
+        rollout={"max_turns": 8, "tasks_per_step": 3},
+        train={"steps": 6, "checkpoint_every": 2, "keep_checkpoints": 1},
+    )
+    config = config.model_copy(update={"roles": {"second": f"past:{choice}"}})
+    return World(path=path, config=config, family=WandererFamily(), pace=Pace(token_s=0, environment_s=0, step_s=0))
+
+
+def list_speakers(world: World) -> dict[int, set[int]]:
+    """The snapshots that spoke for the second role in every draw."""
+    store = GroupStore(world.path)
+    return {
+        draw: {
+            turn.completion.version_last
+            for t in store.load(draw).trajectories
+            if t.id.role == "second"
+            for turn in t.turns
+        }
+        for draw in store.list_draws()
+    }
+
+
+@pytest.mark.parametrize("choice", ["latest", "uniform", "wins"])
+def test_the_past_of_a_run_speaks_and_a_run_that_was_stopped_draws_the_same(tmp_path: Path, choice: str) -> None:
+    world = make_past(tmp_path / "whole", choice)
+    world.live()
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
+    assert report.tallies["logprobs"].checked > sum(
+        line["sampled"] for line in world.read_lines("ledger.jsonl") if line["role"] == "first" and line["step"] == 1
+    )
+    speakers = list_speakers(world)
+    assert all(len(spoken) <= 1 for spoken in speakers.values())
+    spoken = [next(iter(each)) for _, each in sorted(speakers.items()) if each]
+    if choice == "latest":
+        assert spoken == sorted(spoken)
+        assert set(spoken) == {0, 2, 4}
+    else:
+        assert spoken != sorted(spoken)
+    assert all(line["trained"] == 0 for line in world.read_lines("ledger.jsonl") if line["role"] == "second")
+    kept = sorted(path.name for path in (world.path / "checkpoints").iterdir())
+    every = ["step_000000", "step_000002", "step_000004", "step_000006"]
+    assert kept == (["step_000000", "step_000006"] if choice == "latest" else every)
+    stopped = make_past(tmp_path / "stopped", choice)
+    stopped.run_class = StopsAfter
+    with pytest.raises(KeyboardInterrupt):
+        stopped.live()
+    stopped.run_class = WorldRun
+    stopped.live()
+    assert read_story(stopped) == read_story(world)
+    assert list_speakers(stopped) == speakers
+
+
+def test_an_audit_finds_a_snapshot_that_did_not_exist_yet(tmp_path: Path) -> None:
+    world = make_past(tmp_path / "run", "uniform")
+    world.live()
+
+    def age(group: TrajectoryGroup) -> TrajectoryGroup | None:
+        for t in group.trajectories:
+            if t.id.role == "second" and t.turns:
+                completion = replace(t.turns[0].completion, version_first=4, version_last=4)
+                turns = (replace(t.turns[0], completion=completion), *t.turns[1:])
+                return edit_member(group, t, replace(t, turns=turns))
+        return None
+
+    plant(world, age)
+    found = " | ".join(str(breach) for breach in world.audit().breaches)
+    assert "snapshot 4 speaks, and the group was opened when there were [0]" in found

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from random import Random
 from typing import Any
 
 import pytest
+from asking_worlds import Talker, WandererFamily
 
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
+from turnwise.environments.episodes import play_episode
+from turnwise.environments.memory.family import Memory
 from turnwise.environments.tool_calls.family import ToolCalls
 from turnwise.runs.environment_check import Line, Plan, check_environment
 
@@ -122,6 +126,26 @@ def test_a_sound_environment_passes() -> None:
     assert lines["oracle"].text == "succeeds on 100% of 16 tasks (at least 95%)"
     assert lines["controls"].verdict == "skip"
     assert "16 tasks" in lines["attack: empty reply"].text
+
+
+def test_an_environment_that_asks_is_played_conversation_by_conversation() -> None:
+    build = Memory
+    lines = check_environment(build, controls={"erased": {"memory": "erased"}}, plan=Plan(num_tasks=10))
+    assert failures({line.check: line for line in lines}) == set()
+    verdicts = {line.check: line for line in lines}
+    assert verdicts["oracle"].text == "succeeds on 100% of 10 tasks (at least 95%)"
+    assert verdicts["control erased"].verdict == "pass"
+    assert verdicts["no leaks between episodes"].text == "10 episodes of each policy, alone and interleaved"
+
+
+def test_roles_that_speak_at_the_same_time_are_told_in_the_order_in_which_they_were_asked() -> None:
+    family = WandererFamily(num_roles=3)
+    for index in range(5):
+        task = family.task("train", index)
+        played = asyncio.run(play_episode(family, task, Talker(), seed=index, max_turns=20))  # type: ignore[arg-type]
+        assert set(played.rewards) == {"first", "second", "third"}
+        assert len(played.replies) == len(played.results) == 8
+        assert [result.done for result in played.results] == [*[False] * 7, True]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from turnwise.cli import bugs as command
 from turnwise.core.errors import ConfigError, EngineError
 from turnwise.repositories.diffs import make_diff
 from turnwise.repositories.instance import load_instances
-from turnwise.synthesis.bugs.chat_api import ChatApi
 from turnwise.synthesis.bugs.ledger import load_ledger
 from turnwise.synthesis.bugs.making import Maker
 from turnwise.synthesis.bugs.start import open_maker
 from turnwise.synthesis.bugs.writing import list_places, mirror_changes, read_changes, write_bugs
+from turnwise.tools.chat_api import ChatApi
 from turnwise_sandbox import LocalSandbox
 
 

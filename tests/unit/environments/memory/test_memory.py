@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from turnwise.core.episodes import Ask, AskingEnvironment, EpisodeEnd
+from turnwise.core.episodes import Ask, AskingEnvironment, EpisodeEnd, to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
-from turnwise.environments.episodes import play_episode
 from turnwise.environments.memory.family import Memory
 from turnwise.environments.memory.stream import NONE, build_stream, format_memory, parse_memory, read_chunk
 
@@ -124,7 +123,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(EnvironmentFault, match="did not ask for"):
         asyncio.run(tell_twice())
     with pytest.raises(ConfigError, match="ChunksEnvironment asks for replies in several conversations"):
-        asyncio.run(play_episode(family, task, family.policy("oracle"), seed=0, max_turns=9))  # type: ignore[arg-type]
+        to_single(family.build_environment(task))
 
 
 def test_splits_share_no_stream() -> None:

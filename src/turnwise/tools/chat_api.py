@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -16,11 +17,14 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 """Where the key is read from; a server without keys needs none."""
 TIMEOUT_S = 300.0
 """Of one request, with the time that the server lets it wait."""
+CHECK_S = 10.0
+"""Of the request that asks whether a server is there."""
 RETRIES_S = (1.0, 5.0, 20.0)
 """Pauses before a request is sent again after the server could not be reached, was busy, or failed."""
 MAX_ANSWER_BYTES = 4 << 20
 _BUSY = 429
 _FAILED = 500
+_NO_KEY = (401, 403)
 
 
 class ChatApi:
@@ -33,30 +37,47 @@ class ChatApi:
         *,
         max_tokens: int,
         seed: int,
+        source: str = "--api",
         max_concurrent: int = 8,
+        timeout_s: float = TIMEOUT_S,
         retries_s: tuple[float, ...] = RETRIES_S,
     ) -> None:
-        """`url` is the API's root, for example `http://127.0.0.1:8000/v1`. Raises ConfigError if it is none."""
-        parsed = httpx.URL(url)
+        """`url` is the API's root, for example `http://127.0.0.1:8000/v1`; `source` is the option that names it, for
+        messages. Raises ConfigError if it is none."""
+        try:
+            parsed = httpx.URL(url)
+        except httpx.InvalidURL as problem:
+            raise ConfigError(f"{source} {url!r} is no address: {problem}") from None
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
             raise ConfigError(
-                f"--api {parsed.copy_with(userinfo=b'')} must be http(s)://host/path; a key is read from {KEY_VARIABLE}"
+                f"{source} {parsed.copy_with(userinfo=b'')} must be http(s)://host/path; a key is read from "
+                f"{KEY_VARIABLE}"
             )
-        self.url = f"{str(parsed).rstrip('/')}/chat/completions"
-        self._settings: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        self._root, self._source = str(parsed).rstrip("/"), source
+        self.url = f"{self._root}/chat/completions"
+        self._model, self._max_tokens = model, max_tokens
         self._seed = seed
         self._places = asyncio.Semaphore(max_concurrent)
-        self._retries_s = retries_s
+        self._timeout_s, self._retries_s = timeout_s, retries_s
         key = os.environ.get(KEY_VARIABLE)
-        self._client = httpx.AsyncClient(headers={"authorization": f"Bearer {key}"} if key else {}, timeout=TIMEOUT_S)
+        self._client = httpx.AsyncClient(headers={"authorization": f"Bearer {key}"} if key else {}, timeout=timeout_s)
 
     async def ask(self, prompt: str) -> str:
-        """The reply to one prompt; equal prompts carry equal seeds. Raises EngineError if the server does not give one,
-        after some tries."""
+        """The reply to one prompt; equal prompts carry equal seeds. Raises as `complete`."""
+        seed = derive_seed(self._seed, "reply", prompt)
+        return await self.complete([{"role": "user", "content": prompt}], max_tokens=self._max_tokens, seed=seed)
+
+    async def complete(
+        self, messages: Sequence[Mapping[str, str]], *, max_tokens: int, seed: int, **settings: float
+    ) -> str:
+        """The reply to a conversation; `settings` are further fields of the request. Raises EngineError if the server
+        does not give one, after some tries."""
         body = {
-            **self._settings,
-            "messages": [{"role": "user", "content": prompt}],
-            "seed": derive_seed(self._seed, "reply", prompt) % 2**31,
+            "model": self._model,
+            "max_tokens": max_tokens,
+            "messages": list(messages),
+            "seed": seed % 2**31,
+            **settings,
         }
         for pause_s in (*self._retries_s, None):
             try:
@@ -67,18 +88,33 @@ class ChatApi:
                 await asyncio.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
+    async def check(self) -> None:
+        """Raise ConfigError with the remedy unless a server answers and takes the key. Nothing is sampled."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                response = await self._client.get(f"{self._root}/models")
+        except (httpx.HTTPError, TimeoutError) as problem:
+            raise ConfigError(
+                f"{self._source}: no server answers at {self._root} ({type(problem).__name__}); start it, or change "
+                "the address"
+            ) from None
+        if response.status_code in _NO_KEY:
+            raise ConfigError(
+                f"{self._source}: {self._root} refuses with {response.status_code}; set {KEY_VARIABLE} to its key"
+            )
+
     async def _send(self, body: dict[str, Any]) -> str:
         received = bytearray()
         try:
             async with (
                 self._places,
-                asyncio.timeout(TIMEOUT_S),
+                asyncio.timeout(self._timeout_s),
                 self._client.stream("POST", self.url, json=body) as response,
             ):
                 async for chunk in response.aiter_bytes():
                     received += chunk
                     if len(received) > MAX_ANSWER_BYTES:
-                        raise EngineError(f"{self.url} answered more than {MAX_ANSWER_BYTES} bytes; lower --max-tokens")
+                        raise EngineError(f"{self.url} answered more than {MAX_ANSWER_BYTES} bytes; ask for fewer")
         except (httpx.HTTPError, TimeoutError) as problem:
             raise _TryAgain(f"gave no answer ({type(problem).__name__})") from None
         text = received.decode("utf-8", "replace")

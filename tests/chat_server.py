@@ -17,11 +17,19 @@ def chat_server(reply: Callable[[str], Reply]) -> Iterator[tuple[str, list[dict[
     requests: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = reply(self.path)
+            status, text = answer if isinstance(answer, tuple) else (200, "{}")
+            self._answer(status, text)
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             requests.append({"path": self.path, "key": self.headers["authorization"], **body})
             answer = reply(body["messages"][-1]["content"])
             status, text = answer if isinstance(answer, tuple) else (200, chat_completion(answer))
+            self._answer(status, text)
+
+        def _answer(self, status: int, text: str) -> None:
             self.send_response(status)
             self.send_header("content-length", str(len(text.encode())))
             self.end_headers()

@@ -1,0 +1,90 @@
+"""What a recipe's `[roles]` says about a role: a kind of policy and what it is given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+
+Kind = Literal["learns", "follows", "past", "frozen", "scripted", "api"]
+
+FORMS = (
+    "'learns' or 'learns:NAME' with weights of its own, 'follows' or 'follows:NAME' of a learner, 'past:latest', "
+    "'past:uniform' or 'past:wins' of this run's checkpoints, 'frozen:PATH' of a checkpoint, 'scripted:NAME' of a "
+    "policy of the environment, or 'api:URL#MODEL' of a chat server"
+)
+LEARNERS = ("learns", "follows")
+"""Kinds that need no value: it names a learner, and the first has no name."""
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""Of a learner: it names a folder too."""
+CHOICES = ("latest", "uniform", "wins")
+"""How a checkpoint of the run is chosen (`algorithms.opponents`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """What speaks for a role."""
+
+    role: str
+    kind: Kind
+    value: str = ""
+    """A path, a name, a way to choose, an address; the name of a learner, empty for the first."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether the role's tokens train."""
+        return self.kind == "learns"
+
+    @property
+    def learner(self) -> str:
+        """The learner whose weights speak; empty for the first, and where none does."""
+        return self.value if self.kind in LEARNERS else ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether weights of this run speak for the role, as they are or as they were."""
+        return self.kind in ("learns", "follows", "past")
+
+
+def find_binding(config: RunConfig, role: str) -> Binding:
+    """The binding of a role; one that is not named learns. Raises ConfigError for a text that is no binding."""
+    text = config.roles.get(role, "learns")
+    kind, _, value = text.partition(":")
+    known: dict[str, Kind] = {name: name for name in get_args(Kind)}
+    if kind not in known or text.endswith(":") or not _takes(known[kind], value):
+        raise ConfigError(f"roles.{role}={text!r} is no policy; use {FORMS}")
+    return Binding(role=role, kind=known[kind], value=value)
+
+
+def _takes(kind: Kind, value: str) -> bool:
+    """Whether a kind of policy can be given this value."""
+    match kind:
+        case "learns" | "follows":
+            return not value or NAME.fullmatch(value) is not None
+        case "past":
+            return value in CHOICES
+        case "api":
+            return all(split_address(value))
+        case "frozen" | "scripted":
+            return bool(value)
+
+
+def find_learner(config: RunConfig, role: str) -> str | None:
+    """The name of the learner that a role trains, empty for the first; None for a role that does not learn."""
+    binding = find_binding(config, role)
+    return binding.value if binding.learns else None
+
+
+def list_learners(config: RunConfig) -> list[str]:
+    """Names of the learners besides the first, in the order of the recipe."""
+    names = (find_learner(config, role) for role in config.roles)
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def split_address(value: str) -> tuple[str, str]:
+    """URL and model of an `api:` binding, either empty where it is missing."""
+    url, _, model = value.partition("#")
+    return url, model

@@ -1,0 +1,81 @@
+"""A model behind an OpenAI-style API speaks for a role: text out, text in, and no log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Renderer
+from turnwise.core.types import Completion, FinishReason, Message, SamplingParams, Session, Task, reply_message
+from turnwise.rollout.attempt import Attempt
+from turnwise.rollout.conversation import Conversation
+from turnwise.rollout.policies import encode_scripted
+from turnwise.tools.chat_api import ChatApi
+
+REPLY_S = 60.0
+"""Deadline of one request."""
+RETRIES_S = (0.5, 2.0, 8.0)
+"""Pauses before a request is sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRole:
+    """Implements `RolePolicy`.
+
+    The server reads the conversation's messages and not their tokens; its reply is written with the run's tokenizer,
+    and cut where that gives more tokens than there is room for. It is sampled at the run's temperature with the seed
+    of the turn, which a server may or may not honour.
+    """
+
+    api: ChatApi
+    renderer: Renderer
+    learns: bool = False
+
+    def of(self, attempt: Attempt) -> ServedRole:
+        """Itself."""
+        return self
+
+    async def reply(
+        self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
+    ) -> Completion:
+        """The server's reply. Raises EngineError where it gives none after some tries, and where tools are on offer,
+        which this role cannot call."""
+        if conversation.tools:
+            names = ", ".join(tool.name for tool in conversation.tools)
+            raise EngineError(f"session {session} offers tools ({names}), which a role bound to 'api:' cannot call")
+        text = await self.api.complete(
+            to_chat(conversation.messages),
+            max_tokens=params.max_tokens,
+            seed=params.seed,
+            temperature=params.temperature,
+            top_p=params.top_p,
+        )
+        return cut_completion(encode_scripted(reply_message(text), self.renderer), params.max_tokens)
+
+    async def release(self, session: Session) -> None:
+        """Nothing is held."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.api.close()
+
+
+def to_chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages as the API takes them; what an environment says beside a tool's answer is the user's."""
+    return [
+        {"role": message.role if message.role in ("system", "assistant") else "user", "content": message.text}
+        for message in messages
+    ]
+
+
+def cut_completion(completion: Completion, max_tokens: int) -> Completion:
+    """The first `max_tokens` tokens, with the finish reason of one that was cut off."""
+    if len(completion.token_ids) <= max_tokens:
+        return completion
+    return replace(
+        completion,
+        token_ids=completion.token_ids[:max_tokens],
+        logprobs=completion.logprobs[:max_tokens],
+        finish_reason=FinishReason.LENGTH,
+    )
