@@ -19,7 +19,7 @@ from turnwise.environments.memory.words import slot_of
 DONE = EpisodeEnd(stop=StopReason.DONE)
 
 
-def worth(policy: str, part: str = "success", count: int = 100, **arguments: Any) -> float:
+def worth(policy: str, part: str = "success", count: int = 60, **arguments: Any) -> float:
     """Mean of a part of the reward of a scripted policy on held-out tasks."""
     family = Operations(**arguments)
     tasks = [family.task("heldout", i) for i in range(count)]
