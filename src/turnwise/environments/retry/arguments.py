@@ -22,5 +22,5 @@ class RetryArguments(FamilyArguments):
     """"kept", or a control: the retry sees none ("none"), or that of another episode ("shuffled")."""
     max_reflection_words: int = Field(1, ge=1, le=10_000)
     """Words a reflection may have; a longer one ends the episode without success."""
-    naive_insight: Share = 0.4
+    naive_insight: Share = 0.45
     """Probability with which the naive policy reads the example; else it blames the usual suspect."""

@@ -1,6 +1,6 @@
 """Calls of a service that wants its letters in a convention it does not tell, and what shows which. Pure functions.
 
-The service is to be sent three letters of ten. It takes each of them moved by an offset, the same for all: its
+The service is to be sent three letters of eight. It takes each of them moved by an offset, the same for all: its
 convention. One worked example, another letter with what becomes of it, shows which; it is one word (`ce`), since small
 models learn one token per fact sooner than the relation of two. Letters the sum of whose places is a multiple of
 `HELD_OUT` are those of held-out tasks; no training task has such letters.
@@ -14,10 +14,10 @@ from types import MappingProxyType
 
 from turnwise.core.seeds import rng
 
-LETTERS = "abcdefghij"
+LETTERS = "abcdefgh"
 KEEP = "keep"
 """The convention that a first attempt assumes."""
-OFFSETS: Mapping[str, int] = MappingProxyType({KEEP: 0, "next": 1, "skip": 2, "far": 5, "back": 8, "previous": 9})
+OFFSETS: Mapping[str, int] = MappingProxyType({KEEP: 0, "next": 1, "skip": 2, "far": 4, "previous": 7})
 """By how many places of `LETTERS`, which is a circle, every convention moves a letter."""
 SUSPECT = "next"
 """The convention that is blamed where nobody looks at the example."""

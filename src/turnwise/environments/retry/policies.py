@@ -17,8 +17,8 @@ from turnwise.environments.retry.conventions import (
     spell,
 )
 
-_ATTEMPT = re.compile(r" call ([a-j ]+) note (.+) send")
-_EXAMPLE = re.compile(r" example ([a-j]{2}) why$")
+_ATTEMPT = re.compile(r" call ([a-h ]+) note (.+) send")
+_EXAMPLE = re.compile(r" example ([a-h]{2}) why$")
 
 
 class ReadingPolicy:

@@ -31,9 +31,9 @@ class ReviseArguments(FamilyArguments):
     """Reward of the second answer for a wrong one that it put right, and its punishment for the opposite."""
     measure: Measure = "second"
     """What counts as success: "second" or "first" answer right, "fixed", "broken", "edited"."""
-    naive_known: Share = 0.5
+    naive_known: Share = 0.6
     """Probability with which the naive policy knows the first answer to a training problem."""
     naive_work: Share = 0.3
     """Probability with which it works its second answer out; else it repeats the first."""
-    naive_slip: Share = 0.08
+    naive_slip: Share = 0.12
     """Probability of a slip in each step of its work."""

@@ -57,13 +57,13 @@ def find_task(family: Retry, convention: str) -> Task:
 
 
 def test_conventions_by_hand() -> None:
-    assert convert("dja", "next") == "eab"
-    assert convert("dja", "previous") == "cij"
-    assert convert("dja", "far") == "ief"
-    assert convert("d j a", "no such convention") == convert("dja", "keep") == "dja"
-    assert infer_convention("jb") == "skip"
-    assert [infer_convention(text) for text in ("jc", "", "j", "jbb", "xy", "x")] == [None] * 6
-    assert spell("dja") == "d j a"
+    assert convert("dha", "next") == "eab"
+    assert convert("dha", "previous") == "cgh"
+    assert convert("dha", "far") == "hde"
+    assert convert("d h a", "no such convention") == convert("dha", "keep") == "dha"
+    assert infer_convention("hb") == "skip"
+    assert [infer_convention(text) for text in ("hc", "", "h", "hbb", "xy", "x")] == [None] * 6
+    assert spell("dha") == "d h a"
     assert is_held_out("abd")
     assert not is_held_out("abe")
 
@@ -113,11 +113,11 @@ def test_what_the_policies_and_the_controls_are_worth() -> None:
     assert success("oracle") == 1.0
     first = success("oracle", attempts=1)
     assert first == success("oracle", reflection="none")
-    assert 0.12 < first < 0.22  # One convention of six.
-    # Of five conventions that a failure leaves, one is blamed.
-    assert 0.26 < success("oracle", reflection="shuffled") < 0.4
-    assert 0.26 < success("oracle", feedback="bit") < 0.4
-    assert 0.5 < success("naive") < 0.7  # 1/6 + 5/6 (0.4 + 0.6 / 5)
+    assert 0.14 < first < 0.26  # One convention of five.
+    # Of four conventions that a failure leaves, one is blamed.
+    assert 0.33 < success("oracle", reflection="shuffled") < 0.47
+    assert 0.33 < success("oracle", feedback="bit") < 0.47
+    assert 0.58 < success("naive") < 0.75  # 1/5 + 4/5 (0.45 + 0.55 / 4)
     assert success("random") < 0.02
 
 
