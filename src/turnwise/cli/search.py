@@ -12,13 +12,13 @@ import typer
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks of the comparison.")] = 100,
+    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks of the comparison.")] = 80,
     train_tasks: Annotated[int, typer.Option(min=1, help="Training tasks per set of trees.")] = 150,
     calls: Annotated[int, typer.Option(min=1, help="Policy calls per task.")] = 16,
     targets: Annotated[
         Literal["progress", "reached"], typer.Option(help="What the value model learns from the trees.")
     ] = "progress",
-    sft_steps: Annotated[int, typer.Option(min=0, help="Steps of self-training; 0 leaves it out.")] = 100,
+    sft_steps: Annotated[int, typer.Option(min=0, help="Steps of self-training; 0 leaves it out.")] = 150,
     step: Annotated[int | None, typer.Option(min=0, help="RL step of the checkpoint; default: the latest.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

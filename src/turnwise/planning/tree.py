@@ -65,7 +65,7 @@ def select(root: Node[Place], exploration: float) -> Node[Place]:
     """The state that gets the next reply: PUCT (AlphaZero, arXiv 1712.01815) from the root down.
 
     An arm's score is `Q + exploration * P * sqrt(N) / (1 + n)`, N the visits of the state. A child has its mean value,
-    its prior and its visits. The arm of unseen replies has the state's own value, their probability and the number of
+    its prior and its visits. The arm of unseen replies has the state's mean value, their probability and the number of
     replies sampled here; where it wins, the search stops at this state. Exhausted children are left out.
 
     Deviations: AlphaZero lists all moves, and N is the sum of its arms' visits; ReST-MCTS* (arXiv 2406.03816) expands
@@ -77,7 +77,7 @@ def select(root: Node[Place], exploration: float) -> Node[Place]:
         best = node
         score = -math.inf
         if node.unseen >= MIN_UNSEEN:
-            score = node.value + spread * node.unseen / (1 + node.num_proposals)
+            score = node.mean + spread * node.unseen / (1 + node.num_proposals)
         for child in node.children:
             if child.is_exhausted:
                 continue

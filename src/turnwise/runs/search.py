@@ -64,7 +64,7 @@ to be right when it is found, as in `best of n, ends checked` (pass@n)."""
 class SearchPlan:
     """How much is searched and learned."""
 
-    tasks: int = 100
+    tasks: int = 80
     """Held-out tasks of the comparison."""
     train_tasks: int = 150
     """Training tasks per set of trees: one teaches the first value model, a second one is searched with it."""
@@ -77,9 +77,9 @@ class SearchPlan:
     value_steps: int = 500
     value_batch: int = 32
     value_lr: float = 3e-3
-    sft_steps: int = 100
+    sft_steps: int = 150
     """Steps of self-training; 0 leaves it out."""
-    sft_lr: float = 2e-3
+    sft_lr: float = 5e-3
 
 
 def run_search(
@@ -123,7 +123,8 @@ class _Study:
         points, auc = await self._compare(value, tokens)
         summary: dict[str, Any] = {"before": before.to_json(), "auc": auc}
         if plan.sft_steps:
-            better = await self._search("trees_learned", self._train_draws(first + plan.train_tasks), value, tokens)
+            draws = self._train_draws(first + plan.train_tasks)
+            better = await self._search("trees_learned", draws, CheckedEnds(value), tokens)
             samples = [sample for search in (*trees, *better) for sample in list_right_ways(search)]
             await self._learn(samples)
             summary |= {"ways": len(samples), "after": (await self._evaluate("after")).to_json()}

@@ -141,8 +141,8 @@ def test_every_token_is_on_record_once_and_every_path_reads_as_it_was_sampled(ca
 def test_a_reply_that_comes_again_is_recorded_and_its_state_is_not_doubled() -> None:
     [each] = search(RandomValue(0), calls=40, tasks=1)
     trajectory = to_trajectory(each)
-    again = [ending for ending in trajectory.endings if isinstance(ending.reward, Invalid)]
-    assert any(ending.reward.reason == KNOWN for ending in again)
+    reasons = [ending.reward.reason for ending in trajectory.endings if isinstance(ending.reward, Invalid)]
+    assert KNOWN in reasons
     assert each.root is not None
     for node in each.root.walk():
         assert len({child.place.key for child in node.children}) == len(node.children)

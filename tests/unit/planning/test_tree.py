@@ -69,7 +69,7 @@ def test_values_are_counted_all_the_way_up() -> None:
 
 
 def test_an_arm_is_chosen_by_value_prior_and_visits() -> None:
-    root = Node(place="root", value=0.5, visits=4, total=2.0, num_proposals=2)
+    root = Node(place="root", value=0.9, visits=4, total=2.0, num_proposals=2)
     a = grow(root, "a", prior=0.6, visits=1, total=0.9)
     b = grow(root, "b", prior=0.2, visits=1, total=0.2)
     # a: 0.9 + 1 * 0.6 * 2 / 2 = 1.5; b: 0.2 + 0.2; unseen: 0.5 + 0.2 * 2 / 3 = 0.63
