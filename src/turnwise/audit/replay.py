@@ -97,7 +97,8 @@ class _Replay:
         self._waiting: deque[Ask] = deque()
         self._lines: dict[str, _Line] = {}
         for trajectory in episode:
-            names = [opening.name for opening in trajectory.conversations] or ["main"]
+            # A role that said nothing has no conversation, and leaves "main" to the one that spoke there.
+            names = [opening.name for opening in trajectory.conversations] or ["main"] * bool(trajectory.turns)
             for place, name in enumerate(names):
                 self._lines[name] = _Line(trajectory=trajectory, place=place)
                 self._lines[name].turns = [turn for turn in trajectory.turns if turn.conversation == place]
