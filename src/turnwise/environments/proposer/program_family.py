@@ -87,7 +87,10 @@ class ProgramSubject:
         """The program that a text denotes."""
         program = parse_program(proposal)
         flaw = judge(program)
-        return flaw if flaw is not None or program is None else build_problem(program)
+        if flaw is not None:
+            return flaw
+        assert program is not None, "what is no program is ill-formed"
+        return build_problem(program)
 
     def given(self, task: Task) -> Problem | None:
         """The program of a held-out task."""

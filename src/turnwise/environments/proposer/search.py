@@ -143,7 +143,11 @@ class SearchSubject:
         """The question that an expression denotes in the task's world."""
         split, seed = task.payload["split"], task.payload["world"]
         query, scene = read_expression(proposal), self.scene(split, seed)
-        return judge(query, scene) or build_problem(query, scene, split, seed)  # type: ignore[arg-type]
+        flaw = judge(query, scene)
+        if flaw is not None:
+            return flaw
+        assert query is not None, "what is no expression is ill-formed"
+        return build_problem(query, scene, split, seed)
 
     def given(self, task: Task) -> Problem | None:
         """The question of a held-out task."""
