@@ -18,24 +18,25 @@ class Row:
 
     kind: str
     n: int
-    """Trajectories that were scored."""
+    """Episodes that were scored, each once however many roles learn in it."""
     success: float
-    """Share of them that succeeded; NaN never occurs: 0.0 with n=0 and the interval (0, 1)."""
+    """Share of them that succeeded; one in which some of the roles that learn succeeded counts as their share. NaN
+    never occurs: 0.0 with n=0 and the interval (0, 1)."""
     low: float
     high: float
     """95% Wilson interval of `success`."""
     tool_calls: float
-    """Mean per trajectory."""
+    """Mean per episode."""
     response_tokens: float
-    """Mean number of sampled tokens per trajectory, over all its turns; tool answers are not counted."""
+    """Mean number of tokens that the roles that learn sampled in an episode; tool answers are not counted."""
     errored: int
-    """Scored trajectories in which at least one tool call failed."""
+    """Scored episodes in which at least one tool call failed."""
     recovered: float | None
     """Share of the errored that succeeded in the end; None where none errored."""
     truncated: float
     """Share that a limit ended."""
     invalid: int
-    """Trajectories that could not be scored; not part of `n`."""
+    """Episodes that could not be scored; not part of `n`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,32 +84,46 @@ def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step:
 
     Of several environments, rows per environment ("search_qa") and per kind in it ("search_qa/2hop")."""
     several = len({group.task.environment for group in groups}) > 1
-    by_kind: dict[str, list[Trajectory]] = {}
+    by_kind: dict[str, list[Sequence[Trajectory]]] = {}
     for group in groups:
         kind, environment = group.task.payload.get("kind"), group.task.environment
         keys = [] if kind is None else [f"{environment}/{kind}" if several else str(kind)]
         for key in [*keys, *([environment] if several else []), ALL]:
-            by_kind.setdefault(key, []).extend(t for t in group.trajectories if t.learns)
+            by_kind.setdefault(key, []).extend(_list_episodes(group))
     kinds = [*sorted(k for k in by_kind if k != ALL), ALL]
     return Summary(name=name, label=label, step=step, rows=tuple(_row(kind, by_kind.get(kind, [])) for kind in kinds))
 
 
-def _row(kind: str, trajectories: Sequence[Trajectory]) -> Row:
-    scored = [t for t in trajectories if isinstance(t.reward, Scored)]
-    successes = sum(is_success(t) for t in scored)
-    low, high = compute_wilson_interval(successes, len(scored))
+def _list_episodes(group: TrajectoryGroup) -> list[Sequence[Trajectory]]:
+    """What the roles that learn said, episode by episode."""
+    episodes: dict[int, list[Trajectory]] = {}
+    for trajectory in group.trajectories:
+        if trajectory.learns:
+            episodes.setdefault(trajectory.id.member, []).append(trajectory)
+    return list(episodes.values())
+
+
+def _row(kind: str, episodes: Sequence[Sequence[Trajectory]]) -> Row:
+    scored = [episode for episode in episodes if any(isinstance(t.reward, Scored) for t in episode)]
+    success = [_share_of_success(episode) for episode in scored]
+    low, high = compute_wilson_interval(sum(success), len(scored))
     count = max(1, len(scored))
-    errored = [t for t in scored if had_error(t)]
+    errored = [share for share, episode in zip(success, scored, strict=True) if any(map(had_error, episode))]
     return Row(
         kind=kind,
         n=len(scored),
-        success=successes / count,
+        success=sum(success) / count,
         low=low,
         high=high,
-        tool_calls=sum(t.num_tool_calls for t in scored) / count,
-        response_tokens=sum(t.num_sampled_tokens for t in scored) / count,
+        tool_calls=sum(t.num_tool_calls for episode in scored for t in episode) / count,
+        response_tokens=sum(t.num_sampled_tokens for episode in scored for t in episode) / count,
         errored=len(errored),
-        recovered=sum(is_success(t) for t in errored) / len(errored) if errored else None,
-        truncated=sum(t.stop.is_truncated for t in scored) / count,
-        invalid=len(trajectories) - len(scored),
+        recovered=sum(errored) / len(errored) if errored else None,
+        truncated=sum(any(t.stop.is_truncated for t in episode) for episode in scored) / count,
+        invalid=len(episodes) - len(scored),
     )
+
+
+def _share_of_success(episode: Sequence[Trajectory]) -> float:
+    scored = [is_success(t) for t in episode if isinstance(t.reward, Scored)]
+    return sum(scored) / len(scored)

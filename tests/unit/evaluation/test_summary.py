@@ -1,5 +1,7 @@
 """Intervals and summaries."""
 
+from dataclasses import replace
+
 import pytest
 
 from turnwise.core.types import (
@@ -66,6 +68,28 @@ def test_invalid_trajectories_are_counted_apart_and_never_as_failures() -> None:
     ]
     with pytest.raises(KeyError, match="3hop"):
         summary.row("3hop")
+
+
+def test_an_episode_counts_once_however_many_roles_learn() -> None:
+    def said(member: int, role: str, success: float) -> Trajectory:
+        reward = Scored(total=success, parts=(RewardPart(name="success", value=success),))
+        trajectory = make_trajectory(reward=reward)
+        return replace(trajectory, id=replace(trajectory.id, member=member, role=role))
+
+    # A team that succeeds, a team that fails, and a game that player0 wins and player1 loses: 1, 0 and 1/2 of 3.
+    both = [
+        said(0, "a", 1.0),
+        said(0, "b", 1.0),
+        said(1, "a", 0.0),
+        said(1, "b", 0.0),
+        said(2, "a", 1.0),
+        said(2, "b", 0.0),
+    ]
+    tokens = both[0].num_sampled_tokens
+    row = summarise([make_group(*both, task=make_task())], name="n", label="l", step=0).row("all")
+    assert (row.n, row.success) == (3, 0.5)
+    assert (row.low, row.high) == compute_wilson_interval(1.5, 3)
+    assert row.response_tokens == 2 * tokens
 
 
 def test_several_environments_have_a_row_each_and_their_kinds_stay_apart() -> None:
