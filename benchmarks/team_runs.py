@@ -31,8 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     kinds = ", ".join(QUOTES)
-    heads = ("run", "evaluation", "tasks", "success", "A is right", "B is right")
-    heads = (*heads, f"quotes of who is right: {kinds}", f"of who is wrong: {kinds}")
+    heads = ["run", "evaluation", "tasks", "success", "A is right", "B is right"]
+    heads += [f"quotes of who is right: {kinds}", f"of who is wrong: {kinds}"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for run in parser.parse_args().runs:
         for file in sorted((run / "evaluations").glob("*.npz")):
