@@ -3,9 +3,9 @@
     python benchmarks/team_runs.py RUN [RUN ...]
 
 One line per evaluation of every run folder: tasks, the share of them that succeeded with its 95% Wilson interval, and
-the same where A is right and where B is. Every task counts once, however many roles learn. Of debates also what was
-quoted: the share of quotes that are the latest line of the debater's own side, another of its own, one of the other
-side, an irrelevant one, or no line of the record.
+the same where A is right and where B is. Every task counts once, however many roles learn. Of debates also what the
+side that is right quoted, and the other: the share of quotes that are the latest line of the debater's own, another of
+its own, one of the other side's, an irrelevant one, or no line of the record.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ def main() -> None:
     """Read and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
-    heads = ("run", "evaluation", "tasks", "success", "A is right", "B is right", f"quotes: {', '.join(QUOTES)}")
+    kinds = ", ".join(QUOTES)
+    heads = ["run", "evaluation", "tasks", "success", "A is right", "B is right"]
+    heads += [f"quotes of who is right: {kinds}", f"of who is wrong: {kinds}"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for run in parser.parse_args().runs:
         for file in sorted((run / "evaluations").glob("*.npz")):
             groups = load_groups(file.parent, file.stem)
-            kinds = [
-                describe(group for group in groups if group.task.payload.get("kind") == f"{side} is right")
-                for side in "AB"
+            sides = [
+                [group for group in groups if group.task.payload.get("kind") == f"{side} is right"] for side in "AB"
             ]
-            cells = [run.name, file.stem, str(len(groups)), describe(groups), *kinds, describe_quotes(groups)]
+            quotes = [describe_quotes(groups, honest=honest) for honest in (True, False)]
+            cells = [run.name, file.stem, str(len(groups)), describe(groups), *map(describe, sides), *quotes]
             print(f"| {' | '.join(cells)} |")
 
 
@@ -52,14 +54,15 @@ def describe(groups: Iterable[TrajectoryGroup]) -> str:
     return f"{sum(results) / len(results):.3f} [{low:.3f}, {high:.3f}]"
 
 
-def describe_quotes(groups: Iterable[TrajectoryGroup]) -> str:
-    """Shares in the order of `QUOTES`; "-" where nothing was quoted."""
+def describe_quotes(groups: Iterable[TrajectoryGroup], *, honest: bool) -> str:
+    """Shares in the order of `QUOTES`, of the side that is right or of the other; "-" where nothing was quoted."""
     counts: Counter[str] = Counter()
     for group in groups:
         for trajectory in group.trajectories:
-            if trajectory.id.role in SIDE_OF and isinstance(trajectory.reward, Scored):
+            side = SIDE_OF.get(trajectory.id.role)
+            if side is not None and isinstance(trajectory.reward, Scored):
                 case = build_case(int(group.task.payload["seed"]))
-                counts.update(list_quotes(case, trajectory))
+                counts.update(list_quotes(case, trajectory) if (side == case.truth) == honest else ())
     total = sum(counts.values())
     return ", ".join(f"{counts[kind] / total:.2f}" for kind in QUOTES) if total else "-"
 
