@@ -129,7 +129,7 @@ def test_a_sound_environment_passes() -> None:
 
 
 def test_an_environment_that_asks_is_played_conversation_by_conversation() -> None:
-    build = Memory
+    build: Any = Memory
     lines = check_environment(build, controls={"erased": {"memory": "erased"}}, plan=Plan(num_tasks=10))
     assert failures({line.check: line for line in lines}) == set()
     verdicts = {line.check: line for line in lines}
