@@ -94,10 +94,11 @@ def compute_ticks(low: float, high: float, count: int) -> list[float]:
     if not high > low:
         high = low + (abs(low) or 1.0)
     rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
+    exponent = math.floor(math.log10(rough))
+    power = 10.0**exponent
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    return [round(index * step, 2 - exponent) for index in range(first, last + 1)]
 
 
 def format_number(value: float) -> str:

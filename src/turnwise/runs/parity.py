@@ -41,16 +41,20 @@ async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> 
     by_learner: dict[str, list[Sample]] = {name: [] for name in trainer.learners}
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories if trajectory.learns):
         by_learner[find_learner(config, trajectory.id.role) or ""] += to_samples(trajectory)
-    if not all(by_learner.values()):
+    if not any(by_learner.values()):
         worker.failure.check(groups)  # says why, as it would for a rollout
         errors = "; ".join(str(t.error) for group in groups for t in group.trajectories)
         raise TrainingError(f"parity gate before step {step + 1}: no token could be sampled ({errors})")
     models = {"": system.model, **{name: other.model for name, other in system.others.items()}}
     notes = []
     for name, own in by_learner.items():
+        lead = f"{name}: " if name else ""
+        if not own:  # its roles were not asked, or others ended every episode first
+            notes.append(f"{lead}no token to compare")
+            continue
         parity = await trainer.run(partial(_compare, system, models[name], name, own, step))
         notes.append(
-            f"{f'{name}: ' if name else ''}{parity.num_tokens} tokens, mean {parity.mean:.2g}, largest "
+            f"{lead}{parity.num_tokens} tokens, mean {parity.mean:.2g}, largest "
             f"{parity.max:.2g} nats, k3 {parity.k3:.2g}, effective share {parity.effective_share:.6f}"
         )
     return f"parity before step {step + 1}: {'; '.join(notes)}"

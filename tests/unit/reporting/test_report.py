@@ -151,6 +151,7 @@ def test_ticks_are_round_and_cover_the_values() -> None:
     assert compute_ticks(0.0, 1.0, 4) == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert compute_ticks(0.0, 37.0, 4) == [0.0, 10.0, 20.0, 30.0, 40.0]
     assert compute_ticks(-0.3, 0.5, 4) == [-0.4, -0.2, 0.0, 0.2, 0.4, 0.6]
+    assert compute_ticks(0.0, 1e-16, 4) == [0.0, 2.5e-17, 5e-17, 7.5e-17, 1e-16]
     assert compute_ticks(0.0, 0.0, 4)[-1] > 0  # a constant zero still has an axis
 
 
