@@ -108,8 +108,7 @@ class _Replay:
         environment = self._environment
         try:
             with boundary(EnvironmentFault, f"the episode of task {self._task.id}"):
-                self._take(await environment.begin(self._task, seed))
-                end = await self._tell_all()
+                end = self._take(await environment.begin(self._task, seed)) or await self._tell_all()
                 replies = {name: [turn.message for turn in line.turns] for name, line in self._lines.items()}
                 rewards = await environment.score(replies, end)
             for trajectory in self._episode:
@@ -139,16 +138,21 @@ class _Replay:
             line.num_told += 1
             if turn.completion.finish_reason is FinishReason.LENGTH:
                 return EpisodeEnd(stop=stop, conversation=ask.conversation)
-            self._take(await self._environment.tell(ask.conversation, turn.message))
+            end = self._take(await self._environment.tell(ask.conversation, turn.message))
+            if end is not None:
+                return end
         for name, line in self._lines.items():
             if line.num_told < len(line.turns):
                 text = f"conversation {name!r} has {len(line.turns)} replies, the environment asks for {line.num_told}"
                 self._outcomes[line.trajectory.id].breaches.append(("prompts", text))
         return EpisodeEnd(stop=stop)
 
-    def _take(self, asked: Asked) -> None:
-        """Compare what is asked with what is stored."""
+    def _take(self, asked: Asked) -> EpisodeEnd | None:
+        """Compare what is asked with what is stored; how the episode ended if its replies are used up."""
+        most = self._environment.spec.max_replies
         for ask in asked.asks:
+            if most is not None and sum(line.num_told for line in self._lines.values()) + len(self._waiting) >= most:
+                return EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=ask.conversation)
             self._waiting.append(ask)
             line = self._lines.get(ask.conversation)
             if line is None:
@@ -167,6 +171,7 @@ class _Replay:
                     self._blame(ask, f"it is stored as called by {opening.caller!r}, not {ask.caller!r}")
                 if ask.inherits and not self._follows_caller(line, ask):
                     self._blame(ask, f"it does not follow the last reply of {ask.caller!r} before it opened")
+        return None
 
     def _follows_caller(self, line: _Line, ask: Ask) -> bool:
         """Whether the first stored turn of a conversation that inherits has its caller's last told turn as parent."""

@@ -38,7 +38,8 @@ class Talk:
     opening: str
     said: tuple[Said, ...]
     memory: str
-    """What of its last reply a later conversation of the role opens with; "" if nothing."""
+    """What of its last reply a later conversation of the role opens with; "" if nothing, and where a caller opens them:
+    what stands there is the caller's."""
 
 
 def group_episodes(rows: Sequence[Row]) -> list[list[Row]]:
@@ -75,10 +76,11 @@ def list_talks(episode: Sequence[Row]) -> list[Talk]:
 
 def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
     turns, role = row["turns"], row["id"]["role"]
-    memory = _Memory(turns)
     openings = row["conversations"]
     if turns and not openings:
         openings = [{"name": "main", "caller": None, "messages": row["task"]["prompt"]}]
+    uncalled = {place for place, opening in enumerate(openings) if opening["caller"] is None}
+    memory = _Memory(turns)
     talks = []
     for place, opening in enumerate(openings):
         own = [number for number, turn in enumerate(turns) if turn["conversation"] == place]
@@ -101,7 +103,7 @@ def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
                 depth=_count_callers(opening["name"], callers),
                 opening=" ".join(read_message(message).strip() for message in opening["messages"]),
                 said=tuple(said),
-                memory=memory.carried(own[-1]) if own else "",
+                memory=memory.carried(own[-1], uncalled) if own else "",
             )
         )
     return talks
@@ -145,12 +147,13 @@ class _Memory:
             for other in later
         )
 
-    def carried(self, number: int) -> str:
-        """What of a reply stands in the context with which a later conversation of the role opens."""
+    def carried(self, number: int, places: set[int]) -> str:
+        """What of a reply stands in the context with which a later conversation of the role opens, of those in
+        `places`."""
         openings = [
             self._contexts[other]
             for other in range(number + 1, len(self._turns))
-            if self._turns[other]["parent"] is None
+            if self._turns[other]["parent"] is None and self._turns[other]["conversation"] in places
         ]
         pieces = _split(_read(self._turns[number], "completion"))
         return " ".join(text for words, text in pieces if any(f" {words} " in opening for opening in openings))

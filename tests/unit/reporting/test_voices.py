@@ -88,6 +88,13 @@ def test_of_a_reply_only_what_is_kept_is_memory() -> None:
     assert first.memory == "five apples"
 
 
+def test_what_a_caller_opens_with_is_no_memory() -> None:
+    turns = [say("Find author", "Mira"), say("Find birthplace of Mira", "x", conversation=1)]
+    called = make_row("searcher", turns, [("s1", "main"), ("s2", "main")])
+    assert [talk.memory for talk in list_talks([called])] == ["", ""]
+    assert not list_talks([called])[0].said[0].forgot_reply
+
+
 PLANNER = make_row(
     "planner",
     [say("Question", "ask <b>x</b>", tool="one"), say("one", "<answer> one </answer>", parent=0)],

@@ -121,6 +121,23 @@ def test_what_the_policies_and_the_controls_are_worth() -> None:
 def test_an_audit_plays_an_episode_again_also_one_in_which_nobody_is_asked(kind: str) -> None:
     family = Delegate(**ARGUMENTS | {"kinds": {kind: 1.0}})
     episode = play(family, family.policy("oracle"))
+    assert bool(episode.trajectories[1].turns) == (kind == "2hop")
+    assert_replays(family, episode)
+
+
+@pytest.mark.parametrize("max_replies", range(3, 9))
+def test_an_audit_stops_where_the_replies_are_used_up(max_replies: int) -> None:
+    def say(messages: Sequence[Message]) -> Message:
+        return answer_message("x") if messages[0].text.startswith("Find ") else calls(("ask", "one"), ("ask", "two"))
+
+    family = Delegate(**ARGUMENTS, max_replies=max_replies)
+    episode = play(family, Says(say))
+    assert (episode.stop, sum(len(t.turns) for t in episode.trajectories)) == (StopReason.MAX_TURNS, max_replies)
+    assert_replays(family, episode)
+
+
+def assert_replays(family: Delegate, episode: Episode) -> None:
+    """The environment asks again for what is on record, and gives the same rewards."""
     task = episode.draw.task
     environment = family.build_environment(task)
     assert isinstance(environment, AskingEnvironment)
@@ -137,7 +154,6 @@ def test_an_audit_plays_an_episode_again_also_one_in_which_nobody_is_asked(kind:
         )
     )
     assert [(outcome.breaches, outcome.reward_checked) for outcome in checked.values()] == [([], True)] * 2
-    assert bool(episode.trajectories[1].turns) == (kind == "2hop")
 
 
 def test_one_agent_gets_the_same_tasks_and_searches_by_itself() -> None:
