@@ -1,6 +1,5 @@
 """A conversation holds the tokens that rendering its messages gives, across turns, forks and restarts."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from turnwise.core.types import (
 )
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rollout.conversation import Conversation, leave_out_prompt
+from turnwise.rollout.conversation import Conversation
 
 RENDERER = TagRenderer(
     train_tokenizer(["What is here ? nothing found"], vocab_size=300, special_tokens=TAG_SPECIAL_TOKENS)
@@ -130,8 +129,6 @@ def test_a_restart_is_a_second_root_with_a_context_of_its_own() -> None:
     conversation.go_on(observe("nothing"))
     conversation.reply(sample(search("found")))
     assert conversation.list_openings([question]) == ()  # one conversation, opened with the task's prompt
-    named = [replace(opening, name="teller") for opening in conversation.openings]
-    assert leave_out_prompt(named, [question]) == tuple(named)  # its name is nowhere else
     assert [opening.messages for opening in conversation.list_openings([summary])] == [(question,)]
     named = Conversation(renderer=RENDERER)
     named.open([question], [], name="first")
