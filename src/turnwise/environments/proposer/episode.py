@@ -106,7 +106,7 @@ class ProposerEnvironment:
         return Asked(asks=(Ask(role=PROPOSER, messages=task.prompt),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Check the proposal, or let a solver act."""
+        """Check the proposal, or let a solver act. What its last reply leads to is shown to nobody."""
         solver = self._solvers.get(conversation)
         if solver is None:
             read = self._subject.read(self._task, extract_answer(reply.text) or "")
@@ -121,7 +121,6 @@ class ProposerEnvironment:
         ask = Ask(role=solver.role, conversation=conversation, messages=result.observations)
         return Asked(
             asks=() if is_over else (ask,),
-            observations=result.observations if is_over else (),
             tool_records=result.tool_records,
             scores=result.scores,
             signals=result.signals,
