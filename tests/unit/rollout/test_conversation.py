@@ -1,6 +1,5 @@
 """A conversation holds the tokens that rendering its messages gives, across turns, forks and restarts."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given
