@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from turnwise.core.episodes import Asked
+from turnwise.core.episodes import MAIN, Asked
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import Completion, ConversationOpening, IntArray, Message, ToolSpec, Turn, to_ids
@@ -115,8 +115,9 @@ class Conversation:
 def leave_out_prompt(
     openings: Sequence[ConversationOpening], prompt: Sequence[Message]
 ) -> tuple[ConversationOpening, ...]:
-    """The openings to store: none where there is one, of the task's `prompt`."""
-    return () if [opening.messages for opening in openings] == [tuple(prompt)] else tuple(openings)
+    """The openings to store: none where there is one, called `MAIN`, of the task's `prompt`."""
+    told = [(opening.name, opening.messages) for opening in openings]
+    return () if told == [(MAIN, tuple(prompt))] else tuple(openings)
 
 
 def merge_turns(placed: Sequence[tuple[int, Turn]]) -> tuple[Turn, ...]:
