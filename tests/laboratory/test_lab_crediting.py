@@ -38,7 +38,8 @@ def half(world: World, seed: int = 0) -> np.ndarray:
 
 
 def test_every_credit_method_has_an_arm() -> None:
-    assert {arm.credit for arm in ARMS.values()} == set(CREDIT_METHODS)
+    # No world here has a proposer, and without proposals `learning_progress` is GRPO (its own tests hold that).
+    assert {arm.credit for arm in ARMS.values()} == set(CREDIT_METHODS) - {"learning_progress"}
 
 
 @pytest.mark.parametrize("name", list(ARMS))

@@ -17,10 +17,11 @@ class SyncOfSeveral:
         self._syncs = dict(syncs)
 
     async def publish(self, version: int) -> Receipt:
-        """See `WeightSync.publish`; the checksums of all learners, joined."""
+        """See `WeightSync.publish`; the checksums of all learners, joined, and a version that is not `version` where one
+        of them acknowledged another."""
         receipts = {name: await sync.publish(version) for name, sync in self._syncs.items()}
         return Receipt(
-            version=version,
+            version=next((each.version for each in receipts.values() if each.version != version), version),
             sums=join_sums({name: receipt.sums for name, receipt in receipts.items()}),
             seconds=sum(receipt.seconds for receipt in receipts.values()),
             num_restarted=sum(receipt.num_restarted for receipt in receipts.values()),
