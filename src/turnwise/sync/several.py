@@ -17,8 +17,8 @@ class SyncOfSeveral:
         self._syncs = dict(syncs)
 
     async def publish(self, version: int) -> Receipt:
-        """See `WeightSync.publish`; the checksums of all learners, joined, and a version that is not `version` where one
-        of them acknowledged another."""
+        """See `WeightSync.publish`; the checksums of all learners, joined, and another version where one of them
+        acknowledged another."""
         receipts = {name: await sync.publish(version) for name, sync in self._syncs.items()}
         return Receipt(
             version=next((each.version for each in receipts.values() if each.version != version), version),
