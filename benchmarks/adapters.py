@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Invalid, Reward, StopReason
@@ -63,7 +64,7 @@ GAMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 async def play(family: EnvironmentFamily, index: int, policy: str) -> Reward:
     """The reward of a held-out task."""
     task, random = family.task("heldout", index), Random(index)
-    environment = family.build_environment(task)
+    environment = to_single(family.build_environment(task))
     speaker = family.policy(policy)
     replies = []
     try:

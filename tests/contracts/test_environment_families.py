@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import (
     Environment,
@@ -265,7 +266,7 @@ def state_of(environment: Environment) -> str | None:
 async def play(
     family: EnvironmentFamily, task: Task, policy: str, seed: int = 0, *, max_turns: int = MAX_TURNS
 ) -> Played:
-    environment = family.build_environment(task)
+    environment = to_single(family.build_environment(task))
     try:
         opening = await environment.reset(task, seed)
         messages = list(opening.messages)
@@ -394,7 +395,7 @@ def test_the_gold_answer_is_right_where_a_family_names_it(case: Case) -> None:
         assert reply != family.answer_reply(task, "")
 
         async def answer(task: Task = task, reply: Message = reply) -> Reward:
-            environment = family.build_environment(task)
+            environment = to_single(family.build_environment(task))
             await environment.reset(task, 0)
             assert (await environment.step(reply)).done
             return await environment.score([reply], StopReason.DONE)
@@ -424,7 +425,7 @@ def test_what_the_model_reads_does_not_depend_on_the_gold_answer(case: Case) -> 
         blind = replace(task, payload={**task.payload, **spoil(task.payload, case.gold)})
 
         async def replay(task: Task = blind, replies: list[Message] = played.replies) -> tuple[Opening, list[Message]]:
-            environment = family.build_environment(task)
+            environment = to_single(family.build_environment(task))
             opening = await environment.reset(task, 0)
             seen = [message for reply in replies for message in (await environment.step(reply)).observations]
             await environment.close()
@@ -490,7 +491,7 @@ def test_malformed_and_unknown_calls_are_answered(case: Case) -> None:
         for message in wrong:
 
             async def answer(task: Task = task, message: Message = message) -> tuple[bool, Reward]:
-                environment = family.build_environment(task)
+                environment = to_single(family.build_environment(task))
                 await environment.reset(task, 0)
                 result = await environment.step(message)
                 reward = await environment.score([message], StopReason.DONE if result.done else StopReason.MAX_TURNS)
@@ -507,7 +508,7 @@ def test_an_episode_cut_by_a_limit_is_scored(case: Case) -> None:
     family = case.build()
 
     async def cut(task: Task) -> Reward:
-        environment = family.build_environment(task)
+        environment = to_single(family.build_environment(task))
         await environment.reset(task, 0)
         reward = await environment.score([], StopReason.MAX_TOKENS)
         await environment.close()
@@ -545,7 +546,7 @@ def test_a_fork_and_its_origin_know_nothing_of_each_other(case: Case) -> None:
             continue
 
         async def branch(task: Task = task, played: Played = played) -> None:
-            environment = family.build_environment(task)
+            environment = to_single(family.build_environment(task))
             await environment.reset(task, 5)
             if not isinstance(environment, ForkableEnvironment):
                 return

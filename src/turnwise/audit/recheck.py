@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import EnvironmentFault, RenderError, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids
@@ -150,7 +151,7 @@ async def recheck_trajectory(
 @asynccontextmanager
 async def _open(family: EnvironmentFamily, task: Task, seed: int) -> AsyncIterator[tuple[Environment, Opening]]:
     """A fresh environment after its reset; it is closed whatever happens, within `CLOSE_S`."""
-    environment = family.build_environment(task)
+    environment = to_single(family.build_environment(task))
     try:
         with boundary(EnvironmentFault, f"reset for task {task.id}"):
             opening = await environment.reset(task, seed)

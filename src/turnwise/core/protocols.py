@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from turnwise.core.batch import Assignment, Columns, Receipt, StepReport, TrainingBatch, Wanted
 from turnwise.core.events import Event
@@ -27,6 +27,9 @@ from turnwise.core.types import (
     TrajectoryGroup,
     TurnScores,
 )
+
+if TYPE_CHECKING:  # the module is built on this one
+    from turnwise.core.episodes import AskingEnvironment
 
 Split = Literal["train", "heldout"]
 
@@ -122,8 +125,8 @@ class EnvironmentFamily(Protocol):
         """The index-th task of a split: a pure function of the family's arguments. Raises IndexError past the end."""
         ...
 
-    def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use environment for one episode of `task`; or an `AskingEnvironment` (`core.episodes`)."""
+    def build_environment(self, task: Task) -> Environment | AskingEnvironment:
+        """A fresh, single-use environment for one episode of `task`."""
         ...
 
     def policy(self, name: str) -> ScriptedPolicy:

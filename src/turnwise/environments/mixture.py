@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, ScriptedPolicy, Split
 from turnwise.core.types import Message, Task
@@ -111,7 +112,7 @@ class MixedFamily:
         self._reached[split, label] = max(inner, self._reached.get((split, label), -1))
         return task
 
-    def build_environment(self, task: Task) -> Environment:
+    def build_environment(self, task: Task) -> Environment | AskingEnvironment:
         """A fresh environment of the task's family."""
         return self.family_of(task).build_environment(task)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from turnwise.core.episodes import to_single
+from turnwise.core.episodes import AskingEnvironment, to_single
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import (
     Engine,
@@ -75,7 +75,7 @@ class Sampled:
 class Proposer:
     """What samples a search's replies. `sampling` draws from the whole distribution: priors are its probabilities."""
 
-    build_environment: Callable[[Task], object]
+    build_environment: Callable[[Task], Environment | AskingEnvironment]
     engine: Engine
     renderer: Renderer
     limits: Limits
@@ -125,7 +125,7 @@ class Search:
         try:
             async with asyncio.timeout(proposer.limits.timeout_s):
                 with boundary(EnvironmentFault, f"reset of environment {task.environment!r} for task {task.id}"):
-                    environment = to_single(proposer.build_environment(task))  # type: ignore[arg-type]
+                    environment = to_single(proposer.build_environment(task))
                     opening = await environment.reset(task, environment_seed(proposer.sampling.seed, self.attempt.draw))
             conversation = Conversation(renderer=proposer.renderer)
             conversation.open(opening.messages, opening.tools)

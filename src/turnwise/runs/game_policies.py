@@ -9,9 +9,9 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from turnwise.core.types import IntArray, Origin, Sample, TrajectoryId, text_message, to_floats, to_ids, to_mask
-from turnwise.environments.games.environment import answer_move
 from turnwise.environments.games.graph import GameGraph
 from turnwise.environments.games.values import Policy
+from turnwise.environments.replies import answer_message
 from turnwise.runs.build import System
 from turnwise.runs.trainer import build_packing
 from turnwise.training.forward import score_logprobs
@@ -36,7 +36,7 @@ def read_policy(system: System, model: PreTrainedModel, graph: GameGraph) -> Rea
     renderer, samples = system.renderer, []
     for place in graph.information_sets:
         prompt = renderer.open((text_message("user", place.text),), ())
-        samples += [_to_sample(prompt, renderer.encode_reply(answer_move(move))) for move in place.moves]
+        samples += [_to_sample(prompt, renderer.encode_reply(answer_message(move))) for move in place.moves]
     scores = iter(score_logprobs(model, samples, system.config.rollout.temperature, **build_packing(system.config)))
     policy, legal = [], []
     for place in graph.information_sets:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.config.load import load_config
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, Split
 from turnwise.core.types import Message, Task, text_message
@@ -116,7 +117,7 @@ def test_everything_about_a_task_goes_to_its_family() -> None:
     family = mix(a=1, b=1)
     for index in range(4):
         task = family.task("train", index)
-        assert family.build_environment(task).name == task.environment  # type: ignore[attr-defined]
+        assert family.build_environment(task).name == task.environment  # type: ignore[union-attr]
         assert family.policy("oracle").reply(task, (), Random(0)).text == f"by {task.environment}"
     stray = Numbers("a").task("train", 0)
     with pytest.raises(ConfigError, match="is of environment 'numbers'; this mixture has a, b"):
@@ -174,7 +175,7 @@ def test_a_recipe_names_the_families_by_label() -> None:
     tasks = [family.task("heldout", index) for index in range(6)]
     # Shares 2/3 and 1/3: deadlines of search 2 and 3 (its second may come from floor(3/2) = 1 on), of tool_calls 3.
     assert [task.environment for task in tasks] == ["search", "search", "tool_calls"] * 2
-    openings = [asyncio.run(family.build_environment(task).reset(task, 0)) for task in tasks[1:3]]
+    openings = [asyncio.run(to_single(family.build_environment(task)).reset(task, 0)) for task in tasks[1:3]]
     assert [len(opening.tools) for opening in openings] == [1, 3]
 
 

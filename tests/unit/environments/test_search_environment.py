@@ -13,9 +13,10 @@ import pytest
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.types import Invalid, StopReason, Task, ToolCallError, text_message
+from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.files import load_corpus, load_questions
-from turnwise.environments.search_qa.policies import answer_message, search_message
+from turnwise.environments.search_qa.policies import search_message
 from turnwise.environments.search_qa.questions import KINDS
 
 TINY = {"num_entities": 40, "num_phrasings": 1, "top_k": 3, "document_format": "plain", "prompt": "short"}

@@ -22,7 +22,7 @@ class TwoGames(MixedFamily):
     """Two families whose roles have the same names."""
 
     def __init__(self) -> None:
-        members = {name: Member(family=WandererFamily(), weight=1.0) for name in ("left", "right")}  # type: ignore[arg-type]
+        members = {name: Member(family=WandererFamily(), weight=1.0) for name in ("left", "right")}
         super().__init__(members)
 
 

@@ -17,8 +17,8 @@ from turnwise.audit.recheck import check_rendering
 from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.batching.samples import to_samples
 from turnwise.core.batch import Drop
-from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
-from turnwise.core.protocols import Opening
+from turnwise.core.episodes import Ask, Asked, AskingEnvironment, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.protocols import Environment, Opening
 from turnwise.core.roles import learns, split_roles
 from turnwise.core.types import (
     Compare,
@@ -48,7 +48,7 @@ SAMPLING = Sampling(temperature=1.0, seed=7)
 
 
 def play(
-    environment: object,
+    environment: Environment | AskingEnvironment,
     engine: KeepingEngine,
     *,
     scripted: Sequence[str] = (),
@@ -60,7 +60,7 @@ def play(
     policies: dict[str, RolePolicy] = {role: EnginePolicy(engine=engine, renderer=RENDERER) for role in roles}
     policies |= {role: ScriptedRole(policy=Talker(), renderer=RENDERER) for role in scripted}
     attempt = Attempt(draw=Draw(index=index, task=make_task(index)), member=member)
-    return asyncio.run(run_episode(attempt, environment, policies, limits, SAMPLING))  # type: ignore[arg-type]
+    return asyncio.run(run_episode(attempt, environment, policies, limits, SAMPLING))
 
 
 def list_tokens(episode: Episode) -> list[list[tuple[list[int], list[int], int | None, str]]]:

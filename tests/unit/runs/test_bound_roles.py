@@ -26,7 +26,7 @@ def bind(
     load_engine: Callable[[Path], Engine] = lambda path: ScriptedEngine(RENDERER, ["alpha"]),
 ) -> dict[str, RolePolicy]:
     config = make_config(train={"steps": steps}).model_copy(update={"roles": roles})
-    family: EnvironmentFamily = WandererFamily(num_roles=3)  # type: ignore[assignment]
+    family: EnvironmentFamily = WandererFamily(num_roles=3)
     bindings = read_bindings(config, family)
     past = SnapshotPool(load_engine)
     return bind_roles(config, bindings, family, RENDERER, engines={"": ENGINE}, load_engine=load_engine, past=past)
@@ -34,7 +34,7 @@ def bind(
 
 def test_roles_that_are_not_named_learn() -> None:
     assert bind({}) == bind({"first": "learns", "second": "learns"}) == {}
-    assert list_roles(WandererFamily(num_roles=3)) == ["first", "second", "third"]  # type: ignore[arg-type]
+    assert list_roles(WandererFamily(num_roles=3)) == ["first", "second", "third"]
 
 
 def test_a_checkpoint_is_opened_once_for_all_roles_that_it_plays(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_role_that_follows_is_played_by_the_weights_that_learn_and_does_not_le
 def test_what_does_not_bear_two_learners_is_refused(sections: dict[str, dict[str, Any]], problem: str) -> None:
     config = make_config(**sections).model_copy(update={"roles": {"first": "learns:b"}})
     with pytest.raises(ConfigError) as raised:
-        read_bindings(config, WandererFamily())  # type: ignore[arg-type]
+        read_bindings(config, WandererFamily())
     assert "[roles] has the learners b besides the first" in str(raised.value)
     assert problem in str(raised.value)
 
@@ -87,7 +87,7 @@ def test_a_past_that_holds_nothing_or_depends_on_timing_is_refused(
 ) -> None:
     config = make_config(**sections).model_copy(update={"roles": {"first": "past:uniform"}})
     with pytest.raises(ConfigError) as raised:
-        read_bindings(config, WandererFamily())  # type: ignore[arg-type]
+        read_bindings(config, WandererFamily())
     assert problem in str(raised.value)
 
 

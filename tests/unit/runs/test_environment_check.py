@@ -129,8 +129,7 @@ def test_a_sound_environment_passes() -> None:
 
 
 def test_an_environment_that_asks_is_played_conversation_by_conversation() -> None:
-    build: Any = Chunks
-    lines = check_environment(build, controls={"erased": {"memory": "erased"}}, plan=Plan(num_tasks=10))
+    lines = check_environment(Chunks, controls={"erased": {"memory": "erased"}}, plan=Plan(num_tasks=10))
     assert failures({line.check: line for line in lines}) == set()
     verdicts = {line.check: line for line in lines}
     assert verdicts["oracle"].text == "succeeds on 100% of 10 tasks (at least 95%)"
@@ -142,7 +141,7 @@ def test_roles_that_speak_at_the_same_time_are_told_in_the_order_in_which_they_w
     family = WandererFamily(num_roles=3)
     for index in range(5):
         task = family.task("train", index)
-        played = asyncio.run(play_episode(family, task, Talker(), seed=index, max_turns=20))  # type: ignore[arg-type]
+        played = asyncio.run(play_episode(family, task, Talker(), seed=index, max_turns=20))
         assert set(played.rewards) == {"first", "second", "third"}
         assert len(played.replies) == len(played.results) == 8
         assert [result.done for result in played.results] == [*[False] * 7, True]

@@ -18,6 +18,7 @@ from turnwise.core.errors import EnvironmentFault, ToolFailure, boundary
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.threads import run_in_thread
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Signal, StopReason, Task, ToolCall, text_message
+from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_environment import ToolEnvironment
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ def write_prompt(game: TextGame, opening: str, rules: GameRules) -> tuple[Messag
 def write_action(action: str, rules: GameRules, number: int) -> Message:
     """The reply that takes an action; `number` counts the replies so far and keeps call ids apart."""
     if rules.reply == "text":
-        return text_message("assistant", f"<answer> {action} </answer>")
+        return answer_message(action)
     arguments = json.dumps({"action": action}, ensure_ascii=False)
     return Message(
         role="assistant", content=(), tool_calls=(ToolCall(id=f"call_{number}", name="act", arguments=arguments),)

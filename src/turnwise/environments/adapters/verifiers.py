@@ -16,10 +16,11 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, ToolSpec, text_message
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, ToolSpec
 from turnwise.environments.adapters.packages import require_package
 from turnwise.environments.adapters.traces import build_trace, check_row, read_prompt
 from turnwise.environments.arguments import FamilyArguments, check_index, choose_policy, read_arguments
+from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.tools.tool import Tool
 
@@ -131,4 +132,4 @@ class Verifiers:
 
 class _Parrot:
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        return text_message("assistant", f"<answer> {rng.choice(task.prompt[-1].text.split() or ['0'])} </answer>")
+        return answer_message(rng.choice(task.prompt[-1].text.split() or ["0"]))

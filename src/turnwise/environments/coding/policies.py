@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.coding.environment import NO_TESTS, PASS
 from turnwise.environments.coding.functions import Function, Kind, Value, readings, space_of
 from turnwise.environments.coding.judge import Form
+from turnwise.environments.replies import answer_message
 
 MAX_TESTS = 3
 """Programs that the oracle and the demonstrator run before they submit."""
@@ -30,7 +31,7 @@ def run_message(program: str, number: int) -> Message:
 
 def submit_message(program: str) -> Message:
     """A reply that submits a program."""
-    return text_message("assistant", f"<answer> {program} </answer>")
+    return answer_message(program)
 
 
 def write_program(function: Function, form: Form, entry: str) -> str:

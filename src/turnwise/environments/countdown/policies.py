@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task
 from turnwise.environments.countdown.arithmetic import apply_move, is_solvable, list_moves, parse_state
+from turnwise.environments.replies import answer_message
 
 
 class SightedPolicy:
@@ -28,4 +29,4 @@ class SightedPolicy:
         nexts = {move: apply_move(left, move, self._limit) for move in moves}
         good = [move for move, rest in nexts.items() if rest is not None and is_solvable(rest, target, self._limit)]
         move = rng.choice(good if sees and good else moves) if moves else "none"
-        return text_message("assistant", f"<answer> {move} </answer>")
+        return answer_message(str(move))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task
 from turnwise.environments.debate.case import DAYS, NUM_LINES, SIDES, find_verdict
+from turnwise.environments.replies import answer_message
 
 
 class BestPolicy:
@@ -49,8 +50,3 @@ class RandomPolicy:
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         words = messages[-1].text.split()
         return answer_message(rng.choice(words[1 : NUM_LINES + 1] if words[-1] == "quote" else SIDES))
-
-
-def answer_message(text: str) -> Message:
-    """A reply in answer tags."""
-    return text_message("assistant", f"<answer> {text} </answer>")

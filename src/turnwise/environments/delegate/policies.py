@@ -8,7 +8,8 @@ from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.delegate.environment import ASK
-from turnwise.environments.search_qa.policies import Conversation, answer_message, search_message
+from turnwise.environments.replies import answer_message
+from turnwise.environments.search_qa.policies import Conversation, search_message
 from turnwise.environments.search_qa.projection import Constant, Project, parse
 from turnwise.environments.search_qa.questions import UNKNOWN, stated_fact
 from turnwise.environments.search_qa.wordings import innermost_phrase, list_relations

@@ -25,11 +25,6 @@ def build_prompt(game: Game[Any], state: Any) -> tuple[Message, ...]:
     return (text_message("user", write_prompt(game, state)),)
 
 
-def answer_move(move: str) -> Message:
-    """The reply that makes a move."""
-    return text_message("assistant", f"<answer> {move} </answer>")
-
-
 class GameEnvironment:
     """Implements `AskingEnvironment`. The deal is the task's; nothing else is random.
 

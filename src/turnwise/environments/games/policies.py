@@ -7,19 +7,19 @@ from random import Random
 from typing import Any
 
 from turnwise.core.types import Message, Task
-from turnwise.environments.games.environment import answer_move
 from turnwise.environments.games.game import Game, read_moves
 from turnwise.environments.games.graph import build_graph
 from turnwise.environments.games.negotiation import ACCEPT, DIVISIONS, REFUSE, NegotiationState, divide
 from turnwise.environments.games.solve import solve
 from turnwise.environments.games.values import Choice
+from turnwise.environments.replies import answer_message
 
 
 class UniformPlayer:
     """Makes any legal move."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        return answer_move(rng.choice(read_moves(messages[-1].text)))
+        return answer_message(rng.choice(read_moves(messages[-1].text)))
 
 
 class PerfectPlayer:
@@ -33,7 +33,7 @@ class PerfectPlayer:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         moves, choice = self._choices[messages[-1].text]
-        return answer_move(rng.choices(moves, choice)[0])
+        return answer_message(rng.choices(moves, choice)[0])
 
 
 class FairPlayer:
@@ -49,8 +49,8 @@ class FairPlayer:
         player = len(said) % 2
         best = max(DIVISIONS, key=lambda offer: self._rate(state, offer, player))
         if said and self._rate(state, said[-1], 1 - player) == self._rate(state, best, player):
-            return answer_move(ACCEPT)
-        return answer_move(REFUSE if REFUSE in moves else best)
+            return answer_message(ACCEPT)
+        return answer_message(REFUSE if REFUSE in moves else best)
 
     def _rate(self, state: NegotiationState, offer: str, proposer: int) -> tuple[float, float]:
         """The Nash product of a division, then the sum: where both want one item alone, a sum above 0 is best."""

@@ -19,8 +19,9 @@ from turnwise.environments.file_splits import load_splits
 from turnwise.environments.mcp.arguments import McpArguments, Scope, ServedArguments
 from turnwise.environments.mcp.connections import MakeSessions, SharedConnections
 from turnwise.environments.mcp.environment import McpEnvironment, RowReward, Rules
-from turnwise.environments.mcp.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message
+from turnwise.environments.mcp.policies import NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.mcp.rows import from_payload, load_rows
+from turnwise.environments.replies import answer_message
 from turnwise.rendering.calls import format_calls
 from turnwise.tools.mcp.sdk import require_sdk
 from turnwise.tools.mcp.session import McpSession

@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.mcp.rows import Row, from_payload, list_calls
+from turnwise.environments.replies import answer_message
 
 
 def call_message(messages: Sequence[Message], name: str, arguments: Mapping[str, Any]) -> Message:
@@ -17,11 +18,6 @@ def call_message(messages: Sequence[Message], name: str, arguments: Mapping[str,
     text = json.dumps(arguments, ensure_ascii=False)
     call = ToolCall(id=f"call_{len(messages)}", name=name, arguments=text)
     return Message(role="assistant", content=(), tool_calls=(call,))
-
-
-def answer_message(answer: str) -> Message:
-    """A reply that answers."""
-    return text_message("assistant", f"<answer> {answer} </answer>")
 
 
 def count_replies(messages: Sequence[Message]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task
 from turnwise.environments.plan.world import ENTITIES, RELATIONS, draw_plan, format_plan, parse_plan, parse_question
+from turnwise.environments.replies import answer_message
 
 
 class PlanningPolicy:
@@ -19,11 +20,11 @@ class PlanningPolicy:
         question, _, shown = messages[0].text.removeprefix(" question ").partition(" plan")
         right, entity = parse_question(question)
         if not shown:
-            return _say(format_plan(right if rng.random() < self._order else tuple(reversed(right))))
+            return answer_message(format_plan(right if rng.random() < self._order else tuple(reversed(right))))
         plan = parse_plan(shown)
         calls = sum(message.role == "assistant" for message in messages)
         found = entity if not calls else messages[-1].text.split()[1]
-        return _say(f"{plan[calls]} {found}")
+        return answer_message(f"{plan[calls]} {found}")
 
 
 class RandomPolicy:
@@ -31,9 +32,5 @@ class RandomPolicy:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         if messages[-1].text.endswith(" plan"):
-            return _say(format_plan(draw_plan(rng)))
-        return _say(f"{rng.choice(RELATIONS)} {rng.choice(ENTITIES)}")
-
-
-def _say(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
+            return answer_message(format_plan(draw_plan(rng)))
+        return answer_message(f"{rng.choice(RELATIONS)} {rng.choice(ENTITIES)}")

@@ -10,8 +10,8 @@ from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Message, Task
 from turnwise.environments.proposer.arguments import KINDS
 from turnwise.environments.proposer.search import ASK, propose_text
+from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.names import EntityType
-from turnwise.environments.search_qa.policies import answer_message
 from turnwise.environments.search_qa.projection import Constant, Project, Projection, to_text
 from turnwise.environments.search_qa.world import RELATIONS, RELATIONS_OF
 

@@ -28,6 +28,7 @@ from turnwise.environments.proposer.programs import (
     parse_program,
     run_program,
 )
+from turnwise.environments.replies import answer_message
 from turnwise.rewards.answers import extract_answer
 
 NAME = "program_proposer"
@@ -132,16 +133,14 @@ class ProgramPolicy:
         if opening == PROPOSE:
             count = rng.choices(range(1, MAX_OPERATIONS + 1), (3, 2, 1))[0]
             operations = tuple(rng.choices(list(self._weights), list(self._weights.values()), k=count))
-            return _answer(format_program(Program(operations=operations, value=rng.randrange(BASE))))
+            return answer_message(format_program(Program(operations=operations, value=rng.randrange(BASE))))
         program = parse_program(opening.removeprefix("Run: "))
         values = run_program(program) if program is not None else None
         if program is None or values is None or rng.random() < self._slip:
-            return _answer(str(rng.randrange(BASE)))
-        return _answer(" ".join(f"{name} {value}" for name, value in zip(program.operations, values, strict=True)))
-
-
-def _answer(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
+            return answer_message(str(rng.randrange(BASE)))
+        return answer_message(
+            " ".join(f"{name} {value}" for name, value in zip(program.operations, values, strict=True))
+        )
 
 
 class ProgramProposer:

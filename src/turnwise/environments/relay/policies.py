@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task
 from turnwise.environments.relay.environment import ANSWER, ASK
 from turnwise.environments.relay.facts import (
     NONE,
@@ -16,6 +16,7 @@ from turnwise.environments.relay.facts import (
     format_facts,
     parse_facts,
 )
+from turnwise.environments.replies import answer_message
 
 
 class TalkingPolicy:
@@ -52,8 +53,3 @@ class RandomPolicy:
             return answer_message(rng.choice(SLOTS_OF_A))
         slots = words[-2:] if step == ANSWER else [rng.choice(SLOTS)]
         return answer_message(format_facts({slot: draw_fact(slot, rng) for slot in slots}))
-
-
-def answer_message(text: str) -> Message:
-    """A reply in answer tags."""
-    return text_message("assistant", f"<answer> {text} </answer>")

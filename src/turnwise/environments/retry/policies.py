@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise.environments.retry.conventions import (
     LETTERS,
     NUM_LETTERS,
@@ -45,8 +46,3 @@ class RandomPolicy:
         if messages[-1].text.endswith(" send"):
             return answer_message(" ".join(rng.choices(LETTERS, k=NUM_LETTERS)))
         return answer_message(rng.choice(list(OFFSETS)))
-
-
-def answer_message(text: str) -> Message:
-    """A reply in answer tags."""
-    return text_message("assistant", f"<answer> {text} </answer>")

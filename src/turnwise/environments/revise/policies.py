@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise.environments.revise.sums import BASE, NUM_DIGITS, find_answer, write_work
 
 
@@ -31,8 +32,3 @@ class TwicePolicy:
         slips = [rng.randrange(1, BASE) if rng.random() < self.slip else 0 for _ in range(NUM_DIGITS - 1)]
         work = write_work(digits, slips)
         return answer_message(work.rpartition(" ")[2], reasoning=work)
-
-
-def answer_message(text: str, *, reasoning: str | None = None) -> Message:
-    """A reply in answer tags, after its thinking."""
-    return text_message("assistant", f"<answer> {text} </answer>", reasoning=reasoning)

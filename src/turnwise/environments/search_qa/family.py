@@ -16,6 +16,7 @@ from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.file_splits import FileSplits, check_path, load_splits
+from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.arguments import Prompt, SearchArguments
 from turnwise.environments.search_qa.corpus import Corpus, Passage, write_corpus
 from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetriever
@@ -27,7 +28,6 @@ from turnwise.environments.search_qa.policies import (
     NaivePolicy,
     OraclePolicy,
     RandomPolicy,
-    answer_message,
 )
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import WITHOUT_SEARCH, Question, build_question

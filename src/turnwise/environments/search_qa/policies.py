@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.core.types import Message, Task, ToolCall
+from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.corpus import read_fact
 from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, Union, parse
 from turnwise.environments.search_qa.questions import UNKNOWN, stated_fact
@@ -30,11 +31,6 @@ def search_message(query: str, number: int) -> Message:
     """A reply that searches; `number` counts the replies so far and keeps call ids apart."""
     call = ToolCall(id=f"call_{number}", name="search", arguments=json.dumps({"query": query}, ensure_ascii=False))
     return Message(role="assistant", content=(), tool_calls=(call,))
-
-
-def answer_message(answer: str) -> Message:
-    """A reply that answers."""
-    return text_message("assistant", f"<answer> {answer} </answer>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

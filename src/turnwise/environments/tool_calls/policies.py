@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from turnwise.core.types import Message, Task, ToolCall, text_message
+from turnwise.core.types import Message, Task, ToolCall
+from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_calls.environment import read_apis
 from turnwise.environments.tool_calls.problems import Api, Wish
 from turnwise.rewards.tool_rl import Call
@@ -30,11 +31,6 @@ def calls_message(calls: Sequence[Call]) -> Message:
         for number, (name, arguments) in enumerate(calls)
     ]
     return Message(role="assistant", content=(), tool_calls=tuple(made))
-
-
-def words_message(words: str) -> Message:
-    """A reply without a call."""
-    return text_message("assistant", f"<answer> {words} </answer>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +103,10 @@ class OraclePolicy:
         for wish in reading.wishes:
             api = reading.api_for(wish)
             if api is None:
-                return words_message(DECLINE)
+                return answer_message(DECLINE)
             missing = find_missing(api, wish)
             if missing is not None:
-                return words_message(ask_for(api, missing))
+                return answer_message(ask_for(api, missing))
             calls.append(to_call(api, wish))
         return calls_message(calls)
 
@@ -122,7 +118,7 @@ class RandomPolicy:
         """A call without sense, or none."""
         reading = Reading.of(task, messages)
         if rng.random() < 0.1:
-            return words_message(DECLINE)
+            return answer_message(DECLINE)
         api = rng.choice(reading.apis)
         return calls_message(
             [(api.name, {name: rng.choice(reading.values or [slot]) for name, slot in api.parameters})]
@@ -155,4 +151,4 @@ class NaivePolicy:
             assert api is not None
             return calls_message([to_call(api, wish)])
         slot, _ = wish.values[0]
-        return words_message(ask_for(api, slot))
+        return answer_message(ask_for(api, slot))

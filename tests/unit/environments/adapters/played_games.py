@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from turnwise.core.episodes import to_single
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Message, Scored, StopReason, Task
 from turnwise.environments.adapters.game_family import GameFamily
@@ -24,7 +25,7 @@ def need(module: str, group: str) -> Any:
 
 async def play(family: EnvironmentFamily, task: Task, policy: str, seed: int = 0) -> tuple[list[Message], Scored]:
     """The conversation and the reward of one episode."""
-    environment, random = family.build_environment(task), Random(seed)
+    environment, random = to_single(family.build_environment(task)), Random(seed)
     speaker, stop = family.policy(policy), StopReason.MAX_TURNS
     try:
         messages = list((await environment.reset(task, seed)).messages)

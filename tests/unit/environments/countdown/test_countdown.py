@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Scored, StopReason, text_message
+from turnwise.core.types import Scored, StopReason
 from turnwise.environments.countdown.arithmetic import (
     Move,
     apply_move,
@@ -21,10 +21,7 @@ from turnwise.environments.countdown.arithmetic import (
 from turnwise.environments.countdown.environment import CountdownEnvironment
 from turnwise.environments.countdown.family import Countdown
 from turnwise.environments.episodes import play_episode
-
-
-def say(text: str):
-    return text_message("assistant", f"<answer> {text} </answer>")
+from turnwise.environments.replies import answer_message as say
 
 
 def success(policy: str, count: int = 150) -> float:

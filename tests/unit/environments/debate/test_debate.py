@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
-from turnwise.core.types import Message, Scored, StopReason, text_message
+from turnwise.core.types import Message, Scored, StopReason
 from turnwise.environments.debate.case import (
     DAYS,
     NOTHING,
@@ -25,6 +25,7 @@ from turnwise.environments.debate.case import (
 )
 from turnwise.environments.debate.environment import VERDICT
 from turnwise.environments.debate.family import Debate
+from turnwise.environments.replies import answer_message as say
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 CASE = Case(
@@ -72,10 +73,6 @@ def measure(names: Mapping[str, str], **arguments: Any) -> tuple[float, float]:
         rewards, _ = play(family, index, scripted(family, names, index))
         right[family.task("heldout", index).payload["kind"][0]].append(rewards["judge"].total)
     return sum(right["A"]) / len(right["A"]), sum(right["B"]) / len(right["B"])
-
-
-def say(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
 
 
 def test_a_case_by_hand() -> None:

@@ -16,8 +16,9 @@ from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Draw, Episode, Message, Scored, StopReason, Task, ToolCall, text_message
 from turnwise.environments.delegate.environment import NO_ANSWER, PLANNER, SEARCHER
 from turnwise.environments.delegate.family import Delegate
+from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.environment import SearchEnvironment
-from turnwise.environments.search_qa.policies import answer_message, search_message
+from turnwise.environments.search_qa.policies import search_message
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
 from turnwise.rollout.attempt import Attempt, Sampling, environment_seed

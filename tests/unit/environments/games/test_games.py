@@ -11,8 +11,9 @@ from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Message, Scored, StopReason, Task, text_message
-from turnwise.environments.games.environment import ROLES, answer_move
+from turnwise.environments.games.environment import ROLES
 from turnwise.environments.games.family import Games
+from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 
@@ -59,7 +60,7 @@ def say(game: Games, task: Task, *replies: str | Message, end: EpisodeEnd = DONE
         environment = game.build_environment(task)
         asked = await environment.begin(task, 0)
         for reply in replies:
-            message = answer_move(reply) if isinstance(reply, str) else reply
+            message = answer_message(reply) if isinstance(reply, str) else reply
             asked = await environment.tell(asked.asks[0].conversation, message)
         rewards = await environment.score({}, end)
         return [_scored(rewards[role]) for role in ROLES]
@@ -74,7 +75,7 @@ class Saying:
         self._moves = list(moves)
 
     def reply(self, task: Task, messages: Any, rng: Random) -> Message:
-        return answer_move(self._moves.pop(0))
+        return answer_message(self._moves.pop(0))
 
 
 def test_every_move_is_a_context_of_its_own_with_what_its_player_knows() -> None:
@@ -129,7 +130,7 @@ def test_what_was_not_asked_is_refused() -> None:
     async def tell_another() -> None:
         environment = family.build_environment(task)
         await environment.begin(task, 0)
-        await environment.tell("player1/0", answer_move("bet"))
+        await environment.tell("player1/0", answer_message("bet"))
 
     with pytest.raises(EnvironmentFault, match="'player1/0', which it did not ask for"):
         asyncio.run(tell_another())

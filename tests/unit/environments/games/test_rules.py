@@ -147,14 +147,14 @@ def test_breaking_the_rules_is_never_better_than_a_legal_end() -> None:
     assert forfeit(Leduc(), 1) == (13.0, -13.0)
     assert forfeit(Negotiation(), 0) == forfeit(Negotiation(), 1) == (0.0, 0.0)
     for name in ("kuhn", "leduc", "nim", "tictactoe"):
-        game = GAMES[name]  # type: ignore[index]
+        game = GAMES[name]
         ends = [node.returns for node in build_graph(game).nodes if node.place is None]
         for player in (0, 1):
             assert min(end[player] for end in ends) == forfeit(game, player)[player]
 
 
 def test_graphs_have_the_known_sizes() -> None:
-    sizes = {name: build_graph(GAMES[name]) for name in ("kuhn", "leduc", "tictactoe", "nim")}  # type: ignore[index]
+    sizes = {name: build_graph(GAMES[name]) for name in ("kuhn", "leduc", "tictactoe", "nim")}
     assert [len(sizes[name].information_sets) for name in ("kuhn", "leduc", "tictactoe")] == [12, 288, 4520]
     assert len(sizes["tictactoe"].nodes) == 5478
     assert [name for name, graph in sizes.items() if graph.is_tree] == ["kuhn", "leduc"]

@@ -23,7 +23,7 @@ from turnwise.environments.games.values import (
     uniform_policy,
 )
 
-KUHN, LEDUC, NIM = (build_graph(GAMES[name]) for name in ("kuhn", "leduc", "nim"))  # type: ignore[index]
+KUHN, LEDUC, NIM = (build_graph(GAMES[name]) for name in ("kuhn", "leduc", "nim"))
 
 
 def kuhn_policy(chances: dict[tuple[str, str], float]) -> Policy:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from turnwise.config.load import load_config
+from turnwise.core.episodes import to_single
 from turnwise.core.errors import ConfigError, DataError, SandboxError
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.math_code.environment import MathEnvironment
@@ -54,7 +55,7 @@ def test_the_oracle_of_the_tiny_recipe_succeeds_in_the_real_sandbox() -> None:
 
     async def play(index: int) -> float | None:
         task, oracle = family.task("heldout", index), family.policy("oracle")
-        environment = family.build_environment(task)
+        environment = to_single(family.build_environment(task))
         messages = list((await environment.reset(task, index)).messages)
         replies = [oracle.reply(task, messages, Random(0))]
         messages += [replies[0], *(await environment.step(replies[0])).observations]

@@ -14,9 +14,10 @@ import pytest
 pytest.importorskip("mcp")
 
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, ToolTimeout
-from turnwise.core.types import Message, Reward, Scored, StopReason, ToolCall, ToolRecord, text_message
+from turnwise.core.types import Message, Reward, Scored, StopReason, ToolCall, ToolRecord
 from turnwise.environments.mcp.environment import McpEnvironment
 from turnwise.environments.mcp.family import McpTasks
+from turnwise.environments.replies import answer_message as answer
 
 SERVER = Path(__file__).parents[2] / "tools" / "mcp" / "hostile_server.py"
 EXAMPLE = Path(__file__).parents[4] / "examples" / "mcp_server.py"
@@ -49,10 +50,6 @@ async def play(family: McpTasks, *replies: Message, index: int = 0) -> tuple[lis
         return texts, await environment.score(replies, StopReason.DONE)
     finally:
         await environment.close()
-
-
-def answer(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
 
 
 def reward_of(family: McpTasks, *replies: Message) -> Reward:

@@ -12,8 +12,8 @@ from turnwise.core.types import Scored, StopReason
 from turnwise.environments.memory.chunks.family import Chunks
 from turnwise.environments.memory.chunks.stream import build_stream, format_memory, parse_memory, read_chunk
 from turnwise.environments.memory.played import play
-from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.words import NONE
+from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 

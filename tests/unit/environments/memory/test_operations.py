@@ -13,8 +13,8 @@ from turnwise.environments.memory.operations.events import END, TALK, build_even
 from turnwise.environments.memory.operations.family import Operations
 from turnwise.environments.memory.operations.store import Lines, apply, look_up
 from turnwise.environments.memory.played import play
-from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.words import slot_of
+from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 

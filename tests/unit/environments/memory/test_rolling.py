@@ -9,9 +9,9 @@ from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.memory.played import Played, play
-from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.rolling.environment import WRITE, read_note
 from turnwise.environments.memory.rolling.family import Rolling
+from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import search_message
 from turnwise.environments.search_qa.projection import parse
 from turnwise.environments.search_qa.wordings import list_relations

@@ -6,15 +6,11 @@ from random import Random
 
 from turnwise.core.episodes import AskingEnvironment, EpisodeEnd
 from turnwise.core.protocols import ScriptedPolicy
-from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 Speak = Callable[[str, list[Message]], Message]
 """From a conversation's name and messages to the next reply."""
-
-
-def say(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
 
 
 def speak_as(policy: ScriptedPolicy, task: Task, seed: int = 0) -> Speak:

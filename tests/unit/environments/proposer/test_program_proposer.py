@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from proposer_episodes import play, read_parts, say, speak_as
+from proposer_episodes import play, read_parts, speak_as
 
 from turnwise.core.types import Message
 from turnwise.environments.proposer.pay import FLAWS
@@ -18,6 +18,7 @@ from turnwise.environments.proposer.programs import (
     parse_program,
     run_program,
 )
+from turnwise.environments.replies import answer_message as say
 
 FAMILY = ProgramProposer(solvers=4)
 

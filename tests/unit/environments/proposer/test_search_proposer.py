@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from proposer_episodes import play, read_parts, say, speak_as
+from proposer_episodes import play, read_parts, speak_as
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Scored, Task
@@ -14,6 +14,7 @@ from turnwise.environments.proposer.family import SearchProposer
 from turnwise.environments.proposer.pay import FLAWS, MIXED, VALID, Pay, compute_pay
 from turnwise.environments.proposer.policies import read_question
 from turnwise.environments.proposer.search import build_scene, judge, list_chain, propose_text, read_expression
+from turnwise.environments.replies import answer_message as say
 from turnwise.environments.search_qa.projection import Constant, Project, Projection, evaluate
 
 FAMILY = SearchProposer(num_entities=24, num_words=16, solvers=3)

@@ -25,6 +25,7 @@ from turnwise.environments.relay.facts import (
     scramble,
 )
 from turnwise.environments.relay.family import Relay
+from turnwise.environments.replies import answer_message as say
 from turnwise.rewards.teams import compute_counterfactual_reward, compute_difference_reward
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
@@ -65,10 +66,6 @@ def success(policy: str, count: int = 150, **arguments: Any) -> float:
     family = Relay(**arguments)
     rewards = [play(family, i, scripted(family, policy, i), seed=i)[0] for i in range(count)]
     return sum(reward["b"].total for reward in rewards) / count
-
-
-def say(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
 
 
 def is_answered_right(ask: Ask, puzzle: Puzzle) -> Message:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
-from turnwise.core.types import Message, Scored, StopReason, Task, text_message
+from turnwise.core.types import Scored, StopReason, Task
+from turnwise.environments.replies import answer_message as say
 from turnwise.environments.retry.conventions import (
     LETTERS,
     OFFSETS,
@@ -138,10 +139,6 @@ def test_a_reflection_beyond_its_bound_ends_the_episode_without_success() -> Non
     assert goes_on
     goes_on, reward = asyncio.run(reflect("the next letter"))
     assert (goes_on, reward.total, reward.part("overflow")) == (False, 0.0, 1.0)
-
-
-def say(text: str) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>")
 
 
 def test_what_cannot_be_is_refused() -> None:

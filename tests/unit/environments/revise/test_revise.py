@@ -13,6 +13,7 @@ from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Split
 from turnwise.core.types import Message, Scored, StopReason, text_message
 from turnwise.environments.episodes import play_episode
+from turnwise.environments.replies import answer_message as say
 from turnwise.environments.revise.family import Revise
 from turnwise.environments.revise.sums import BASE, NUM_DIGITS, find_answer, split_problems, write_work
 
@@ -72,10 +73,6 @@ def run(first: Message, second: Message | None, **arguments: Any) -> tuple[float
     return asyncio.run(episode())
 
 
-def say(text: str, reasoning: str | None = None) -> Message:
-    return text_message("assistant", f"<answer> {text} </answer>", reasoning=reasoning)
-
-
 RIGHT, WRONG = say("1"), say("4")
 
 
@@ -85,8 +82,8 @@ RIGHT, WRONG = say("1"), say("4")
         (RIGHT, RIGHT, 2.0, 1.0, {"first", "second"}),
         (WRONG, RIGHT, 0.0, 11.0, {"second", "fixed", "edited"}),
         (RIGHT, WRONG, 2.0, -10.0, {"first", "broken", "edited"}),
-        (WRONG, say("5", "3 + 1 = 5"), 0.0, 0.0, {"edited"}),
-        (say("1", "3 + 1 = 4 + 4 = 2 + 5 = 1"), RIGHT, 0.0, 11.0, {"second", "fixed", "edited"}),
+        (WRONG, say("5", reasoning="3 + 1 = 5"), 0.0, 0.0, {"edited"}),
+        (say("1", reasoning="3 + 1 = 4 + 4 = 2 + 5 = 1"), RIGHT, 0.0, 11.0, {"second", "fixed", "edited"}),
         (RIGHT, None, 2.0, -10.0, {"first", "broken"}),
     ],
 )

@@ -13,9 +13,10 @@ import pytest
 
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
+from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_calls.environment import ToolCallsEnvironment
 from turnwise.environments.tool_calls.family import ToolCalls
-from turnwise.environments.tool_calls.policies import NaivePolicy, Reading, calls_message, words_message
+from turnwise.environments.tool_calls.policies import NaivePolicy, Reading, calls_message
 from turnwise.environments.tool_calls.problems import NUM_CALLS
 
 RECIPE = Path(__file__).parents[4] / "recipes" / "toolrl" / "tiny.toml"
@@ -125,7 +126,7 @@ def test_a_policy_that_never_or_always_refuses_stays_far_from_the_goal(refuses: 
         right = family.policy("oracle").reply(task, task.prompt, Random(0))
         single = len(Reading.of(task, task.prompt).wishes) == 1
         missing = task.payload["missing"]
-        refusal = words_message(f"which {missing}" if missing else "no tool fits")
+        refusal = answer_message(f"which {missing}" if missing else "no tool fits")
         eager = calls_message([(task.payload["apis"][0]["name"], {})])
         reply = (refusal if refuses else right if right.tool_calls else eager) if single else right
         successes += play(family, task, reply)[0].part("success") or 0.0
@@ -202,7 +203,7 @@ def test_fine_rewards_by_hand() -> None:
             1 + 6 * 3.5 / 4 - 3,
             0.0,
         ),  # names {n} of {n, n}: 1/2
-        (words_message("which"), -3.0, 0.0),  # words where calls are wanted: no format, no correctness
+        (answer_message("which"), -3.0, 0.0),  # words where calls are wanted: no format, no correctness
         (None, -3.0, 0.0),  # cut off
     ):
         reward, _ = play(family, task, reply, StopReason.DONE if reply else StopReason.MAX_TURN_TOKENS)
@@ -231,7 +232,7 @@ def test_where_no_tool_fits_only_words_that_ask_for_nothing_are_right() -> None:
         # asking all the same.
         for words in ("no tool fits", "sorry", f"which {slot}", f"which {wished}"):
             total, success = (1.0, 0.0) if "which" in words else (2.0, 1.0)
-            reward, _ = play(family, task, words_message(words))
+            reward, _ = play(family, task, answer_message(words))
             assert (reward.total, reward.part("success"), reward.part("question")) == (total, success, success)
         for reply in (calls_message([(api["name"], {})]), None, text_message("assistant", "  ")):
             reward, _ = play(family, task, reply)
@@ -254,7 +255,7 @@ def test_where_a_value_is_missing_the_question_has_to_name_it_and_nothing_else(s
             (f"which {missing}s", 1.0, 0.0),  # another word
             (f"which {' '.join(slots)}", 1.0, 0.0),  # asking for everything is no way to be right
         ):
-            reward, _ = play(family, task, words_message(words))
+            reward, _ = play(family, task, answer_message(words))
             assert (reward.total, reward.part("success"), reward.part("correctness")) == (total, success, 0.0)
         call = calls_message([(task.payload["apis"][0]["name"], {})])
         talking = text_message("assistant", f"which {missing}", tool_calls=call.tool_calls)
@@ -284,4 +285,4 @@ def test_the_state_is_the_calls_made() -> None:
     assert made.state_hash() == repeated.state_hash() != other.state_hash()
     assert "no tool 'news0'" in (other.tool_records[0].error or "")
     with pytest.raises(EnvironmentFault, match="after its episode ended"):
-        asyncio.run(made.step(words_message("more")))
+        asyncio.run(made.step(answer_message("more")))

@@ -7,8 +7,8 @@ from random import Random
 
 from turnwise.core.types import Message, Task
 from turnwise.environments.memory.chunks.stream import format_memory, parse_memory, read_chunk
-from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.words import NONE, VALUES
+from turnwise.environments.replies import answer_message
 
 
 class KeepingPolicy:

@@ -8,8 +8,8 @@ from random import Random
 from turnwise.core.types import Message, Task
 from turnwise.environments.memory.chunks.stream import format_memory, read_chunk
 from turnwise.environments.memory.fold.environment import BRANCH, NEXT, READ
-from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.words import NONE, SLOTS, VALUES
+from turnwise.environments.replies import answer_message
 
 
 class FoldingPolicy:

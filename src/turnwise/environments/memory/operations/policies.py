@@ -8,8 +8,8 @@ from random import Random
 from turnwise.core.types import Message, Task
 from turnwise.environments.memory.operations.events import choose_operation, choose_untidy
 from turnwise.environments.memory.operations.store import look_up
-from turnwise.environments.memory.replies import answer_message
 from turnwise.environments.memory.words import NONE, SLOTS, VALUES
+from turnwise.environments.replies import answer_message
 
 
 class StoringPolicy:
