@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from turnwise.core.episodes import Asked, EpisodeEnd, to_asking
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd, to_asking
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, ScriptedPolicy, StepResult
 from turnwise.core.types import Message, Reward, StopReason, Task
@@ -26,16 +26,22 @@ class Played:
     """One episode from its opening to its rewards."""
 
     task: Task
-    opening: Opening
-    """Of the conversation that was asked for first."""
+    asks: tuple[Ask, ...]
+    """What was replied to, of all conversations, in the order in which it was told."""
     replies: tuple[Message, ...]
-    """Of all conversations, in the order in which they were told."""
+    """One for each ask."""
     results: tuple[StepResult, ...]
     """What the environment answered, one per reply; what conversations open or go on with is among the observations."""
     rewards: Mapping[str, Reward]
     """By role."""
     seconds: tuple[float, ...]
     """Of the opening, of every reply's answer, and of the score."""
+
+    @property
+    def opening(self) -> Opening:
+        """Of the conversation that was asked for first; empty where none was."""
+        messages, tools = (self.asks[0].messages, self.asks[0].tools) if self.asks else ((), ())
+        return Opening(messages=messages, tools=tools)
 
     @property
     def reward(self) -> Reward:
@@ -62,11 +68,11 @@ class Episode:
         """Of every conversation, in order."""
         self._told: dict[str, list[Message]] = {}
         """The replies of every conversation."""
-        self._waiting: deque[str] = deque()
+        self._waiting: deque[Ask] = deque()
+        self._asks: list[Ask] = []
         self._replies: list[Message] = []
         self._results: list[StepResult] = []
         self._seconds: list[float] = []
-        self._opening = Opening(messages=(), tools=())
 
     @property
     def is_over(self) -> bool:
@@ -76,23 +82,22 @@ class Episode:
     @property
     def _is_at_limit(self) -> bool:
         most = self._environment.spec.max_replies
-        told = self._told.get(self._waiting[0], ()) if self._waiting else ()
+        told = self._told.get(self._waiting[0].conversation, ()) if self._waiting else ()
         return len(told) >= self._max_turns or (most is not None and len(self._replies) >= most)
 
     async def open(self) -> None:
         """Begin. Raises EnvironmentFault when the environment fails."""
-        asked = await self._timed("reset", lambda: self._environment.begin(self._task, self._seed))
-        self._take(asked)
-        if asked.asks:
-            self._opening = Opening(messages=asked.asks[0].messages, tools=asked.asks[0].tools)
+        self._take(await self._timed("reset", lambda: self._environment.begin(self._task, self._seed)))
 
     async def turn(self) -> None:
         """One reply of the policy and what the environment answers. Raises EnvironmentFault when either fails."""
-        name = self._waiting.popleft()
+        ask = self._waiting.popleft()
+        name = ask.conversation
         with boundary(EnvironmentFault, f"the policy {type(self._policy).__name__} in task {self._task.id}"):
             reply = self._policy.reply(self._task, list(self._messages[name]), self._rng)
         self._messages[name].append(reply)
         self._told.setdefault(name, []).append(reply)
+        self._asks.append(ask)
         self._replies.append(reply)
         asked = await self._timed("step", lambda: self._environment.tell(name, reply))
         self._take(asked)
@@ -109,17 +114,17 @@ class Episode:
     def _take(self, asked: Asked) -> None:
         for ask in asked.asks:
             self._messages.setdefault(ask.conversation, []).extend(ask.messages)
-            self._waiting.append(ask.conversation)
+            self._waiting.append(ask)
 
     async def finish(self) -> Played:
         """Score the episode. Raises EnvironmentFault when that fails."""
         end = EpisodeEnd(stop=StopReason.DONE)
         if self._waiting:
-            end = EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=self._waiting[0])
+            end = EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=self._waiting[0].conversation)
         rewards = await self._timed("score", lambda: self._environment.score(self._told, end))
         return Played(
             task=self._task,
-            opening=self._opening,
+            asks=tuple(self._asks),
             replies=tuple(self._replies),
             results=tuple(self._results),
             rewards=rewards,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.memory.arguments import MemoryArguments, Style
 from turnwise.environments.memory.chunks.family import Chunks
 from turnwise.environments.memory.fold.family import Fold
 from turnwise.environments.memory.operations.family import Operations
-from turnwise.environments.memory.played import AskingFamily
 from turnwise.environments.memory.rolling.family import Rolling
 
-STYLES: Mapping[Style, Callable[..., AskingFamily]] = {
+STYLES: Mapping[Style, Callable[..., EnvironmentFamily]] = {
     "chunks": Chunks,
     "operations": Operations,
     "rolling": Rolling,
@@ -21,7 +21,7 @@ STYLES: Mapping[Style, Callable[..., AskingFamily]] = {
 }
 
 
-def build_family(**arguments: Any) -> AskingFamily:
+def build_family(**arguments: Any) -> EnvironmentFamily:
     """The family of `style` ("chunks" where it is left out), which takes its section's arguments.
 
     Raises ConfigError naming the argument and the remedy.

@@ -1,12 +1,12 @@
 """Debates: what a quote shows, who wins, hard negatives, and what a policy that knows can and cannot reach."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 import pytest
+from asked_episodes import play_asked, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,25 +38,12 @@ def play(
     family: Debate, index: int, reply: Replies, *, end: EpisodeEnd = DONE
 ) -> tuple[dict[str, Scored], dict[str, Ask]]:
     """The rewards by role and what was asked by conversation, on a held-out task; until `end.conversation` if any."""
-
-    async def run() -> tuple[dict[str, Scored], dict[str, Ask]]:
-        task = family.task("heldout", index)
-        environment = family.build_environment(task)
-        seen: dict[str, Ask] = {}
-        waiting = deque((await environment.begin(task, index)).asks)
-        while waiting:
-            ask = waiting.popleft()
-            seen[ask.conversation] = ask
-            if ask.conversation == end.conversation:
-                break
-            waiting += (await environment.tell(ask.conversation, reply(ask))).asks
-        rewards = await environment.score({}, end)
-        assert list(rewards) == [role.name for role in environment.spec.roles]
-        if end is DONE:
-            assert len(seen) == environment.spec.max_replies
-        return {role: reward for role, reward in rewards.items() if isinstance(reward, Scored)}, seen
-
-    return asyncio.run(run())
+    task = family.task("heldout", index)
+    environment = family.build_environment(task)
+    rewards, asks, _ = play_asked(environment, task, lambda ask, _: reply(ask), seed=index, end=end)
+    if end is DONE:
+        assert len(asks) == environment.spec.max_replies
+    return scored(rewards), {ask.conversation: ask for ask in asks}
 
 
 def scripted(family: Debate, names: Mapping[str, str], index: int) -> Replies:

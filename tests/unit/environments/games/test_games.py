@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from asked_episodes import play_asked, scored, speak_as
 
 from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
@@ -22,18 +23,8 @@ def play(
     family: Games, task: Task, players: Mapping[str, ScriptedPolicy], *, seed: int = 0
 ) -> tuple[list[Scored], list[Ask]]:
     """Rewards of both players, and everything that was asked."""
-
-    async def run() -> tuple[list[Scored], list[Ask]]:
-        environment, rng, seen = family.build_environment(task), Random(seed), []
-        asked = await environment.begin(task, 0)
-        while asked.asks:
-            [ask] = asked.asks
-            seen.append(ask)
-            asked = await environment.tell(ask.conversation, players[ask.role].reply(task, ask.messages, rng))
-        rewards = await environment.score({}, DONE)
-        return [_scored(rewards[role]) for role in ROLES], seen
-
-    return asyncio.run(run())
+    rewards, asks, _ = play_asked(family.build_environment(task), task, speak_as(players, task, seed=seed))
+    return [scored(rewards)[role] for role in ROLES], asks
 
 
 def _scored(reward: Any) -> Scored:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from asked_episodes import play_policy
 
 from turnwise.core.episodes import AskingEnvironment, EpisodeEnd, to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.memory.chunks.family import Chunks
 from turnwise.environments.memory.chunks.stream import build_stream, format_memory, parse_memory, read_chunk
-from turnwise.environments.memory.played import play
 from turnwise.environments.memory.words import NONE
 from turnwise.environments.replies import answer_message
 
@@ -22,7 +22,7 @@ def success(policy: str, count: int = 100, **arguments: Any) -> float:
     """Share of held-out tasks that a scripted policy answers right."""
     family = Chunks(**arguments)
     tasks = [family.task("heldout", i) for i in range(count)]
-    rewards = [play(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
+    rewards = [play_policy(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
     return sum(reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)) / count
 
 
@@ -51,7 +51,7 @@ def test_memories_are_read_as_they_are_written() -> None:
 def test_every_chunk_is_a_context_of_its_own_with_the_memory_written_before() -> None:
     family = Chunks(chunks=3)
     task = family.task("train", 0)
-    played = play(family, task, family.policy("oracle"), seed=0)
+    played = play_policy(family, task, family.policy("oracle"), seed=0)
     assert isinstance(played.reward, Scored)
     assert played.reward.total == 1.0
     assert [ask.conversation for ask in played.asks] == ["chunk0", "chunk1", "chunk2", "answer"]

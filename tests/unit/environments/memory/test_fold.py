@@ -4,29 +4,30 @@ import asyncio
 from typing import Any
 
 import pytest
+from asked_episodes import play_policy
 
 from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Scored, StopReason
+from turnwise.environments.episodes import Played
 from turnwise.environments.memory.chunks.stream import build_stream, format_memory, read_chunk
 from turnwise.environments.memory.fold.family import Fold
-from turnwise.environments.memory.played import Played, play
 from turnwise.environments.memory.words import NONE
 from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 
 
-def play_policy(policy: str, index: int = 0, **arguments: Any) -> Played:
+def play_index(policy: str, index: int = 0, **arguments: Any) -> Played:
     """A scripted policy's episode of a held-out task."""
     family = Fold(**arguments)
-    return play(family, family.task("heldout", index), family.policy(policy), seed=index)
+    return play_policy(family, family.task("heldout", index), family.policy(policy), seed=index)
 
 
 def test_branches_open_on_top_of_the_main_context_which_sees_what_they_return() -> None:
     family = Fold(sections=2)
     task = family.task("heldout", 0)
-    played = play(family, task, family.policy("oracle"), seed=0)
+    played = play_policy(family, task, family.policy("oracle"), seed=0)
     asked = task.payload["asked"]
     first, second = build_stream(task.payload["seed"], asked, num_chunks=2, chunk_events=8).chunks
     said = [format_memory(read_chunk(dict.fromkeys(asked, NONE), words)) for words in (first, second)]
@@ -53,7 +54,7 @@ def test_branches_open_on_top_of_the_main_context_which_sees_what_they_return() 
 
 
 def test_what_is_read_in_the_main_context_stays_there() -> None:
-    played = play_policy("naive", naive_keep=0.0, sections=3)
+    played = play_index("naive", naive_keep=0.0, sections=3)
     assert {ask.conversation for ask in played.asks} == {"main"}
     assert [len(ask.messages[0].text.split()) for ask in played.asks] == [4, 9, 9, 9]
     assert isinstance(played.reward, Scored)
@@ -66,7 +67,7 @@ def test_what_the_policies_and_the_control_are_worth() -> None:
         ("random", {}, 0.0),
         ("oracle", {"memory": "erased"}, 0.0),
     ):
-        rewards = [play_policy(policy, index, **arguments).reward for index in range(40)]
+        rewards = [play_index(policy, index, **arguments).reward for index in range(40)]
         assert sum(r.part("success") or 0.0 for r in rewards if isinstance(r, Scored)) / 40 == expected
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from asked_episodes import play_policy
 
 from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
@@ -12,7 +13,6 @@ from turnwise.environments.memory.family import build_family
 from turnwise.environments.memory.operations.events import END, TALK, build_events, choose_operation
 from turnwise.environments.memory.operations.family import Operations
 from turnwise.environments.memory.operations.store import Lines, apply, look_up
-from turnwise.environments.memory.played import play
 from turnwise.environments.memory.words import slot_of
 from turnwise.environments.replies import answer_message
 
@@ -23,7 +23,7 @@ def worth(policy: str, part: str = "success", count: int = 60, **arguments: Any)
     """Mean of a part of the reward of a scripted policy on held-out tasks."""
     family = Operations(**arguments)
     tasks = [family.task("heldout", i) for i in range(count)]
-    rewards = [play(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
+    rewards = [play_policy(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
     return sum(reward.part(part) or 0.0 for reward in rewards if isinstance(reward, Scored)) / count
 
 
@@ -70,7 +70,7 @@ def test_a_stream_never_has_more_open_than_its_bound_and_more_is_said_than_fits(
 def test_every_event_is_a_context_of_its_own_with_the_store_as_it_is() -> None:
     family = Operations(events=2)
     task = family.task("train", 0)
-    played = play(family, task, family.policy("oracle"), seed=0)
+    played = play_policy(family, task, family.policy("oracle"), seed=0)
     first, second = build_events(task.payload["seed"], count=2, max_open=3).words
     assert [ask.conversation for ask in played.asks] == ["event0", "event1", "answer"]
     assert played.asks[0].messages == task.prompt

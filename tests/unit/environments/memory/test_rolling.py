@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from asked_episodes import play_policy
 
 from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
-from turnwise.environments.memory.played import Played, play
+from turnwise.environments.episodes import Played
 from turnwise.environments.memory.rolling.environment import WRITE, read_note
 from turnwise.environments.memory.rolling.family import Rolling
 from turnwise.environments.replies import answer_message
@@ -29,22 +30,22 @@ SEARCH = {
 DONE = EpisodeEnd(stop=StopReason.DONE)
 
 
-def play_policy(policy: str, index: int = 0, **arguments: Any) -> Played:
+def play_index(policy: str, index: int = 0, **arguments: Any) -> Played:
     """A scripted policy's episode of a held-out task."""
     family = Rolling(search=SEARCH, **arguments)
-    return play(family, family.task("heldout", index), family.policy(policy), seed=index)
+    return play_policy(family, family.task("heldout", index), family.policy(policy), seed=index)
 
 
 def success(policy: str, count: int = 40, **arguments: Any) -> float:
     """Share of held-out tasks that a scripted policy answers right."""
     family = Rolling(search=SEARCH, **arguments)
     tasks = [family.task("heldout", i) for i in range(count)]
-    rewards = [play(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
+    rewards = [play_policy(family, task, family.policy(policy), seed=i).reward for i, task in enumerate(tasks)]
     return sum(reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)) / count
 
 
 def test_a_full_window_asks_for_a_note_and_a_fresh_context_starts_from_it() -> None:
-    played = play_policy("oracle")
+    played = play_index("oracle")
     names = [ask.conversation for ask in played.asks]
     hops = (len(names) - 1) // 2
     assert names == [f"part{number}" for number in range(hops) for _ in range(2)] + [f"part{hops}"]
@@ -59,7 +60,7 @@ def test_a_full_window_asks_for_a_note_and_a_fresh_context_starts_from_it() -> N
 
 def test_no_context_holds_two_searches_and_no_other_one_says_what_was_found() -> None:
     for index in range(10):
-        played = play_policy("oracle", index)
+        played = play_index("oracle", index)
         longest = 0
         for number, (ask, reply) in enumerate(zip(played.asks, played.replies, strict=True)):
             if number % 2 == 0:
@@ -74,7 +75,7 @@ def test_no_context_holds_two_searches_and_no_other_one_says_what_was_found() ->
 
 
 def test_a_wide_window_never_asks_for_a_note() -> None:
-    played = play_policy("oracle", window_words=200)
+    played = play_index("oracle", window_words=200)
     assert {ask.conversation for ask in played.asks} == {"part0"}
     assert all(message.text != WRITE for ask in played.asks for message in ask.messages)
 

@@ -1,10 +1,10 @@
 """Plans and the calls that follow them: what is shown, what is scored, controls that must fail."""
 
 import asyncio
-from random import Random
 from typing import Any
 
 import pytest
+from asked_episodes import play_asked, scored, speak_as
 
 from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
@@ -23,28 +23,12 @@ DONE = EpisodeEnd(stop=StopReason.DONE)
 
 def play(family: Plan, index: int, policy: str) -> tuple[Scored, list[str]]:
     """Reward of a scripted policy on a held-out task, and every text it was shown."""
-
-    async def run() -> tuple[Scored, list[str]]:
-        task, random = family.task("heldout", index), Random(index)
-        environment = family.build_environment(task)
-        asked = await environment.begin(task, 0)
-        shown: list[str] = []
-        messages: dict[str, list[Any]] = {}
-        while asked.asks:
-            [ask] = asked.asks
-            assert ask.role == ask.conversation
-            shown.append(ask.messages[0].text)
-            heard = messages.setdefault(ask.conversation, [])
-            heard += ask.messages
-            reply = family.policy(policy).reply(task, heard, random)
-            heard.append(reply)
-            asked = await environment.tell(ask.conversation, reply)
-        rewards = await environment.score({}, DONE)
-        assert rewards["planner"] == rewards["actor"]
-        assert isinstance(rewards["actor"], Scored)
-        return rewards["actor"], shown
-
-    return asyncio.run(run())
+    task = family.task("heldout", index)
+    speak = speak_as(family.policy(policy), task, seed=index)
+    rewards, asks, _ = play_asked(family.build_environment(task), task, speak)
+    assert all(ask.role == ask.conversation for ask in asks)
+    assert rewards["planner"] == rewards["actor"]
+    return scored(rewards)["actor"], [ask.messages[0].text for ask in asks]
 
 
 def share(part: str, policy: str, count: int = 100, **arguments: Any) -> float:

@@ -3,10 +3,11 @@
 from random import Random
 
 import pytest
+from asked_episodes import play_asked, read_parts, speak_as
 from hypothesis import given
 from hypothesis import strategies as st
-from proposer_episodes import play, read_parts, speak_as
 
+from turnwise.core.episodes import Ask
 from turnwise.core.types import Message
 from turnwise.environments.proposer.pay import FLAWS
 from turnwise.environments.proposer.program_family import GROUPS, ProgramProposer, build_problem, judge
@@ -81,10 +82,10 @@ def test_solvers_are_judged_by_their_last_word() -> None:
     task = FAMILY.task("train", 0)
     answers = {"solver0": "dbl 4 inc 5", "solver1": "5", "solver2": "5 4", "solver3": ""}
 
-    def speak(conversation: str, messages: list[Message]) -> Message:
-        return say("dbl inc on 7" if conversation == "main" else answers[conversation])
+    def speak(ask: Ask, messages: list[Message]) -> Message:
+        return say("dbl inc on 7" if ask.conversation == "main" else answers[ask.conversation])
 
-    rewards, said = play(FAMILY.build_environment(task), task, speak)
+    rewards, _, said = play_asked(FAMILY.build_environment(task), task, speak)
     assert [read_parts(rewards[f"solver{i}"])["success"] for i in range(4)] == [1.0, 1.0, 0.0, 0.0]
     parts = read_parts(rewards["proposer"])
     assert (parts["kind_dbl"], parts["solved_dbl"], parts["kind_inc"]) == (1.0, 0.5, 0.0)
@@ -96,7 +97,9 @@ def test_what_the_policies_are_worth_and_what_they_propose() -> None:
         wins = 0.0
         for index in range(60):
             task = FAMILY.task("heldout", index)
-            rewards, _ = play(FAMILY.build_environment(task), task, speak_as(FAMILY.policy(policy), task, index))
+            rewards, _, _ = play_asked(
+                FAMILY.build_environment(task), task, speak_as(FAMILY.policy(policy), task, seed=index)
+            )
             wins += read_parts(rewards["solver0"])["success"]
         assert expected[0] <= wins / 60 <= expected[1]
     task, rng = FAMILY.task("train", 0), Random(0)

@@ -4,10 +4,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from asked_episodes import play_asked, read_parts, speak_as
 from hypothesis import given
 from hypothesis import strategies as st
-from proposer_episodes import play, read_parts, speak_as
 
+from turnwise.core.episodes import Ask
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Scored, Task
 from turnwise.environments.proposer.family import SearchProposer
@@ -81,7 +82,7 @@ def test_expressions_and_questions_are_read_as_they_are_written() -> None:
 
 def test_solvers_read_the_wording_and_never_the_proposal() -> None:
     task = FAMILY.task("train", 3)
-    _, said = play(FAMILY.build_environment(task), task, speak_as(FAMILY.policy("oracle"), task, 2))
+    _, _, said = play_asked(FAMILY.build_environment(task), task, speak_as(FAMILY.policy("oracle"), task, seed=2))
     assert list(said) == ["main", "solver0", "solver1", "solver2"]
     proposal = said["main"][-1].text
     query = read_expression(proposal.removeprefix("<answer> ").removesuffix(" </answer>"))
@@ -96,18 +97,18 @@ def play_rates(num_right: int, **arguments: Any) -> tuple[Scored, list[float]]:
     oracle = family.policy("oracle")
     task = next(t for t in (family.task("train", i) for i in range(50)) if _is_answerable(family, t))
 
-    def speak(conversation: str, messages: list[Message]) -> Message:
-        right = conversation == "main" or int(conversation[-1]) < num_right
-        return speak_as(oracle, task)(conversation, messages) if right else say("nobody")
+    def speak(ask: Ask, messages: list[Message]) -> Message:
+        right = ask.conversation == "main" or int(ask.conversation[-1]) < num_right
+        return speak_as(oracle, task, seed=0)(ask, messages) if right else say("nobody")
 
-    rewards, _ = play(family.build_environment(task), task, speak)
+    rewards, _, _ = play_asked(family.build_environment(task), task, speak)
     proposer = rewards["proposer"]
     assert isinstance(proposer, Scored)
     return proposer, [r.total for name, r in rewards.items() if name != "proposer" and isinstance(r, Scored)]
 
 
 def _is_answerable(family: SearchProposer, task: Task) -> bool:
-    rewards, _ = play(family.build_environment(task), task, speak_as(family.policy("oracle"), task))
+    rewards, _, _ = play_asked(family.build_environment(task), task, speak_as(family.policy("oracle"), task, seed=0))
     return read_parts(rewards["proposer"])["success"] == 1
 
 
@@ -134,7 +135,7 @@ def test_what_a_proposal_earns(pay: Pay, pays: list[float]) -> None:
 
 def test_a_bad_proposal_earns_nothing_and_nobody_is_asked_to_solve_it() -> None:
     task = FAMILY.task("train", 0)
-    rewards, said = play(FAMILY.build_environment(task), task, lambda conversation, messages: say("what ever"))
+    rewards, _, said = play_asked(FAMILY.build_environment(task), task, lambda ask, messages: say("what ever"))
     assert list(said) == ["main"]
     flaws: dict[str, float] = {flaw: float(flaw == "ill_formed") for flaw in FLAWS}
     assert read_parts(rewards["proposer"]) == flaws | {"success": 0.0}
@@ -143,14 +144,14 @@ def test_a_bad_proposal_earns_nothing_and_nobody_is_asked_to_solve_it() -> None:
 
 def test_a_solver_that_never_answers_fails_alone() -> None:
     task = next(t for t in (FAMILY.task("train", i) for i in range(50)) if _is_answerable(FAMILY, t))
-    oracle = speak_as(FAMILY.policy("oracle"), task)
+    oracle = speak_as(FAMILY.policy("oracle"), task, seed=0)
 
-    def search(conversation: str, messages: list[Message]) -> Message:
-        if conversation != "solver1":
-            return oracle(conversation, messages)
-        return oracle(conversation, messages[:1])
+    def search(ask: Ask, messages: list[Message]) -> Message:
+        if ask.conversation != "solver1":
+            return oracle(ask, messages)
+        return oracle(ask, messages[:1])
 
-    rewards, said = play(FAMILY.build_environment(task), task, search)
+    rewards, _, said = play_asked(FAMILY.build_environment(task), task, search)
     assert sum(message.role == "assistant" for message in said["solver1"]) == 5
     totals = {name: reward.total for name, reward in rewards.items() if isinstance(reward, Scored)}
     assert (totals["solver0"], totals["solver1"], totals["solver2"]) == (1.0, 0.0, 1.0)
@@ -161,7 +162,7 @@ def test_a_heldout_task_brings_its_question_to_one_solver() -> None:
         task = FAMILY.task("heldout", index)
         assert task.payload["kind"] == kind
         environment = FAMILY.build_environment(task)
-        rewards, said = play(environment, task, speak_as(FAMILY.policy("oracle"), task))
+        rewards, _, said = play_asked(environment, task, speak_as(FAMILY.policy("oracle"), task, seed=0))
         assert [role.name for role in environment.spec.roles] == ["solver0"]
         assert list(said) == ["main"]
         assert said["main"][0] == task.prompt[0]
@@ -173,7 +174,9 @@ def test_what_the_policies_are_worth() -> None:
         wins = 0.0
         for index in range(kind, 60, 3):
             task = FAMILY.task("heldout", index)
-            rewards, _ = play(FAMILY.build_environment(task), task, speak_as(FAMILY.policy(policy), task, index))
+            rewards, _, _ = play_asked(
+                FAMILY.build_environment(task), task, speak_as(FAMILY.policy(policy), task, seed=index)
+            )
             wins += read_parts(rewards["solver0"])["success"]
         return wins / 20
 

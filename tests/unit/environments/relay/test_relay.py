@@ -1,12 +1,12 @@
 """Divided facts: who hears what, what a team is worth with its channel closed, and what A is rewarded with."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
+from asked_episodes import play_asked, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,25 +36,12 @@ def play(
     family: Relay, index: int, reply: Replies, *, end: EpisodeEnd = DONE, seed: int = 0
 ) -> tuple[dict[str, Scored], list[Ask]]:
     """The rewards by role and everything that was asked, on a held-out task; told until `end.conversation` if any."""
-
-    async def run() -> tuple[dict[str, Scored], list[Ask]]:
-        task = family.task("heldout", index)
-        environment = family.build_environment(task)
-        seen: list[Ask] = []
-        waiting = deque((await environment.begin(task, seed)).asks)
-        while waiting:
-            ask = waiting.popleft()
-            seen.append(ask)
-            if ask.conversation == end.conversation:
-                break
-            waiting += (await environment.tell(ask.conversation, reply(ask))).asks
-        rewards = await environment.score({}, end)
-        assert list(rewards) == [role.name for role in environment.spec.roles]
-        assert environment.spec.max_replies is not None
-        assert len(seen) <= environment.spec.max_replies
-        return {role: reward for role, reward in rewards.items() if isinstance(reward, Scored)}, seen
-
-    return asyncio.run(run())
+    task = family.task("heldout", index)
+    environment = family.build_environment(task)
+    rewards, asks, _ = play_asked(environment, task, lambda ask, _: reply(ask), seed=seed, end=end)
+    assert environment.spec.max_replies is not None
+    assert len(asks) <= environment.spec.max_replies
+    return scored(rewards), asks
 
 
 def scripted(family: Relay, name: str, index: int) -> Replies:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
-from random import Random
 from typing import Any
 
 import pytest
+from asked_episodes import play_asked, scored, speak_as
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,18 +30,9 @@ DONE = EpisodeEnd(stop=StopReason.DONE)
 
 def play(family: Retry, task: Task, policy: str, *, seed: int = 0) -> tuple[Mapping[str, Scored], list[Ask]]:
     """Rewards of a scripted policy, and everything it was asked."""
-
-    async def run() -> tuple[Mapping[str, Scored], list[Ask]]:
-        environment, rng = family.build_environment(task), Random(seed)
-        asked, seen = await environment.begin(task, 0), []
-        while asked.asks:
-            [ask] = asked.asks
-            seen.append(ask)
-            asked = await environment.tell(ask.conversation, family.policy(policy).reply(task, ask.messages, rng))
-        rewards = await environment.score({}, DONE)
-        return {role: reward for role, reward in rewards.items() if isinstance(reward, Scored)}, seen
-
-    return asyncio.run(run())
+    speak = speak_as(family.policy(policy), task, seed=seed)
+    rewards, asks, _ = play_asked(family.build_environment(task), task, speak)
+    return scored(rewards), asks
 
 
 def success(policy: str, count: int = 400, **arguments: Any) -> float:

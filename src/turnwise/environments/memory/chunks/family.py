@@ -13,7 +13,7 @@ from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.memory.chunks.environment import ChunksEnvironment, Rules, build_prompt
 from turnwise.environments.memory.chunks.policies import KeepingPolicy, RandomPolicy
 from turnwise.environments.memory.chunks.stream import NUM_ASKED, format_memory
-from turnwise.environments.memory.played import list_texts
+from turnwise.environments.memory.texts import list_texts
 from turnwise.environments.memory.words import NONE, SLOTS
 
 

@@ -13,7 +13,7 @@ from turnwise.environments.memory.chunks.stream import NUM_ASKED
 from turnwise.environments.memory.fold.arguments import FoldArguments
 from turnwise.environments.memory.fold.environment import FoldEnvironment, Rules, build_prompt
 from turnwise.environments.memory.fold.policies import FoldingPolicy, RandomPolicy
-from turnwise.environments.memory.played import list_texts
+from turnwise.environments.memory.texts import list_texts
 from turnwise.environments.memory.words import SLOTS
 
 

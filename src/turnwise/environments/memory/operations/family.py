@@ -13,7 +13,7 @@ from turnwise.environments.memory.operations.arguments import OperationsArgument
 from turnwise.environments.memory.operations.environment import OperationsEnvironment, Rules, build_prompt
 from turnwise.environments.memory.operations.events import build_events
 from turnwise.environments.memory.operations.policies import RandomPolicy, StoringPolicy
-from turnwise.environments.memory.played import list_texts
+from turnwise.environments.memory.texts import list_texts
 
 
 class Operations:

@@ -9,10 +9,10 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.types import Task
 from turnwise.environments.arguments import choose_policy, read_arguments
-from turnwise.environments.memory.played import list_texts
 from turnwise.environments.memory.rolling.arguments import RollingArguments
 from turnwise.environments.memory.rolling.environment import RollingEnvironment, Rules
 from turnwise.environments.memory.rolling.policies import NotingPolicy
+from turnwise.environments.memory.texts import list_texts
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.policies import RandomPolicy
 from turnwise.environments.search_qa.projection import parse
