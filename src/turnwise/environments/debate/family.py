@@ -22,6 +22,7 @@ from turnwise.environments.debate.environment import (
     describe,
 )
 from turnwise.environments.debate.policies import BestPolicy, NaivePolicy, RandomPolicy
+from turnwise.environments.texts import take_texts
 
 
 class Debate:
@@ -59,12 +60,7 @@ class Debate:
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: prompts and right replies."""
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            texts += self._read(index)
-            index += 1
-        return texts[:count]
+        return take_texts(self._read, count)
 
     def _read(self, index: int) -> Iterator[str]:
         case, random = build_case(self.task("train", index).payload["seed"]), Random(index)

@@ -16,6 +16,7 @@ from turnwise.environments.games.game import Game
 from turnwise.environments.games.games import GAMES
 from turnwise.environments.games.negotiation import Negotiation
 from turnwise.environments.games.policies import FairPlayer, PerfectPlayer, UniformPlayer
+from turnwise.environments.texts import take_texts
 
 HELD_OUT = 0.2
 """Share of the deals that only held-out tasks open with, where a game holds out any."""
@@ -73,12 +74,7 @@ class Games:
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training games as a policy meets them: prompts and legal moves."""
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            texts += self._walk(index)
-            index += 1
-        return texts[:count]
+        return take_texts(self._walk, count)
 
     def _walk(self, index: int) -> list[str]:
         """Prompts and moves of a game of random moves."""

@@ -23,6 +23,7 @@ from turnwise.environments.relay.environment import (
 )
 from turnwise.environments.relay.facts import NONE, build_puzzle
 from turnwise.environments.relay.policies import RandomPolicy, TalkingPolicy
+from turnwise.environments.texts import take_texts
 
 
 class Relay:
@@ -61,14 +62,10 @@ class Relay:
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: prompts and right replies."""
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            texts += self._read(self.task("train", index))
-            index += 1
-        return texts[:count]
+        return take_texts(self._read, count)
 
-    def _read(self, task: Task) -> Iterator[str]:
+    def _read(self, index: int) -> Iterator[str]:
+        task = self.task("train", index)
         oracle, puzzle, heard = self.policy("oracle"), build_puzzle(task.payload["seed"]), NONE
         prompts: list[tuple[Message, ...]] = [build_ask(puzzle)]
         for build in (build_tell, build_answer):

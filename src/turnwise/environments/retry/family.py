@@ -21,6 +21,7 @@ from turnwise.environments.retry.environment import (
     build_reflection,
 )
 from turnwise.environments.retry.policies import RandomPolicy, ReadingPolicy
+from turnwise.environments.texts import take_texts
 
 
 class Retry:
@@ -66,14 +67,10 @@ class Retry:
 
     def texts(self, count: int) -> list[str]:
         """`count` texts of training tasks as a policy meets them: prompts and right replies."""
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            texts += self._read(self.task("train", index))
-            index += 1
-        return texts[:count]
+        return take_texts(self._read, count)
 
-    def _read(self, task: Task) -> Iterator[str]:
+    def _read(self, index: int) -> Iterator[str]:
+        task = self.task("train", index)
         call = build_call(task.payload["seed"], held_out=task.payload["held_out"])
         sent = spell(convert(call.letters, UNKNOWN))
         for prompt in (
