@@ -23,14 +23,13 @@ from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Interrupt
 from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
+from turnwise.engines.admission import check_idle
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
 from turnwise.engines.pump import Pump
 from turnwise.engines.sampling import sample_tokens
+from turnwise.engines.stops import completes_stop
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS
-
-# Longest text tail, in tokens, searched for a stop string.
-STOP_TAIL_TOKENS = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -172,11 +171,7 @@ class LocalEngine:
 
     async def adopt(self, version: int) -> Mapping[str, int]:
         """See `PausableEngine.adopt`."""
-        if self._active and not self._pump.is_paused:
-            raise EngineError(
-                f"weights changed to version {version} while {len(self._active)} requests are being sampled; wait "
-                "for them or pause the engine first"
-            )
+        check_idle(version, 0 if self._pump.is_paused else len(self._active))
         await self._pump.wait_for_step()
         self.version = version
         self._recompute()
@@ -351,8 +346,6 @@ class LocalEngine:
         params = request.params
         if request.sampled[-1] in params.stop_token_ids:
             return FinishReason.STOP
-        if params.stop and self._decode is not None:
-            tail = self._decode(request.sampled[-STOP_TAIL_TOKENS:])
-            if any(text in tail for text in params.stop):
-                return FinishReason.STOP
+        if params.stop and self._decode is not None and completes_stop(request.sampled, params.stop, self._decode):
+            return FinishReason.STOP
         return FinishReason.LENGTH if len(request.sampled) >= params.max_tokens else None

@@ -21,8 +21,8 @@ from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Interrupt
 from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
+from turnwise.engines.admission import check_idle, check_request
 from turnwise.engines.guided import GrammarCompiler, Guide
-from turnwise.engines.paged.admission import check_request
 from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.drawing import Drawn
 from turnwise.engines.paged.graphs import Record, record_cuda_graphs
@@ -31,9 +31,7 @@ from turnwise.engines.paged.runner import ModelRunner
 from turnwise.engines.paged.scheduler import Item, Plan, Request, Scheduler
 from turnwise.engines.paged.step import Computed, Failed, compute_step
 from turnwise.engines.pump import Pump
-
-# Longest text tail, in tokens, searched for a stop string.
-STOP_TAIL_TOKENS = 16
+from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,11 +228,7 @@ class PagedEngine:
 
     async def adopt(self, version: int) -> Mapping[str, int]:
         """See `PausableEngine.adopt`."""
-        if self._futures and not self._pump.is_paused:
-            raise EngineError(
-                f"weights changed to version {version} while {len(self._futures)} requests are being sampled; "
-                "wait for them or pause the engine first"
-            )
+        check_idle(version, 0 if self._pump.is_paused else len(self._futures))
         await self._pump.wait_for_step()
         self.version = version
         self._renew()
@@ -367,8 +361,8 @@ class PagedEngine:
         if request.tokens[-1] in params.stop_token_ids:
             return FinishReason.STOP
         if params.stop and self._decode is not None:
-            tail = self._decode(request.tokens[max(request.num_prompt, len(request.tokens) - STOP_TAIL_TOKENS) :])
-            if any(text in tail for text in params.stop):
+            tail = request.tokens[max(request.num_prompt, len(request.tokens) - STOP_TAIL_TOKENS) :]
+            if completes_stop(tail, params.stop, self._decode):
                 return FinishReason.STOP
         return FinishReason.LENGTH if request.num_sampled >= params.max_tokens else None
 

@@ -13,26 +13,21 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
-from turnwise.engines.paged.admission import check_request
-from turnwise.engines.vllm.launch import start_guest
+from turnwise.engines.admission import check_idle, check_request
+from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop
+from turnwise.engines.vllm.guests import Guests
 from turnwise.engines.vllm.staging import Staged, Staging
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
 from turnwise.models.checksums import find_difference
-
-CANARY_BOUNDS = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
-"""Largest mean distance, in nats, between the two sides' log-probabilities of the canary, by dtype."""
 
 
 class VllmEngine:
@@ -77,33 +72,40 @@ class VllmEngine:
                 f"engine.options.python={str(python)!r} is no interpreter; make one with vLLM (peers/vllm_setup.sh)"
             )
         self._model, self._decode = model, decode
-        self._dtype = str(model.dtype).removeprefix("torch.")
+        self._max_context = max_context
         self._staging = Staging(None if staging is None else Path(staging))
         weakref.finalize(self, self._staging.remove)
-        self._staged: Staged | None = None
-        self._num_staged = 0
         share = -(-max_concurrency // num_workers)
-        self._settings: dict[str, Any] = {
-            "dtype": self._dtype,
-            "max_context": max_context,
-            "max_concurrency": share,
-            "cache_bytes": cache_mib << 20,
-            "block_size": block_size,
-            "seed": seed,
-        }
-        self._start_guest = partial(
-            start_guest, python=Path(python).absolute(), num_threads=num_threads, start_s=start_s, silence_s=silence_s
+        self._guests = Guests(
+            python=Path(python).absolute(),
+            settings={
+                "dtype": str(model.dtype).removeprefix("torch."),
+                "max_context": max_context,
+                "max_concurrency": share,
+                "cache_bytes": cache_mib << 20,
+                "block_size": block_size,
+                "seed": seed,
+            },
+            logs=self._staging.root,
+            num_threads=num_threads,
+            start_s=start_s,
+            silence_s=silence_s,
         )
-        self._pool = WorkerPool(self._start, num_workers=num_workers, max_open=share, name="vLLM engine")
+        # Nothing that ends the processes may hold the engine, or it would never be collected.
+        self._pool = WorkerPool(self._guests.start, num_workers=num_workers, max_open=share, name="vLLM engine")
         weakref.finalize(self, self._pool.kill)
         self._staging_lock = asyncio.Lock()
         self._num_open = 0
         self._is_paused = self._is_closed = False
         self.seconds: Mapping[str, float] = {}
         """What parts of the last adoption took: `write` by this process, `verify` until all engines had summed."""
-        self.num_restarts = 0
-        """Processes that were ended because they failed after staging."""
-        self.version = 0
+        self.restart_causes: list[str] = []
+        """Why processes were ended and started anew: they failed after staging."""
+
+    @property
+    def version(self) -> int:
+        """See `Engine.version`."""
+        return self._guests.version
 
     def statistics(self) -> Mapping[str, float]:
         """Sums over the processes that run, since their start: tokens sampled, of prompts, and of these cached."""
@@ -130,8 +132,8 @@ class VllmEngine:
             params,
             session,
             vocab_size=self._model.config.vocab_size,
-            max_context=self._settings["max_context"],
-            cache_tokens=self._settings["max_context"],
+            max_context=self._max_context,
+            cache_tokens=self._max_context,
             knows_text=self._decode is not None,
             knows_grammars=False,
         )
@@ -158,11 +160,7 @@ class VllmEngine:
     async def adopt(self, version: int) -> Mapping[str, int]:
         """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a process read differently, and where
         the canary of a process that was started anew is wrong too."""
-        if self._num_open and not self._is_paused:
-            raise EngineError(
-                f"weights changed to version {version} while {self._num_open} requests are being sampled; "
-                "wait for them or pause the engine first"
-            )
+        check_idle(version, 0 if self._is_paused else self._num_open)
         async with self._staging_lock:
             began = time.perf_counter()
             staged = await self._stage()
@@ -173,13 +171,16 @@ class VllmEngine:
                 if tensor is not None:
                     raise EngineError(f"{link.name} read another {tensor} than the trainer wrote in version {version}")
             self.seconds = {"write": written - began, "verify": time.perf_counter() - written}
-            self._staged, self.version = staged, version
+            self._guests.staged, self._guests.version = staged, version
             self._pool.remember(version=version, folder=str(staged.folder))
             links = self._pool.open_links()
-            failures = await asyncio.gather(*(self._commit(link, staged) for link in links), return_exceptions=True)
-            failed = [link for link, failure in zip(links, failures, strict=True) if failure is not None]
-            self.num_restarts += len(failed)
-            await self._pool.restart(failed, "failed after its weights were staged")
+            failures = await asyncio.gather(*map(self._guests.commit, links), return_exceptions=True)
+            for failure in failures:
+                if failure is not None and not isinstance(failure, EngineError):
+                    raise failure
+            causes = {link: str(cause) for link, cause in zip(links, failures, strict=True) if cause is not None}
+            self.restart_causes += causes.values()
+            await self._pool.restart({link: f"failed after its weights were staged: {causes[link]}" for link in causes})
             return staged.sums
 
     async def resume(self) -> None:
@@ -196,39 +197,11 @@ class VllmEngine:
     async def _stage_first(self) -> None:
         """Stage the weights before the first process starts, unless a version was adopted."""
         async with self._staging_lock:
-            if self._staged is None:
-                self._staged = await self._stage()
+            if self._guests.staged is None:
+                self._guests.staged = await self._stage()
 
     async def _stage(self) -> Staged:
-        self._num_staged += 1
-        return await asyncio.to_thread(self._staging.write, self._model, str(self._num_staged))
-
-    async def _start(self, name: str) -> Link:
-        staged = self._staged
-        assert staged is not None
-        settings = {**self._settings, "folder": str(staged.folder), "version": self.version}
-        log = self._staging.root / f"{name.replace(' ', '-')}.log"
-        link = await self._start_guest(name, settings=settings, log=log)
-        try:
-            await self._check_canary(link, staged)
-        except EngineError:
-            link.end("was ended: it computes with other weights than it was given")
-            raise
-        return link
-
-    async def _commit(self, link: Link, staged: Staged) -> None:
-        await link.ask("adopt", version=self.version, folder=str(staged.folder))
-        await self._check_canary(link, staged)
-
-    async def _check_canary(self, link: Link, staged: Staged) -> None:
-        token_ids, expected = staged.canary
-        scores = await link.ask("score", token_ids=list(token_ids))
-        gap = float(np.abs(np.asarray(scores) - np.asarray(expected)).mean())
-        if not gap <= CANARY_BOUNDS[self._dtype]:
-            raise EngineError(
-                f"{link.name} scores the canary {gap:.2g} nats off on average, at most "
-                f"{CANARY_BOUNDS[self._dtype]:g} is rounding: it computes with other weights than it was given"
-            )
+        return await asyncio.to_thread(self._staging.write, self._model)
 
 
 class _StopWatch:
@@ -268,7 +241,7 @@ class _StopWatch:
     def _find(self, token_ids: Sequence[int], *, start: int) -> int | None:
         """How many tokens there are when a stop string is first complete, from `start` on; None if none is."""
         for num_tokens in range(start + 1, len(token_ids) + 1):
-            text = self._decode(token_ids[:num_tokens])
-            if any(stop in text for stop in self._stop):
+            tail = token_ids[max(0, num_tokens - STOP_TAIL_TOKENS) : num_tokens]
+            if completes_stop(tail, self._stop, self._decode):
                 return num_tokens
         return None

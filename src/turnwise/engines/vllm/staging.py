@@ -35,6 +35,7 @@ class Staged:
     """A Hugging Face directory with `manifest.json`: dtype and shape of every tensor."""
     sums: Mapping[str, int]
     """`compute_checksums` of the model that they were written from."""
+    dtype: str
     canary: Canary
     """What that model says about a few tokens."""
 
@@ -51,9 +52,10 @@ class Staging:
             parent.mkdir(parents=True, exist_ok=True)
             sweep(parent)
             self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
-        self._staged: list[Path] = []
+        self._kept: list[Path] = []
+        self._num_written = 0
 
-    def write(self, model: PreTrainedModel, name: str) -> Staged:
+    def write(self, model: PreTrainedModel) -> Staged:
         """Write the weights of `model`, and forget all but the last two versions.
 
         Raises EngineError for an adapter, and when they do not fit.
@@ -61,7 +63,8 @@ class Staging:
         tensors = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
         if any(is_adapter_name(name) for name in tensors):
             raise EngineError("engine.kind='vllm' samples whole models; use engine.kind='paged' with model.lora")
-        folder = self.root / name
+        self._num_written += 1
+        folder = self.root / str(self._num_written)
         with boundary(EngineError, f"the weights cannot be staged in {folder}; free space there"):
             folder.mkdir()
             config = copy.deepcopy(model.config)
@@ -71,10 +74,11 @@ class Staging:
             manifest = {name: [str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()}
             (folder / "manifest.json").write_text(json.dumps(manifest))
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        self._staged.append(folder)
-        while len(self._staged) > 2:
-            shutil.rmtree(self._staged.pop(0), ignore_errors=True)
-        return Staged(folder=folder, sums=compute_checksums(model), canary=score_canary(model))
+        self._kept.append(folder)
+        while len(self._kept) > 2:
+            shutil.rmtree(self._kept.pop(0), ignore_errors=True)
+        dtype = str(model.dtype).removeprefix("torch.")
+        return Staged(folder=folder, sums=compute_checksums(model), dtype=dtype, canary=score_canary(model))
 
     def remove(self) -> None:
         """Remove everything."""

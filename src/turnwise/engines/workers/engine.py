@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, IntArray, SamplingParams, Session
+from turnwise.engines.admission import check_idle
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged.engine import EngineStatistics
 from turnwise.engines.paged.runner import ModelRunner
@@ -147,11 +148,7 @@ class WorkerEngine:
     async def adopt(self, version: int) -> Mapping[str, int]:
         """See `PausableEngine.adopt`. Every worker computes the checksums of what it holds; raises EngineError also
         when they differ, and when a worker has ended since its last request."""
-        if self._num_open and not self._is_paused:
-            raise EngineError(
-                f"weights changed to version {version} while {self._num_open} requests are being sampled; "
-                "wait for them or pause the engine first"
-            )
+        check_idle(version, 0 if self._is_paused else self._num_open)
         self.version = version
         self._stamp = self._runner.weights_stamp()
         sums = await self._pool.adopt(version)

@@ -4,7 +4,7 @@ version, and whether to pause."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -112,16 +112,17 @@ class WorkerPool:
         links = self.open_links()
         return list(zip(links, await asyncio.gather(*(link.ask(kind, **fields) for link in links)), strict=True))
 
-    async def restart(self, links: Collection[Link], reason: str) -> None:
-        """End these workers and start others in their places; requests under way fail. Raises EngineError when one does
-        not start."""
-        places = [place for place in self._places if place.link in links]
-        for place in places:
-            assert place.link is not None
-            place.link.end(reason)
+    async def restart(self, reasons: Mapping[Link, str]) -> None:
+        """End these workers, each for its reason, and start others in their places; requests under way fail.
+
+        Raises EngineError when one does not start.
+        """
+        places = [(place, place.link) for place in self._places if place.link is not None and place.link in reasons]
+        for place, link in places:
+            link.end(reasons[link])
             place.link = None
             self._begin(place)
-        for place in places:
+        for place, _ in places:
             await self._wait_for_start(place)
 
     def drop_ended(self) -> list[str]:

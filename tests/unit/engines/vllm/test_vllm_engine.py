@@ -4,8 +4,10 @@ With TURNWISE_VLLM=PYTHON the tests without a planted fault run on the real vLLM
 """
 
 import asyncio
+import gc
 import os
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -118,7 +120,7 @@ def test_logprobs_are_the_trainers_before_and_after_three_versions(subject: Subj
         return gaps
 
     assert max(subject.run(play())) < 1e-4
-    assert engine.num_restarts == 0
+    assert engine.restart_causes == []
 
 
 def test_a_greedy_reply_is_the_most_likely_one_and_stops_at_its_token(subject: Subject) -> None:
@@ -238,13 +240,16 @@ def test_nothing_is_left(python: Path, tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------ planted faults
 
+CAUSES = {
+    "stale_head": "scores the canary",
+    "dropped_tensor": "scores the canary",
+    "broken_load": "half of it is loaded",
+    "stale_cache": "the prefix cache could not be emptied",
+}
+
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        "stale_head",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dropped_tensor", "broken_load", "stale_cache")),
-    ],
+    "fault", ["stale_head", *(pytest.param(name, marks=pytest.mark.slow) for name in CAUSES if name != "stale_head")]
 )
 def test_a_process_that_fails_after_staging_is_started_anew(stand_in: StandIn, tmp_path: Path, fault: str) -> None:
     """Each of these leaves the checksums of what was received right."""
@@ -252,17 +257,17 @@ def test_a_process_that_fails_after_staging_is_started_anew(stand_in: StandIn, t
     if fault != "stale_head":
         once.touch()
 
-    async def play() -> tuple[int, float]:
+    async def play() -> tuple[list[str], float]:
         async with open_engine(model, stand_in(fault if fault == "stale_head" else f"{fault}@{once}")) as engine:
             await ask(engine, PROMPT)
             change(model, seed=1)
             assert await engine.adopt(1) == compute_checksums(model)
             completion = await ask(engine, PROMPT)
             assert completion.version_first == 1
-            return engine.num_restarts, float(np.abs(completion.logprobs - score(model, PROMPT, completion)).max())
+            return engine.restart_causes, float(np.abs(completion.logprobs - score(model, PROMPT, completion)).max())
 
-    num_restarts, gap = asyncio.run(play())
-    assert num_restarts == 1
+    [cause], gap = asyncio.run(play())
+    assert CAUSES[fault] in cause
     assert gap < 1e-4
 
 
@@ -304,8 +309,8 @@ def test_damaged_weights_are_refused_before_any_is_loaded(stand_in: StandIn, mon
                 assert completion.version_first == 0
                 pids.append(*engine.pids())
 
-                def write_damaged(self: Staging, model: PreTrainedModel, name: str) -> Any:
-                    staged = write(self, model, name)
+                def write_damaged(self: Staging, model: PreTrainedModel) -> Any:
+                    staged = write(self, model)
                     damage(staged.folder)  # noqa: B023 - called in this round
                     return staged
 
@@ -335,6 +340,23 @@ def test_one_that_says_nothing_is_ended(stand_in: StandIn) -> None:
             return time.monotonic() - began
 
     assert asyncio.run(play()) < 60
+
+
+def test_an_engine_that_nobody_closed_is_collected_with_its_folder(stand_in: StandIn, tmp_path: Path) -> None:
+    engine = VllmEngine(
+        make_model(),
+        python=stand_in(""),
+        num_workers=1,
+        max_concurrency=1,
+        max_context=64,
+        staging=tmp_path / "staged",
+    )
+    gone = weakref.ref(engine)
+    assert list((tmp_path / "staged").iterdir())
+    del engine
+    gc.collect()
+    assert gone() is None
+    assert list((tmp_path / "staged").iterdir()) == []
 
 
 def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:

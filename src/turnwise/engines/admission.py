@@ -1,4 +1,4 @@
-"""Checks of a single request, made before it queues."""
+"""Checks of a single request, made before it queues, and of a change of weights."""
 
 from __future__ import annotations
 
@@ -55,4 +55,14 @@ def check_request(
         raise EngineError(
             f"{who} has a grammar but the engine was built without `grammars`: pip install 'turnwise[guided]' and "
             "pass them"
+        )
+
+
+def check_idle(version: int, num_open: int) -> None:
+    """Raise EngineError where weights change to `version` while `num_open` requests of an engine that is not paused are
+    being sampled."""
+    if num_open:
+        raise EngineError(
+            f"weights changed to version {version} while {num_open} requests are being sampled; wait for them or pause "
+            "the engine first"
         )
