@@ -1,7 +1,7 @@
 """A proposer's pay by what its proposals teach: the change of the solve rate of their kind.
 
 Learning progress as a reward is Oudeyer, Kaplan and Hafner's (IEEE TEC 2007); here it is measured per kind of proposal,
-against a running mean that starts at 1. So a kind that nobody has tried counts as solved, and finding that it is not
+against a running mean that starts at 1. So an untried kind counts as solved, and finding that it is not
 pays; that pay vanishes with the evidence, whether the kind can be learned or not.
 """
 
