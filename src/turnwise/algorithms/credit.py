@@ -164,6 +164,11 @@ class CreditMethod:
         """Whether it lays rewards out over tokens, a KL penalty (`kl_coefficient`) among them."""
         return "kl_coefficient" in self.defaults
 
+    @property
+    def takes_batch_statistics(self) -> bool:
+        """Whether it whitens over all trajectories it is given, whatever their groups."""
+        return "whitening" in self.defaults
+
 
 def broadcast_outcome(
     trajectories: Sequence[CreditTrajectory], advantages: Sequence[float | None]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.algorithms.advantages.reinforce import compute_discounted_returns
-from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenField
+from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenAdvantages, TokenField
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.kl import compute_kl_rewards
 from turnwise.config.credit import ShapingSection
@@ -193,13 +193,20 @@ def compute_advantages(
 ) -> dict[TrajectoryId, TurnArrays]:
     """Advantages per turn of every trajectory, of the turns that `take_trained` kept.
 
-    `trajectories` as `to_credit_trajectories` gives them. Raises TrainingError naming trajectory, turn and what is
+    `trajectories` as `to_credit_trajectories` gives them. A method that whitens over the batch does so over each role,
+    so that no role's rewards move another's advantages. Raises TrainingError naming trajectory, turn and what is
     missing or wrong.
     """
+    paths = list_paths(groups)
+    roles = [name.role if credit.method.takes_batch_statistics else "" for name, _ in paths]
+    advantages: list[TokenAdvantages | None] = [None] * len(paths)
     with boundary(TrainingError, f"credit.method={credit.method.name!r}"):
-        advantages = credit(trajectories)
+        for role in dict.fromkeys(roles):
+            indices = [index for index, other in enumerate(roles) if other == role]
+            for index, credited in zip(indices, credit([trajectories[index] for index in indices]), strict=True):
+                advantages[index] = credited
     by_trajectory: dict[TrajectoryId, TurnArrays] = {}
-    for (name, path), credited in zip(list_paths(groups), advantages, strict=True):
+    for (name, path), credited in zip(paths, advantages, strict=True):
         if credited is None:
             continue
         turns = by_trajectory.setdefault(name, [])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pipeline_world import extend_hash, fingerprint, score_sample, score_token
 
-from turnwise.algorithms.credit_table import build_credit
+from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.audit.recheck import check_rendering
 from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.batching.samples import to_samples
@@ -136,9 +137,15 @@ def test_random_episodes_neither_lose_nor_double_a_token(
     assert sum(account.dropped.get("not_learning", 0) for account in accounts) == not_learning
 
 
-def make_group(rewards: Mapping[str, Sequence[float]], compare: Compare = "task") -> TrajectoryGroup:
-    """Three episodes of two roles with these rewards."""
-    members = [play(Wanderer(compare=compare), KeepingEngine(0, token_s=0.0), index=1, member=m) for m in range(3)]
+@cache
+def played(compare: Compare, index: int, num_members: int) -> tuple[Episode, ...]:
+    engine = KeepingEngine(0, token_s=0.0)
+    return tuple(play(Wanderer(compare=compare), engine, index=index, member=m) for m in range(num_members))
+
+
+def make_group(rewards: Mapping[str, Sequence[float]], compare: Compare = "task", index: int = 1) -> TrajectoryGroup:
+    """Episodes of two roles, one for each of a role's rewards."""
+    members = played(compare, index, len(rewards["first"]))
     trajectories = [
         replace(t, reward=Scored(total=rewards[t.id.role][m]), compare=compare)
         for m, episode in enumerate(members)
@@ -147,31 +154,55 @@ def make_group(rewards: Mapping[str, Sequence[float]], compare: Compare = "task"
     return TrajectoryGroup(draw=members[0].draw, trajectories=tuple(trajectories), role="")
 
 
-def credit(group: TrajectoryGroup) -> dict[tuple[int, str], float]:
-    """The advantage of every trajectory, by member and role."""
-    parts = split_roles(group)
-    advantages = compute_advantages(build_credit("grpo", {"deviation": "none"}), parts, to_credit_trajectories(parts))
-    return {(name.member, name.role): float(turns[0][0]) for name, turns in advantages.items()}
+def credit(*groups: TrajectoryGroup, method: str = "dr_grpo") -> dict[tuple[int, int, str], float]:
+    """The advantage of every trajectory's first token, by task, member and role; NaN where it trains nothing."""
+    parts = [part for group in groups for part in split_roles(group)]
+    advantages = compute_advantages(build_credit(method), parts, to_credit_trajectories(parts))
+    return {(name.draw, name.member, name.role): float(turns[0][0]) for name, turns in advantages.items()}
 
 
-@settings(max_examples=10, deadline=None)
-@given(order=st.permutations([0.0, 1.0, 5.0]))
-def test_permuting_the_rewards_of_one_role_moves_no_advantage_of_another(order: list[float]) -> None:
-    plain = credit(make_group({"first": [0.0, 1.0, 2.0], "second": [0.0, 1.0, 5.0]}))
-    permuted = credit(make_group({"first": [0.0, 1.0, 2.0], "second": order}))
-    assert {key: value for key, value in plain.items() if key[1] == "first"} == {
-        key: value for key, value in permuted.items() if key[1] == "first"
-    }
-    assert [permuted[m, "second"] for m in range(3)] == pytest.approx([value - 2.0 for value in order])
+COMPARING = [name for name, method in CREDIT_METHODS.items() if not (method.needs or method.annotators)]
+"""Methods that need no scores beside the reward."""
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    rewards=st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=4), min_size=2, max_size=2),
+    data=st.data(),
+)
+@pytest.mark.parametrize("method", COMPARING)
+def test_permuting_the_rewards_of_one_role_moves_no_advantage_of_another(
+    method: str, rewards: list[list[float]], data: st.DataObject
+) -> None:
+    """Within their groups, of two tasks with as many episodes each as there are rewards."""
+    plain, permuted = (
+        credit(
+            *(
+                make_group({"first": firsts, "second": seconds}, index=task + 1)
+                for task, (firsts, seconds) in enumerate(zip(rewards, drawn, strict=True))
+            ),
+            method=method,
+        )
+        for drawn in (rewards, [data.draw(st.permutations(each)) for each in rewards])
+    )
+    of_first = [key for key in plain if key[2] == "first"]
+    assert of_first == [key for key in permuted if key[2] == "first"]
+    assert [permuted[key] for key in of_first] == pytest.approx([plain[key] for key in of_first], abs=1e-9, nan_ok=True)
+
+
+def test_a_role_is_compared_with_itself_by_hand() -> None:
+    advantages = credit(make_group({"first": [0.0, 1.0, 2.0], "second": [5.0, 0.0, 1.0]}))
+    assert [advantages[1, m, "first"] for m in range(3)] == pytest.approx([-1.0, 0.0, 1.0])
+    assert [advantages[1, m, "second"] for m in range(3)] == pytest.approx([3.0, -2.0, -1.0])
 
 
 def test_whom_a_role_is_compared_with_is_what_the_environment_declares() -> None:
     rewards = {"first": [0.0, 1.0, 2.0], "second": [4.0, 1.0, 5.0]}
     by_task = credit(make_group(rewards, "task"))
-    assert [by_task[m, "first"] for m in range(3)] == [-1.0, 0.0, 1.0]
+    assert [by_task[1, m, "first"] for m in range(3)] == [-1.0, 0.0, 1.0]
     by_episode = credit(make_group(rewards, "episode"))
-    assert [by_episode[m, "first"] for m in range(3)] == [-2.0, 0.0, -1.5]
-    assert [by_episode[m, "second"] for m in range(3)] == [2.0, 0.0, 1.5]
+    assert [by_episode[1, m, "first"] for m in range(3)] == [-2.0, 0.0, -1.5]
+    assert [by_episode[1, m, "second"] for m in range(3)] == [2.0, 0.0, 1.5]
     assert set(credit(make_group(rewards, "nobody")).values()) == {0.0}
 
 
