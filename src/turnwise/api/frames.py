@@ -41,6 +41,7 @@ def _to_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
         "draw": trajectory.id.draw,
         "member": trajectory.id.member,
         "attempt": trajectory.id.attempt,
+        "role": trajectory.id.role,
         "task_id": trajectory.task_id,
         "environment": task.environment,
         "kind": task.payload.get("kind"),

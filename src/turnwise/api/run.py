@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from turnwise.api.frames import Table, list_trajectory_rows, to_table
 from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import DataError
+from turnwise.core.roles import split_roles
 from turnwise.core.types import TrajectoryGroup
 from turnwise.reporting.summaries import format_success, is_control, load_summaries, row_of
 from turnwise.store.groups import GroupStore
@@ -23,6 +25,15 @@ def load_run(path: str | os.PathLike[str]) -> RunReader:
     """Open a run folder, finished or not. Raises StoreError if it is none, ConfigError if its recipe is damaged."""
     folder = RunFolder.open(Path(path))
     return RunReader(path=folder.path, config=load_resolved(folder.path / "config.json"))
+
+
+class _Fate(NamedTuple):
+    """What became of one role of a group."""
+
+    draw: int
+    role: str
+    fate: str
+    step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +78,29 @@ class RunReader:
         They hold every token with its log-probability, mask and weight version.
         """
         store = GroupStore(self.path)
-        groups = [store.load(draw) for draw, fate, at in self._fates() if (fate, at) == ("trained", step)]
+        draws = dict.fromkeys(fate.draw for fate in self._fates() if (fate.fate, fate.step) == ("trained", step))
+        groups = [store.load(draw) for draw in draws]
         if not groups:
             raise DataError(f"{self.path} has no groups of step {step}; its last trained step is {self._last_step()}")
         return groups
 
     def trajectories(self, step: int | None = None, *, split: Literal["train", "heldout"] = "train") -> Table:
-        """One row per trajectory. `step` None: of every step.
+        """One row per trajectory, which is what one role said in one episode. `step` None: of every step.
 
-        With "train" those of RL step `step`; `fate` is "trained", or why the whole group was dropped. With "heldout"
-        those of the evaluations after `step` RL steps, controls included; `evaluation` is the label. `reward` is None
-        where a trajectory could not be judged, and `invalid` says why. `transcript` is the conversation as text.
+        With "train" those of RL step `step`; `fate` is "trained", or why all of the role in the group was dropped.
+        With "heldout" those of the evaluations after `step` RL steps, controls included; `evaluation` is the label.
+        `reward` is None where a trajectory could not be judged, and `invalid` says why. `transcript` is the
+        conversation as text.
         Raises DataError for a step without trajectories, StoreError for a damaged file.
         """
         rows: list[dict[str, Any]] = []
         if split == "train":
             store = GroupStore(self.path)
-            for draw, fate, at in self._fates():
-                if step in (None, at):
-                    rows += list_trajectory_rows(store.load(draw), {"step": at, "fate": fate})
+            wanted = [fate for fate in self._fates() if step in (None, fate.step)]
+            for draw, fates in groupby(wanted, key=lambda fate: fate.draw):
+                parts = {part.role: part for part in split_roles(store.load(draw))}
+                for fate in fates:
+                    rows += list_trajectory_rows(parts[fate.role], {"step": fate.step, "fate": fate.fate})
         else:
             for summary in load_summaries(self.path):
                 if step in (None, summary["step"]):
@@ -98,12 +113,12 @@ class RunReader:
             )
         return to_table(rows)
 
-    def _fates(self) -> list[tuple[int, str, int]]:
-        """Draw, fate and step of every group that was trained or dropped, by draw."""
-        return sorted((account.draw, str(account.fate), account.step) for account in load_accounts(self.path))
+    def _fates(self) -> list[_Fate]:
+        """Of every role of every group that was trained or dropped, by draw."""
+        return sorted(_Fate(each.draw, each.role, str(each.fate), each.step) for each in load_accounts(self.path))
 
     def _last_step(self) -> int:
-        return max((step for _, fate, step in self._fates() if fate == "trained"), default=0)
+        return max((fate.step for fate in self._fates() if fate.fate == "trained"), default=0)
 
     def __repr__(self) -> str:
         lines = [f"run {self.path}"]
