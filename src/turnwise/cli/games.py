@@ -17,15 +17,21 @@ def exploitability(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure exactly how well a run plays its game: the last policy, the average of checkpoints, and all of them
-    against each other."""
+    against each other. What is measured is kept in the run folder and becomes part of its report."""
     from turnwise.reporting.console import print_table
-    from turnwise.reporting.game_tables import policies_table, population_table
+    from turnwise.reporting.game_tables import MEASURED, build_table, list_tables
+    from turnwise.reporting.report import write_report
     from turnwise.runs.exploitability import measure_exploitability
+    from turnwise.store.run_folder import RunFolder, write_bytes_atomic
 
     reports = [report.to_json() for report in measure_exploitability(run, device=device)]
+    text = json.dumps(reports, indent=1)
+    folder = RunFolder.open(run)
+    write_bytes_atomic(folder.path / MEASURED, text.encode())
+    write_report(folder)
     if as_json:
-        print(json.dumps(reports, indent=1))
+        print(text)
         return
     for report in reports:
-        print_table(policies_table(report))
-        print_table(population_table(report))
+        for cells in list_tables(report):
+            print_table(build_table(cells))

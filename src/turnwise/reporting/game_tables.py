@@ -1,32 +1,49 @@
-"""Show what policies are worth at a game, given as plain data, as tables."""
+"""What policies are worth at a game, given as plain data: as tables of a terminal and of report.html."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from turnwise.core.errors import StoreError
 
-def policies_table(report: Mapping[str, Any]) -> Table:
-    """One row per policy. `report` as `GameReport.to_json` gives it."""
-    table = Table(title=f"{report['game']}, worth {report['value']:+.4f} to player 0 under perfect play")
-    table.add_column("policy")
-    for column in (
-        "exploitability",
-        "loses as player 0",
-        "as player 1",
-        "against itself",
-        "earns against uniform",
-        "against perfect",
-        "wins against uniform",
-        "against perfect",
-        "best moves",
-        "legal",
-    ):
-        table.add_column(column, justify="right")
-    for row in report["rows"]:
-        table.add_row(
+MEASURED = "exploitability.json"
+"""In a run folder: what `turnwise exploitability` last measured."""
+
+POLICY_COLUMNS = (
+    "policy",
+    "exploitability",
+    "loses as player 0",
+    "as player 1",
+    "against itself",
+    "earns against uniform",
+    "against perfect",
+    "wins against uniform",
+    "against perfect",
+    "best moves",
+    "legal",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """A table as text; numbers stand right, the first column left."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def list_tables(report: Mapping[str, Any]) -> list[Cells]:
+    """One row per policy, then what each checkpoint earns against each. `report` as `GameReport.to_json` gives it."""
+    policies = [
+        [
             row["label"],
             f"{row['exploitability']:.4f}",
             *(f"{loss:.4f}" for loss in row["losses"]),
@@ -34,16 +51,56 @@ def policies_table(report: Mapping[str, Any]) -> Table:
             *(f"{row[name]:+.3f}" for name in ("earns_uniform", "earns_perfect")),
             *(f"{row[name]:.3f}" for name in ("wins_uniform", "wins_perfect")),
             *("-" if row[name] is None else f"{row[name]:.4f}" for name in ("optimal", "legal")),
-        )
+        ]
+        for row in report["rows"]
+    ]
+    population = [
+        [f"{step}", *(f"{mean:+.3f}" for mean in means)]
+        for step, means in zip(report["steps"], report["earned"], strict=True)
+    ]
+    game = report["game"]
+    return [
+        Cells(
+            title=f"{game}, worth {report['value']:+.4f} to player 0 under perfect play",
+            columns=POLICY_COLUMNS,
+            rows=policies,
+        ),
+        Cells(
+            title=f"{game}: what checkpoints earn against each other, the mean over both seats",
+            columns=["step", *(f"{step}" for step in report["steps"])],
+            rows=population,
+        ),
+    ]
+
+
+def build_table(cells: Cells) -> Table:
+    """For the terminal."""
+    table = Table(title=cells.title)
+    for number, column in enumerate(cells.columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in cells.rows:
+        table.add_row(*row)
     return table
 
 
-def population_table(report: Mapping[str, Any]) -> Table:
-    """What each checkpoint (row) earns against each (column), the mean over both seats."""
-    table = Table(title=f"{report['game']}: what checkpoints earn against each other")
-    table.add_column("step", justify="right")
-    for step in report["steps"]:
-        table.add_column(f"{step}", justify="right")
-    for step, means in zip(report["steps"], report["earned"], strict=True):
-        table.add_row(f"{step}", *(f"{mean:+.3f}" for mean in means))
-    return table
+def draw_games(run: Path) -> str:
+    """What was measured of a run, for its report; "" where nothing was.
+
+    Raises StoreError naming the file if it is damaged."""
+    path = run / MEASURED
+    if not path.exists():
+        return ""
+    try:
+        tables = [cells for report in json.loads(path.read_bytes()) for cells in list_tables(report)]
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise StoreError(f"{path} cannot be read ({cause}); run `turnwise exploitability {run}` again") from cause
+    return "".join(map(_draw_table, tables))
+
+
+def _draw_table(cells: Cells) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in cells.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells.rows)
+    return (
+        f'<h3>{escape(cells.title)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

@@ -14,6 +14,7 @@ from turnwise import __version__
 from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
+from turnwise.reporting.game_tables import draw_games
 from turnwise.reporting.sections import (
     draw_curves,
     draw_failures,
@@ -47,6 +48,7 @@ def write_report(run: RunFolder) -> Path:
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
         ("schedule", "Asynchronous training", draw_schedule(metrics) if config.schedule.max_staleness else ""),
+        ("games", "At its games", draw_games(run.path)),
         ("changes", "What changed", _draw_examples(batches, config)),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
         ("time", "Where the time went", draw_time(metrics, overlap=config.schedule.max_staleness > 0)),
