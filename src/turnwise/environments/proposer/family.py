@@ -83,7 +83,7 @@ class SearchProposer:
         """A scripted policy, by how it proposes and solves: "oracle" (uniform, right), "random" (uniform, at random),
         "naive" (the demonstrator: from the prior, one search), "prior" and "uniform", proposers that do not learn.
         Raises ConfigError naming these."""
-        naive = NaivePolicy(self._chosen.naive_wander)
+        naive = NaivePolicy(self._chosen.naive_wander, repeats=False)
         return choose_policy(
             name,
             {

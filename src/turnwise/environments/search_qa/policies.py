@@ -161,10 +161,12 @@ class NaivePolicy:
 
     MAX_SEARCHES = 3
 
-    def __init__(self, wander: float, wording: Wording = "formal") -> None:
-        """`wander` is a probability, `wording` that of its searches."""
+    def __init__(self, wander: float, wording: Wording = "formal", *, repeats: bool = True) -> None:
+        """`wander` is a probability, `wording` that of its searches. Without `repeats` it looks up what it found under a
+        relation that it has not searched for, where the question has one."""
         self._wander = wander
         self._wording = wording
+        self._repeats = repeats
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The first search, a rare further one, or the answer."""
@@ -188,7 +190,9 @@ class NaivePolicy:
             return answer_message(UNKNOWN)
         answer = rng.choice(answers)
         if len(seen.queries) < self.MAX_SEARCHES and rng.random() < self._wander:
-            relation = rng.choice(list_relations(query))
+            relations = list_relations(query)
+            fresh = [each for each in relations if not any(search.startswith(each) for search in seen.queries)]
+            relation = rng.choice(relations if self._repeats else fresh or relations)
             return search_message(
                 innermost_phrase(Project(relation, Constant(answer)), self._wording), len(seen.queries)
             )

@@ -170,12 +170,12 @@ def test_a_heldout_task_brings_its_question_to_one_solver() -> None:
 
 
 def test_what_the_policies_are_worth() -> None:
-    def rate(policy: str, kind: int) -> float:
+    def rate(policy: str, kind: int, family: SearchProposer = FAMILY) -> float:
         wins = 0.0
         for index in range(kind, 60, 3):
-            task = FAMILY.task("heldout", index)
+            task = family.task("heldout", index)
             rewards, _, _ = play_asked(
-                FAMILY.build_environment(task), task, speak_as(FAMILY.policy(policy), task, seed=index)
+                family.build_environment(task), task, speak_as(family.policy(policy), task, seed=index)
             )
             wins += read_parts(rewards["solver0"])["success"]
         return wins / 20
@@ -185,6 +185,10 @@ def test_what_the_policies_are_worth() -> None:
     assert rate("naive", 1) < 0.2
     assert rate("naive", 2) < 0.1
     assert rate("random", 1) < 0.2
+    # Where the demonstrator goes on it searches for the relation that is left, until it has searched three times.
+    wanders = SearchProposer(num_entities=24, num_words=16, naive_wander=1.0)
+    assert rate("naive", 0, wanders) == 0.0
+    assert rate("naive", 2, wanders) > 0.3
 
 
 def test_the_prior_is_that_of_the_arguments() -> None:
