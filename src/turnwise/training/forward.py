@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.batching.collate import MicroBatch, iterate_micro_batches
+from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
 from turnwise.models.attention import PackedAttention
 
@@ -67,16 +68,17 @@ def score_logprobs(
     *,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
     """Log-probability of every trained token under `model`, one float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         logprobs, _ = compute_logprobs(model, batch, temperature)
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
         scores |= {i: part.numpy() for i, part in zip(indices, logprobs.float().cpu().split(counts), strict=True)}
-    return [scores[i] for i in range(len(samples))]
+    return join_rows(scores, [int(s.loss_mask.sum()) for s in samples], ranks)
 
 
 def score_exact(
