@@ -23,15 +23,15 @@ from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
 from turnwise.models.attention import PackedAttention
-from turnwise.models.lora import copy_model
 from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.placement import WHOLE, Backbone, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Critic:
     """A value function and its optimizer."""
 
-    backbone: torch.nn.Module
+    backbone: Backbone
     """From tokens to hidden states: the policy's own layers, or a copy of them."""
     head: torch.nn.Linear
     """Hidden state to value; all zeros at the start, so that every first value is 0."""
@@ -51,6 +51,7 @@ class Critic:
 
 def build_critic(
     policy: PreTrainedModel,
+    placement: Placement = WHOLE,
     *,
     kind: Literal["head", "separate"],
     lr: float,
@@ -61,12 +62,14 @@ def build_critic(
 ) -> Critic:
     """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
     adapter."""
-    backbone = policy.base_model if kind == "head" else copy_model(policy.base_model)
+    separate = None if kind == "head" else placement.place(placement.copy(policy).base_model)
     head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=policy.device, dtype=policy.dtype)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
-    module = torch.nn.ModuleDict({"head": head} if kind == "head" else {"head": head, "backbone": backbone})
+    placement.place(head)
+    module = torch.nn.ModuleDict({"head": head} if separate is None else {"head": head, "backbone": separate})
     optimizer = build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay)
+    backbone = separate or placement.find_backbone(policy)
     return Critic(
         backbone=backbone, head=head, module=module, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient
     )

@@ -21,9 +21,9 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
-from turnwise.models.lora import copy_model
 from turnwise.training.forward import compute_logprobs, score_logprobs
 from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.placement import WHOLE, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,10 +38,16 @@ class ImplicitReward:
 
 
 def build_implicit_reward(
-    policy: PreTrainedModel, *, lr: float, beta: float, betas: tuple[float, float], weight_decay: float
+    policy: PreTrainedModel,
+    placement: Placement = WHOLE,
+    *,
+    lr: float,
+    beta: float,
+    betas: tuple[float, float],
+    weight_decay: float,
 ) -> ImplicitReward:
     """A reward model that starts as a copy of `policy` as it is now."""
-    module = copy_model(policy)
+    module = placement.place(placement.copy(policy))
     return ImplicitReward(
         module=module,
         optimizer=build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay),
