@@ -26,15 +26,20 @@ def compute_distribution(
     that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
     they are. In float32, or float64 where the model is.
     """
-    output = model(
-        input_ids=batch.token_ids[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        logits_to_keep=batch.predict_at,
-        attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
-        output_hidden_states=with_hidden,
-    )
-    hidden = output.hidden_states[-1][0, batch.predict_at] if with_hidden else None
+    seen: list[torch.Tensor] = []
+    # A hook, because transformers records hidden states of no copy of a model, and of all layers.
+    hook = model.base_model.register_forward_hook(lambda _, __, output: seen.append(output.last_hidden_state))
+    try:
+        output = model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=batch.predict_at,
+            attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
+        )
+    finally:
+        hook.remove()
+    hidden = seen[0][0, batch.predict_at] if with_hidden else None
     logits = output.logits[0]
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden
