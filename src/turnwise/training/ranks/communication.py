@@ -12,14 +12,20 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+START_S = 300.0
+"""Longest time from the start of a process to its first word; imports are most of it."""
+
 
 def join_group(folder: Path, index: int, size: int, *, deadline_s: float, device: torch.device) -> None:
     """Meet the other ranks in `folder`, a private one. gloo for tensors of the CPU, on the loopback interface; NCCL for
     those of a GPU."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = dist.FileStore(str(folder / "meeting"), size)  # type: ignore[attr-defined]
+    store.set(f"here {index}", "yes")
+    store.wait([f"here {other}" for other in range(size)], timedelta(seconds=START_S))
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{folder}/meeting",
+        store=store,
         rank=index,
         world_size=size,
         timeout=timedelta(seconds=deadline_s),

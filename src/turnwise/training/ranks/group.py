@@ -19,11 +19,10 @@ from typing import Any
 import torch.multiprocessing as multiprocessing
 
 from turnwise.core.errors import TrainingError, boundary
+from turnwise.training.ranks.communication import START_S
 from turnwise.training.ranks.messages import encode_message, read_message
 from turnwise.training.ranks.rank import REFUSALS, RankPlan, run_rank
 
-START_S = 300.0
-"""Longest time from the start of the processes to the first word of each; imports are most of it."""
 SPEAK_S = 2.0
 """Seconds in which the others say what happened to them after one has failed in a collective."""
 END_S = 5.0
