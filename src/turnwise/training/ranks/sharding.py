@@ -35,7 +35,7 @@ class Sharded:
         """`source` is the whole policy in shared memory, on the CPU."""
         self.ranks = ranks
         self.device = device
-        self._source = source
+        self.source = source
         self._mesh: DeviceMesh = init_device_mesh(device.type, (ranks.size,))
         self._precision = MixedPrecisionPolicy()
         if source.dtype in SHORT:
@@ -45,9 +45,9 @@ class Sharded:
         """See `Placement.copy`: modules of their own on the tensors of the shared copy, until they are placed."""
         parameters = {
             id(parameter): torch.nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
-            for parameter in self._source.parameters()
+            for parameter in self.source.parameters()
         }
-        return copy.deepcopy(self._source, parameters)
+        return copy.deepcopy(self.source, parameters)
 
     def place(self, model: Model) -> Model:
         """See `Placement.place`: every layer is put together by itself, and what is left as one more."""
@@ -92,7 +92,7 @@ class Sharded:
     @torch.no_grad()
     def _pair_rows(self, policy: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """This rank's rows of every parameter as engines would sample with them, and the same rows of the copy."""
-        source = dict(self._source.named_parameters())
+        source = dict(self.source.named_parameters())
         for name, parameter in policy.named_parameters():
             published = cut_rows(source[name].detach(), parameter)
             yield name, own_rows(parameter.detach()).to(published.dtype), published

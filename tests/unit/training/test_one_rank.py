@@ -1,0 +1,156 @@
+"""One rank, in this process: FSDP2 on everything changes no bit of what is trained, scored and stored."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks_world import Case, find_gap, make_batch, make_samples, train
+from turnwise.models.checksums import compute_checksums
+from turnwise.training.local import LocalTrainer
+from turnwise.training.ranks.communication import JoinedRanks, join_group
+from turnwise.training.ranks.sharding import Sharded
+
+CASES = {
+    "grpo": Case(),
+    "grpo, end to end, reference": Case(shared_prefix=False, kl=0.1),
+    "gspo": Case(loss="gspo", aggregation="sequence_mean"),
+    "kl_cov": Case(loss="kl_cov", batch_rule=True),
+    "ppo, head": Case(critic="head"),
+    "ppo, separate": Case(critic="separate", num_updates=2),
+    "implicit": Case(has_implicit=True),
+    "teacher": Case(has_teacher=True),
+    "supervised": Case(objective="supervised"),
+    "preference": Case(objective="preference"),
+    "adapter": Case(is_adapted=True, critic="separate", kl=0.1),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    join_group(tmp_path_factory.mktemp("ranks"), 0, 1, deadline_s=10.0, device=torch.device("cpu"))
+    yield
+    dist.destroy_process_group()
+    torch.set_num_threads(before)
+
+
+def build_sharded(case: Case, seed: int = 0) -> tuple[LocalTrainer, Sharded]:
+    placement = Sharded(case.build_policy(seed), JoinedRanks(lambda: None), torch.device("cpu"))
+    return case.build(placement.place(placement.copy(placement.source)), placement), placement
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_one_rank_is_bit_equal_to_one_process(name: str) -> None:
+    case = CASES[name]
+    if case.is_adapted:
+        pytest.importorskip("peft")
+    alone, (sharded, placement) = case.build_local(), build_sharded(case)
+    for step in (1, 2, 3):
+        mine, theirs = train(alone, case, step), train(sharded, case, step)
+        assert mine.sums == theirs.sums
+        for metric, value in mine.metrics.items():
+            if "second" not in metric and "per_s" not in metric:
+                assert theirs.metrics[metric].value == value.value, metric
+        placement.publish(sharded.model)
+        assert compute_checksums(placement.source) == dict(mine.sums)
+
+
+def test_the_warm_up_is_bit_equal_too() -> None:
+    case = Case()
+    alone, (sharded, placement) = case.build_local(), build_sharded(case)
+    whole = (tuple(range(9)),)
+    for trainer in (alone, sharded):
+        batch = make_batch(trainer, Case(objective="supervised"), 1)
+    for trainer in (case.build_local(), build_sharded(case)[0]):
+        from dataclasses import replace
+
+        report = trainer.step(replace(batch, objective="warmup", updates=whole))
+        assert report.optimizer_steps == 0
+    assert placement.find_drift(sharded.model) is None
+
+
+def test_a_rank_that_drifted_from_what_engines_sample_with_is_found() -> None:
+    sharded, placement = build_sharded(Case())
+    assert placement.find_drift(sharded.model) is None
+    train(sharded, Case(), 1)
+    assert placement.find_drift(sharded.model) == "model.embed_tokens.weight"
+    placement.publish(sharded.model)
+    assert placement.find_drift(sharded.model) is None
+
+
+@pytest.mark.parametrize("name", ["ppo, separate", "ppo, head", "implicit", "adapter"])
+def test_checkpoints_of_ranks_and_of_one_process_are_read_by_either(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    if case.is_adapted:
+        pytest.importorskip("peft")
+    (first, _), alone = build_sharded(case), case.build_local(seed=3)
+    if case.is_adapted:  # the base is not stored
+        alone = case.build_local()
+    train(first, case, 1)
+    by_ranks, by_one = tmp_path / "by_ranks", tmp_path / "by_one"
+    by_ranks.mkdir()
+    by_one.mkdir()
+    first.save(by_ranks, {"step": 0, "tasks": 4})
+    assert alone.load(by_ranks) == {"step": 0, "tasks": 4, "optimizer_steps": case.num_updates}
+    alone.save(by_one, {"step": 0})
+    second, _ = build_sharded(case, seed=0 if case.is_adapted else 4)
+    second.load(by_one)
+    reports = [train(trainer, case, 2) for trainer in (first, alone, second)]
+    assert reports[0].sums == reports[1].sums == reports[2].sums
+
+
+def test_bfloat16_keeps_weights_and_moments_in_float32_and_publishes_bfloat16() -> None:
+    case = Case(dtype="bfloat16", critic="separate", kl=0.1)
+    sharded, placement = build_sharded(case)
+    assert {p.dtype for p in sharded.model.parameters()} == {torch.float32}
+    wide, exact = Case(critic="separate", kl=0.1), None
+    exact = wide.build_local()
+    with torch.no_grad():
+        for mine, theirs in zip(exact.model.parameters(), case.build_policy().parameters(), strict=True):
+            mine.copy_(theirs)
+    for step in (1, 2, 3):
+        report = train(sharded, case, step)
+        train(exact, wide, step)
+        placement.publish(sharded.model)
+        assert compute_checksums(placement.source) == dict(report.sums)
+    assert {p.dtype for p in placement.source.parameters()} == {torch.bfloat16}
+    # Three steps of AdamW at up to 1e-2; a bfloat16 forward pass turns the sign of few of them.
+    gaps = [
+        (mine.full_tensor() - theirs).abs().mean()  # type: ignore[operator]
+        for mine, theirs in zip(sharded.model.parameters(), exact.model.parameters(), strict=True)
+    ]
+    assert max(map(float, gaps)) < 5e-3
+    moments = {m.dtype for state in sharded._policy.optimizer.state.values() for m in state.values()}
+    assert moments == {torch.float32}
+
+
+def test_a_loss_that_is_not_finite_changes_nothing_and_training_goes_on() -> None:
+    from dataclasses import replace
+
+    from turnwise.core.errors import TrainingError
+    from turnwise.core.types import to_floats
+
+    case = Case()
+    alone, (sharded, placement) = case.build_local(), build_sharded(case)
+    samples = make_samples(1)
+    broken = replace(samples[4], advantages=to_floats(np_inf(samples[4].advantages)))
+    batch = make_batch(sharded, case, 1, [*samples[:4], broken, *samples[5:]])
+    with pytest.raises(TrainingError, match="1/1"):
+        sharded.step(batch)
+    assert placement.find_drift(sharded.model) is None
+    assert train(sharded, case, 2).sums == train(alone, case, 2).sums
+
+
+def np_inf(values: object) -> object:
+    import numpy as np
+
+    return np.full(len(values), np.inf)  # type: ignore[arg-type]
+
+
+def test_find_gap_sees_a_gap() -> None:
+    assert find_gap(Case().build_policy(), Case().build_policy()) == 0
+    assert find_gap(Case().build_policy(), Case().build_policy(1)) > 0
