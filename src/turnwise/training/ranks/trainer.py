@@ -36,7 +36,7 @@ class RankedTrainer:
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | None,
         build: Callable[[PreTrainedModel, Placement], LocalTrainer],
         *,
         num_ranks: int,
@@ -45,7 +45,8 @@ class RankedTrainer:
     ) -> None:
         """`model` is the policy: it moves to shared memory, and holds the trained weights after every step.
 
-        `build` makes the trainer of each rank; it is sent to other processes. `num_threads` are those of each rank.
+        `tokenizer` goes into checkpoints. `build` makes the trainer of each rank; it is sent to other processes.
+        `num_threads` are those of each rank.
         """
         self.model = model
         self.tokenizer = tokenizer
