@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.losses.table import build_loss
 from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.batching.collate import Packing
+from turnwise.batching.ranks import find_largest
 from turnwise.core.batch import Objective, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.protocols import Trainer
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
 from turnwise.models.lora import add_adapter, list_adapter
+from turnwise.models.rows import cut_rows, own_rows
 from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
 from turnwise.training.optimizer import Schedule
 from turnwise.training.placement import WHOLE, Placement
 from turnwise.training.policy_step import PolicyLoss
+from turnwise.training.ranks.communication import JoinedRanks, join_group
+from turnwise.training.ranks.sharding import Sharded
 from turnwise.training.ranks.trainer import RankedTrainer
 
 VOCAB = 96
@@ -175,3 +184,38 @@ def find_gap(one: PreTrainedModel, other: PreTrainedModel) -> float:
     """The largest difference of a weight."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max(float((mine - theirs).detach().abs().max()) for mine, theirs in pairs)
+
+
+def build_sharded(case: Case, seed: int = 0) -> tuple[LocalTrainer, Sharded]:
+    """A trainer on this process's rows, where it has joined the other ranks."""
+    placement = Sharded(case.build_policy(seed), JoinedRanks(lambda: None), torch.device("cpu"))
+    return case.build(placement.place(placement.copy(placement.source)), placement), placement
+
+
+def compare_on_ranks(num_ranks: int, cases: Mapping[str, Case], folder: Path, *, steps: int) -> dict[str, list[float]]:
+    """By case: the difference of the first loss and of the largest later one to one process, then that of the weights.
+
+    All cases in one set of processes, because it takes seconds to start one.
+    """
+    spawn(_compare, (num_ranks, dict(cases), folder, steps), nprocs=num_ranks)
+    gaps: dict[str, list[float]] = json.loads((folder / "gaps.json").read_text())
+    return gaps
+
+
+def _compare(index: int, num_ranks: int, cases: Mapping[str, Case], folder: Path, steps: int) -> None:
+    torch.set_num_threads(1)
+    join_group(folder, index, num_ranks, deadline_s=120, device=torch.device("cpu"))
+    gaps = {}
+    for name, case in cases.items():
+        alone, (sharded, placement) = case.build_local(), build_sharded(case)
+        losses = []
+        for step in range(1, steps + 1):
+            mine, theirs = train(alone, case, step), train(sharded, case, step)
+            assert mine.metrics.keys() == theirs.metrics.keys()
+            losses.append(abs(mine.metrics["train/loss"].value - theirs.metrics["train/loss"].value))
+        pairs = zip(sharded.model.parameters(), alone.model.parameters(), strict=True)
+        differences = [(own_rows(p.detach()) - cut_rows(q.detach(), p)).abs() for p, q in pairs]
+        weights = max(float(each.max()) for each in differences if each.numel())
+        gaps[name] = [losses[0], max(losses), find_largest(weights, placement.ranks)]
+    if index == 0:
+        (folder / "gaps.json").write_text(json.dumps(gaps))

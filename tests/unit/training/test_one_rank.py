@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks_world import Case, make_batch, make_samples, train
+from ranks_world import Case, build_sharded, make_batch, make_samples, train
 
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import to_floats
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.rows import own_rows
-from turnwise.training.local import LocalTrainer
-from turnwise.training.ranks.communication import JoinedRanks, join_group
-from turnwise.training.ranks.sharding import Sharded
+from turnwise.training.ranks.communication import join_group
 
 CASES = {
     "grpo": Case(),
@@ -44,12 +42,9 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def build_sharded(case: Case, seed: int = 0) -> tuple[LocalTrainer, Sharded]:
-    placement = Sharded(case.build_policy(seed), JoinedRanks(lambda: None), torch.device("cpu"))
-    return case.build(placement.place(placement.copy(placement.source)), placement), placement
-
-
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("adapter", "teacher") else ()) for name in CASES]
+)
 def test_one_rank_is_bit_equal_to_one_process(name: str) -> None:
     case = CASES[name]
     if case.is_adapted:
@@ -86,7 +81,14 @@ def test_a_rank_that_drifted_from_what_engines_sample_with_is_found() -> None:
     assert placement.find_drift(sharded.model) is None
 
 
-@pytest.mark.parametrize("name", ["ppo, separate", "ppo, head", "implicit", "adapter"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ppo, separate",
+        pytest.param("adapter", marks=pytest.mark.slow),
+        pytest.param("implicit", marks=pytest.mark.slow),
+    ],
+)
 def test_checkpoints_of_ranks_and_of_one_process_are_read_by_either(name: str, tmp_path: Path) -> None:
     case = replace(CASES[name], kl=0.0)  # a reference starts where it is loaded
     if case.is_adapted:
