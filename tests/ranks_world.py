@@ -68,6 +68,7 @@ class Case:
     shared_prefix: bool = True
     is_adapted: bool = False
     dtype: str = "float32"
+    recomputes: bool = False
 
     @property
     def wanted(self) -> frozenset[Wanted]:
@@ -94,6 +95,7 @@ class Case:
             max_grad_norm=1.0,
             packing=Packing(micro_batch_tokens=40, shared_prefix=self.shared_prefix),
             temperature=0.8,
+            recompute_activations=self.recomputes,
             critic_epochs=2,
             needs_reference=bool(self.kl) or self.has_implicit or self.objective == "preference",
         )

@@ -248,6 +248,8 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     share, repeats = members * sampled / computed, members * rollout.max_tokens / computed
     to_resident = _to_resident if device == "cpu" else float
     saved = sum(count * to_resident(batch * width * item) for count, width in shape.list_saved_arrays(repeats))
+    if config.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
+        saved = saved / shape.num_layers + shape.num_layers * to_resident(batch * shape.hidden_size * item)
     logits = LOGIT_COPIES * to_resident(batch * share * shape.vocab_size * 4)
     sampling = step * widest * item + drawn
     batch_size = 1 << (concurrency - 1).bit_length()

@@ -66,6 +66,7 @@ def build_local_trainer(
         max_grad_norm=train.max_grad_norm,
         packing=build_packing(config),
         temperature=config.rollout.temperature,
+        recompute_activations=train.recompute_activations,
         critic_epochs=config.critic.epochs,
         seed=derive_seed(config.run.seed, "dropout"),
         needs_reference=(not by_gradient and train.algorithm != "rejection")

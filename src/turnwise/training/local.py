@@ -24,6 +24,7 @@ from turnwise.core.metrics import Max, Metric, Sum, merge
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample
 from turnwise.models.checksums import count_changed
+from turnwise.models.layers import recompute_layers
 from turnwise.models.lora import apply_dropout
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
@@ -61,6 +62,8 @@ class TrainerSettings:
     """Optimizer steps of a separate critic per batch."""
     seed: int = 0
     """From which an adapter's dropout follows."""
+    recompute_activations: bool = False
+    """Whether backward passes compute the layers again instead of keeping what forward passes computed."""
     needs_reference: bool = False
     """Whether a frozen copy of the policy RL starts from is kept."""
 
@@ -102,6 +105,8 @@ class LocalTrainer:
         self.settings = settings
         self._placement = placement
         self._packing: Packing = {**settings.packing, "ranks": placement.ranks}
+        if settings.recompute_activations:
+            recompute_layers(model)
         self.optimizer_steps = 0
         self._policy = _Policy(module=model, optimizer=self._build_optimizer(settings.schedule.base))
         self._loss, self._pair_loss, self._teacher = loss, pair_loss, teacher
@@ -224,6 +229,8 @@ class LocalTrainer:
             self._implicit = (
                 self._build_implicit(self.model, self._placement) if self._build_implicit is not None else None
             )
+            for trained in self._list_companions().values() if self.settings.recompute_activations else ():
+                recompute_layers(trained.module)
             self._has_companions = True
 
     def _copy_policy(self) -> PreTrainedModel:

@@ -24,6 +24,7 @@ CASES = {
     "kl_cov": Case(loss="kl_cov", batch_rule=True),
     "ppo, head": Case(critic="head"),
     "ppo, separate": Case(critic="separate", num_updates=2),
+    "recomputed": Case(critic="separate", recomputes=True),
     "implicit": Case(has_implicit=True),
     "teacher": Case(has_teacher=True),
     "supervised": Case(objective="supervised"),

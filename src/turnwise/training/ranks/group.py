@@ -159,7 +159,7 @@ class RankGroup:
                 self._lose(f"{rank.name} alone refused: {outcome['refused'][1]}", when)
 
     def _lose(self, what: str, when: str) -> None:
-        self._lost = f"{what} {when}; the step was taken back and all ranks were ended. {REMEDY}"
+        self._lost = f"{what} {when}; nothing of it was published, and all ranks were ended. {REMEDY}"
         raise TrainingError(self._lost)
 
     def _end(self, reason: str) -> None:

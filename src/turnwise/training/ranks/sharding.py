@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from turnwise.batching.ranks import Ranks
 from turnwise.models.checksums import compute_checksum, join_base
+from turnwise.models.layers import list_layers
 from turnwise.models.rows import cut_rows, own_rows
 from turnwise.training.placement import Backbone
 
@@ -55,8 +56,8 @@ class Sharded:
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.dtype in SHORT:
                 parameter.data = parameter.data.float()
-        layers = next((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), ())
-        for part in (*layers, model):
+        parts: list[torch.nn.Module] = [*list_layers(model), model]
+        for part in parts:
             fully_shard(part, mesh=self._mesh, mp_policy=self._precision, reshard_after_forward=True)
         for part in model.modules():
             if isinstance(part, FSDPModule):
