@@ -115,14 +115,8 @@ def run_policy_step(
     gap_max, num_computed = 0.0, 0
     for indices, batch in iterate_micro_batches(samples, model.device, prepared, **packing):
         value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
-        problem = None
-        if not bool(torch.isfinite(value)):
-            origins = ", ".join(str(samples[i].origin.trajectory) for i in indices[:3])
-            problem = (
-                f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; "
-                "the weights were not changed. Lower the learning rate or resume from the last checkpoint"
-            )
-        if (problem := ranks.agree(problem)) is not None:
+        problem = ranks.agree(_find_problem(value, [samples[i] for i in indices]))
+        if problem is not None:
             _forget(optimizer, critic)
             raise TrainingError(problem)
         value.backward()
@@ -152,6 +146,17 @@ def run_policy_step(
         "train/tokens_per_s": Rate(num_tokens, seconds),
         "train/seconds": Sum(seconds),
     }
+
+
+def _find_problem(loss: torch.Tensor, samples: Sequence[Sample]) -> str | None:
+    """What is wrong with the loss of a micro-batch; None if it is finite."""
+    if bool(torch.isfinite(loss)):
+        return None
+    origins = ", ".join(str(sample.origin.trajectory) for sample in samples[:3])
+    return (
+        f"the loss is {float(loss.detach())} in the micro-batch that starts with trajectories {origins}; the weights "
+        "were not changed. Lower the learning rate or resume from the last checkpoint"
+    )
 
 
 def _ratio_sums(log_ratio: torch.Tensor) -> dict[str, float]:
