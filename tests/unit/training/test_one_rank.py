@@ -31,6 +31,7 @@ CASES = {
     "preference": Case(objective="preference"),
     "adapter": Case(is_adapted=True, critic="separate", kl=0.1),
 }
+FAST = ("grpo", "gspo", "ppo, head", "ppo, separate")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,7 +45,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("adapter", "teacher") else ()) for name in CASES]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name not in FAST else ()) for name in CASES]
 )
 def test_one_rank_is_bit_equal_to_one_process(name: str) -> None:
     case = CASES[name]
