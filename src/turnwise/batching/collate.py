@@ -20,8 +20,8 @@ here like everything else."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from turnwise.batching.layout import lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
 from turnwise.batching.pack import plan_micro_batches
-from turnwise.core.types import Sample
+from turnwise.batching.ranks import ALONE, Plan, Ranks, plan_rounds
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
 TokenColumn = Sequence[NDArray[Any]]
 """One array per sample, `[K_i]` over its trained tokens."""
@@ -43,6 +44,20 @@ class Packing(TypedDict):
     """Most tokens computed in one forward and backward pass."""
     shared_prefix: bool
     """Compute a beginning that several samples share once."""
+    ranks: NotRequired[Ranks]
+    """The processes that share the micro-batches of a step; one process alone if missing."""
+
+
+UNTRAINED = Sample(
+    token_ids=to_ids([0]),
+    loss_mask=to_mask([False]),
+    behavior_logprobs=to_floats([0]),
+    advantages=to_floats([0]),
+    version_first=0,
+    version_last=0,
+    origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id=""),
+)
+"""What an empty micro-batch computes: one token, of which nothing trains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,19 +146,39 @@ def iterate_micro_batches(
     *,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Iterator[tuple[list[int], MicroBatch]]:
     """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index
     exactly once.
 
     With `shared_prefix` the samples come in lexicographic order, so that those that share a beginning share a
-    micro-batch."""
-    if shared_prefix:
-        plan = plan_shared_micro_batches([s.token_ids for s in samples], micro_batch_tokens)
-    else:
-        plan = plan_micro_batches([len(s.token_ids) for s in samples], micro_batch_tokens)
-    for indices in plan:
-        part = {name: [arrays[i] for i in indices] for name, arrays in (columns or {}).items()}
-        yield indices, collate([samples[i] for i in indices], device, part, shared_prefix=shared_prefix)
+    micro-batch. Of several `ranks` each gets its share, all the same number; an empty one has no indices."""
+    sequences = [s.token_ids for s in samples]
+
+    def plan(limit: int) -> Plan:
+        if shared_prefix:
+            return plan_shared_micro_batches(sequences, limit)
+        return plan_micro_batches([len(ids) for ids in sequences], limit)
+
+    def count_tokens(indices: list[int]) -> int:
+        lay = lay_prefix_tree if shared_prefix else lay_end_to_end
+        return len(lay([sequences[i] for i in indices]).token_ids)
+
+    for round_ in plan_rounds(plan, count_tokens, micro_batch_tokens, ranks.size):
+        indices = round_[ranks.index]
+        if indices:
+            part = {name: [arrays[i] for i in indices] for name, arrays in (columns or {}).items()}
+            yield indices, collate([samples[i] for i in indices], device, part, shared_prefix=shared_prefix)
+        else:
+            yield indices, collate_nothing(device, columns)
+
+
+def collate_nothing(device: torch.device | str = "cpu", columns: TokenColumns | None = None) -> MicroBatch:
+    """A micro-batch of no sample, with which a model computes one token and nothing trains; `columns` as those of the
+    other micro-batches."""
+    empty = {name: [arrays[0][:0]] for name, arrays in (columns or {}).items()}
+    batch = collate([UNTRAINED], device, empty)
+    return replace(batch, ends=batch.ends[:0])
 
 
 def split_column(values: NDArray[np.generic], samples: Sequence[Sample]) -> list[NDArray[np.generic]]:

@@ -141,6 +141,9 @@ def train(
     device: Annotated[
         str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the device of the run.")
     ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="With --resume: continue on so many ranks instead of those of the run.", min=1)
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -155,10 +158,14 @@ def train(
         raise ConfigError("--resume continues a run by its own recipe; name no recipe files or overrides with it")
     if device is not None and resume is None:
         raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
+    if ranks is not None and resume is None:
+        raise ConfigError(f"--ranks {ranks} is for a run that is resumed; for a new one use train.ranks={ranks}")
     config = None if resume is not None else _load(recipe)
     if dry_run:
-        fitted = _print_plan(_load_resolved(resume, device) if config is None else config, is_new=config is not None)
-        _print_checks(config, resume, device)
+        fitted = _print_plan(
+            _load_resolved(resume, device, ranks) if config is None else config, is_new=config is not None
+        )
+        _print_checks(config, resume, device, ranks)
         print(f"{'time per RL step, at most':<31} {_predict_time(fitted)}")
         print("nothing was written; the same command without --dry-run starts")
         return
@@ -166,12 +173,12 @@ def train(
         from turnwise.runs.start import prepare_new
 
         config = prepare_new(config)
-    _print_memory(_load_resolved(resume, device) if config is None else config)
+    _print_memory(_load_resolved(resume, device, ranks) if config is None else config)
     before = set() if config is None else _folders(config)
     try:
         from turnwise.runs.train import run_train
 
-        _print_results(run_train(config, resume=resume, display=True, device=device))
+        _print_results(run_train(config, resume=resume, display=True, device=device, ranks=ranks))
     except KeyboardInterrupt:
         folder = max(_folders(config) - before, default=None) if config is not None else resume
         remedy = f"; continue with `turnwise train --resume {folder}`" if folder else ", nothing was written yet"
@@ -288,10 +295,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
         print(f"{name:<{width}}  {value}")
 
 
-def _load_resolved(run: Path | None, device: str | None) -> RunConfig:
-    from turnwise.config.load import load_resolved
+def _load_resolved(run: Path | None, device: str | None, ranks: int | None = None) -> RunConfig:
+    from turnwise.config.load import list_moves, load_resolved
 
-    return load_resolved(Path(run or ".") / "config.json", [] if device is None else [f"model.device={device}"])
+    return load_resolved(Path(run or ".") / "config.json", list_moves(device=device, ranks=ranks))
 
 
 def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
@@ -350,11 +357,11 @@ def _predict_time(config: RunConfig) -> str:
     )
 
 
-def _print_checks(config: RunConfig | None, resume: Path | None, device: str | None) -> None:
+def _print_checks(config: RunConfig | None, resume: Path | None, device: str | None, ranks: int | None) -> None:
     """Build the run and print what was checked. Raises what `train` would raise before its first step."""
     from turnwise.runs.start import describe_checks, rehearse_train
 
-    for line in describe_checks(rehearse_train(config, resume=resume, device=device)):
+    for line in describe_checks(rehearse_train(config, resume=resume, device=device, ranks=ranks)):
         print(line)
 
 

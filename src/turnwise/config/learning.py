@@ -89,9 +89,14 @@ class TrainSection(Section):
     shared_prefix: bool = True
     """Compute what several trajectories begin with (a tool prompt, a task, the turns before a branch) once, forward and
     backward. Gradients are the same up to rounding. False computes every trajectory by itself."""
+    recompute_activations: bool = False
+    """Keep only the input of every layer for the backward pass, which computes the layer again: less memory, about a
+    third more time, the same results."""
     checkpoint_every: int = Field(20, ge=0)
     """RL steps between checkpoints; 0 writes the first and the last only."""
     keep_checkpoints: int = Field(2, ge=1)
     """Number of latest checkpoints kept, besides the one RL started from."""
+    ranks: int = Field(1, ge=1)
+    """Processes of this machine that train together, each with a part of every model (docs/ranks.md)."""
     num_threads: int = Field(0, ge=0)
-    """Threads while training; 0 is all cores."""
+    """Threads while training, of each rank; 0 is all cores, or each rank's part of them."""

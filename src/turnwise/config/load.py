@@ -20,7 +20,17 @@ from turnwise.config.small_model import fill_model
 from turnwise.core.errors import ConfigError
 
 WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
-UNSUPPORTED_KEYS = {f"rollout.{name}": WHOLE_DISTRIBUTION for name in ("top_p", "top_k", "min_p")}
+UNSUPPORTED_KEYS = {
+    **{f"rollout.{name}": WHOLE_DISTRIBUTION for name in ("top_p", "top_k", "min_p")},
+    "train.tensor_parallel": (
+        "a layer cut between ranks gives norms of queries and keys a gradient of its own heads only; train.ranks cuts "
+        "every model between ranks without that"
+    ),
+    "train.context_parallel": (
+        "torch cuts a sequence between GPUs only, and none of its rules knows a prefix tree; lower "
+        "train.micro_batch_tokens, which computes fewer tokens at once"
+    ),
+}
 """Keys that other libraries have and a recipe cannot have, with the reason."""
 
 
@@ -80,6 +90,12 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     _apply_overrides(tree, overrides, sources)
     config = _validate(tree, sources, str(path))
     return check_sections(fill_model(config)) if overrides else config
+
+
+def list_moves(*, device: str | None, ranks: int | None = None) -> list[str]:
+    """The overrides with which a run goes on elsewhere than it began."""
+    moves = {"model.device": device, "train.ranks": ranks}
+    return [f"{option}={value}" for option, value in moves.items() if value is not None]
 
 
 def _apply_overrides(tree: dict[str, Any], overrides: Sequence[str], sources: dict[str, str]) -> None:

@@ -49,7 +49,7 @@ LOGIT_COPIES = 3.2
 DRAWING_COPIES = 6
 """Arrays of sampled rows by vocabulary that live at once."""
 WORKER_BYTES = 260 << 20
-"""Interpreter and libraries of one engine worker, without what it shares with other processes: measured."""
+"""Interpreter and libraries of one engine worker or rank, without what it shares with other processes: measured."""
 LIBRARY_BYTES = 400 << 20
 """Interpreter and libraries of the trainer's process; not part of a `MemoryPlan`."""
 
@@ -177,7 +177,7 @@ class MemoryPlan:
 
     weights: int
     """Of the policy, and of a reference copy and a separate critic if the recipe has them; with `model.lora` these
-    copy the adapter only."""
+    copy the adapter only. With `train.ranks` above 1 ranks hold a part each, and the trainer's process the policy."""
     optimizer: int
     """Gradients and two AdamW moments of the trained parameters, an adapter's where there is one."""
     packed: int
@@ -185,7 +185,7 @@ class MemoryPlan:
     cache: int
     """Keys and values of all workers."""
     libraries: int
-    """Interpreters and libraries of engine workers; 0 if the engine is in the trainer's process."""
+    """Interpreters and libraries of engine workers and ranks; 0 if engine and trainer share a process."""
     sampling: int
     """Further memory while all workers sample, at most."""
     training: int
@@ -248,6 +248,8 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     share, repeats = members * sampled / computed, members * rollout.max_tokens / computed
     to_resident = _to_resident if device == "cpu" else float
     saved = sum(count * to_resident(batch * width * item) for count, width in shape.list_saved_arrays(repeats))
+    if config.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
+        saved = saved / shape.num_layers + shape.num_layers * to_resident(batch * shape.hidden_size * item)
     logits = LOGIT_COPIES * to_resident(batch * share * shape.vocab_size * 4)
     sampling = step * widest * item + drawn
     batch_size = 1 << (concurrency - 1).bit_length()
@@ -256,16 +258,18 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     if has_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
         sampling += batch_size * (2 * shape.vocab_size + widest) * item
     learners = 1 + len(list_learners(config))  # each with weights, moments and an engine of its own
+    ranks = config.train.ranks
+    processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
     return MemoryPlan(
-        weights=learners * (kept + trained * num_copies),
+        weights=learners * (kept * (1 + (ranks > 1)) + trained * num_copies),
         optimizer=learners * 3 * trained * num_trained - (learners - 1) * trained * num_trained,
         packed=learners * workers * copied * item,
         cache=learners * tokens * shape.num_cached * item,
-        libraries=workers * WORKER_BYTES if workers > 1 else 0,
+        libraries=processes * WORKER_BYTES,
         sampling=workers * (int(SAMPLING_FACTOR * sampling) + SAMPLING_BYTES)
         if device == "cpu"
         else sampling + GATHERED * item * gathers,
-        training=int(saved + logits) + (learners - 1) * 3 * trained * num_trained,  # copies to take a step back
+        training=ranks * int(saved + logits) + (learners - 1) * 3 * trained * num_trained,  # copies to take a step back
         gradients=trained * num_trained,
     )
 

@@ -286,6 +286,15 @@ class RememberingTrainer(Trainer, Protocol):
         ...
 
 
+@runtime_checkable
+class ClosableTrainer(Trainer, Protocol):
+    """A trainer with processes of its own."""
+
+    def close(self) -> None:
+        """End them. A second call does nothing."""
+        ...
+
+
 class Learner(Protocol):
     """One way to learn from groups of trajectories: decides what trains and how much. Numpy only."""
 

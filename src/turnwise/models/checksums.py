@@ -31,10 +31,15 @@ def compute_checksums(model: torch.nn.Module, packed: Mapping[str, int] | None =
     Of a model with an adapter: of every parameter of the adapter, and one number for all others, named `BASE`.
     `packed` are checksums of some parameters as they were when an engine copied them, to use instead of theirs.
     """
-    sums = {name: compute_checksum(parameter) for name, parameter in model.named_parameters()} | dict(packed or {})
+    sums = {name: compute_checksum(parameter) for name, parameter in model.named_parameters()}
+    return join_base(sums | dict(packed or {}))
+
+
+def join_base(sums: Mapping[str, int]) -> dict[str, int]:
+    """Checksums of every parameter; where there is an adapter, one number, named `BASE`, for all that are not its."""
     adapter = {name: value for name, value in sums.items() if is_adapter_name(name)}
     if not adapter:
-        return sums
+        return dict(sums)
     others = sorted(item for item in sums.items() if item[0] not in adapter)
     digest = hashlib.sha256(json.dumps(others).encode()).digest()
     return adapter | {BASE: int.from_bytes(digest[:8], "big", signed=True)}

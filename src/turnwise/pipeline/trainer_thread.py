@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from turnwise.core.batch import Columns, StepReport, TrainingBatch, Wanted
-from turnwise.core.protocols import RememberingTrainer, Trainer
+from turnwise.core.protocols import ClosableTrainer, RememberingTrainer, Trainer
 from turnwise.core.types import Sample
 from turnwise.models.threads import build_executor
 from turnwise.store.checkpoint_folder import policy_folder
@@ -87,5 +87,8 @@ class TrainerThread:
         return {name: trainer.load(policy_folder(folder, name)) for name, trainer in self._trainers.items()}[""]
 
     def close(self) -> None:
-        """Wait for the call that runs and end the thread."""
+        """Wait for the call that runs, and end the thread and the trainers' processes."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for trainer in self._trainers.values():
+            if isinstance(trainer, ClosableTrainer):
+                trainer.close()

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from turnwise.config.load import load_resolved
+from turnwise.config.load import list_moves, load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, DataError
 from turnwise.core.protocols import EnvironmentFamily
@@ -57,10 +57,11 @@ async def evaluate_policy(
     return summary
 
 
-def load_run(run: Path, *, device: str | None = None) -> tuple[RunFolder, RunConfig]:
-    """A run folder and its resolved config; `device` replaces the `model.device` it was made with, None keeps that."""
+def load_run(run: Path, *, device: str | None = None, ranks: int | None = None) -> tuple[RunFolder, RunConfig]:
+    """A run folder and its resolved config; `device` and `ranks` replace the `model.device` and `train.ranks` it was
+    made with, None keeps them."""
     folder = RunFolder.open(run)
-    return folder, load_resolved(folder.path / "config.json", [] if device is None else [f"model.device={device}"])
+    return folder, load_resolved(folder.path / "config.json", list_moves(device=device, ranks=ranks))
 
 
 def load_trained_system(

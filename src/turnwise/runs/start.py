@@ -87,14 +87,16 @@ def prepare_new(config: RunConfig) -> RunConfig:
     return config
 
 
-def rehearse_train(config: RunConfig | None, *, resume: Path | None, device: str | None = None) -> list[Check]:
+def rehearse_train(
+    config: RunConfig | None, *, resume: Path | None, device: str | None = None, ranks: int | None = None
+) -> list[Check]:
     """Build the run that `run_train` would start with these arguments, check it, and write nothing.
 
     Returns what was checked. Raises what `run_train` would raise before its first step, with the same message.
     """
     checks: list[Check] = []
     if resume is not None:
-        folder, config = load_run(resume, device=device)
+        folder, config = load_run(resume, device=device, ranks=ranks)
         config = check_methods(config)
         find_device(config)
         checkpoint = latest_checkpoint(folder.path)

@@ -45,17 +45,19 @@ def run_train(
     resume: Path | None,
     display: bool,
     device: str | None = None,
+    ranks: int | None = None,
     drive: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> Path:
-    """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device`; None: its own). Returns
-    the run folder. A run that is refused at its start leaves none. `drive` runs the event loop.
+    """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device` and on
+    so many `ranks`; None: its own). Returns the run folder. A run that is refused at its start leaves none. `drive`
+    runs the event loop.
 
     On the CPU a continued synchronous run writes the same metrics, bit for bit and timings apart, as one that was never
     stopped. Afterwards torch computes on one core in the calling thread. Raises TurnwiseError for everything a user can
     fix; what was written before stays.
     """
     if resume is not None:
-        folder, config = load_run(resume, device=device)
+        folder, config = load_run(resume, device=device, ranks=ranks)
         config = check_methods(config)
         find_device(config)
     elif config is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -18,12 +19,39 @@ from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
 from turnwise.training.optimizer import Schedule
+from turnwise.training.placement import WHOLE, Placement
+from turnwise.training.ranks.trainer import RankedTrainer
 
 
-def build_trainer(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LocalTrainer:
+def build_trainer(
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> LocalTrainer | RankedTrainer:
     """The recipe's trainer of `model`, which it changes in place.
 
     Raises ConfigError when a method, a combination or the teacher does not fit."""
+    train = config.train
+    if train.ranks == 1:
+        return build_local_trainer(config, model, tokenizer)
+    return RankedTrainer(
+        model,
+        tokenizer,
+        partial(_build_for_rank, config),
+        num_ranks=train.ranks,
+        num_threads=train.num_threads or max(1, (os.cpu_count() or 1) // train.ranks),
+    )
+
+
+def _build_for_rank(config: RunConfig, model: PreTrainedModel, placement: Placement) -> LocalTrainer:
+    return build_local_trainer(config, model, None, placement)
+
+
+def build_local_trainer(
+    config: RunConfig,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    placement: Placement = WHOLE,
+) -> LocalTrainer:
+    """The recipe's trainer in this process, also where that is one of several ranks; see `build_trainer`."""
     train = config.train
     by_gradient = train.algorithm == "policy_gradient"
     learns_rewards = by_gradient and "implicit_rewards" in build_credit_method(config).method.needs
@@ -38,12 +66,14 @@ def build_trainer(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrain
         max_grad_norm=train.max_grad_norm,
         packing=build_packing(config),
         temperature=config.rollout.temperature,
+        recompute_activations=train.recompute_activations,
         critic_epochs=config.critic.epochs,
         seed=derive_seed(config.run.seed, "dropout"),
         needs_reference=(not by_gradient and train.algorithm != "rejection")
         or (by_gradient and (config.loss.kl.coefficient > 0 or learns_rewards)),
     )
     critic, implicit = config.critic, config.credit.implicit
+    teacher = load_teacher(config, model) if by_gradient else None
     has_critic = by_gradient and critic.kind != "none"
     return LocalTrainer(
         model,
@@ -67,7 +97,8 @@ def build_trainer(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrain
         )
         if learns_rewards
         else None,
-        teacher=load_teacher(config, model) if by_gradient else None,
+        teacher=teacher and placement.place(teacher),
+        placement=placement,
     )
 
 

@@ -18,19 +18,20 @@ from transformers import PreTrainedModel
 
 from turnwise.algorithms.value_loss import compute_value_loss
 from turnwise.batching.collate import MicroBatch, TokenColumn, TokenColumns, iterate_micro_batches
+from turnwise.batching.ranks import ALONE, Ranks, add_totals, join_rows
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
 from turnwise.models.attention import PackedAttention
-from turnwise.models.lora import copy_model
 from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.placement import WHOLE, Backbone, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Critic:
     """A value function and its optimizer."""
 
-    backbone: torch.nn.Module
+    backbone: Backbone
     """From tokens to hidden states: the policy's own layers, or a copy of them."""
     head: torch.nn.Linear
     """Hidden state to value; all zeros at the start, so that every first value is 0."""
@@ -50,6 +51,7 @@ class Critic:
 
 def build_critic(
     policy: PreTrainedModel,
+    placement: Placement = WHOLE,
     *,
     kind: Literal["head", "separate"],
     lr: float,
@@ -60,12 +62,14 @@ def build_critic(
 ) -> Critic:
     """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
     adapter."""
-    backbone = policy.base_model if kind == "head" else copy_model(policy.base_model)
+    separate = None if kind == "head" else placement.place(placement.copy(policy).base_model)
     head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=policy.device, dtype=policy.dtype)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
-    module = torch.nn.ModuleDict({"head": head} if kind == "head" else {"head": head, "backbone": backbone})
+    placement.place(head)
+    module = torch.nn.ModuleDict({"head": head} if separate is None else {"head": head, "backbone": separate})
     optimizer = build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay)
+    backbone = separate or placement.find_backbone(policy)
     return Critic(
         backbone=backbone, head=head, module=module, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient
     )
@@ -85,13 +89,22 @@ def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
 
 @torch.no_grad()
 def score_values(
-    critic: Critic, samples: Sequence[Sample], *, micro_batch_tokens: int, shared_prefix: bool = False
+    critic: Critic,
+    samples: Sequence[Sample],
+    *,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> tuple[list[NDArray[np.generic]], list[float]]:
     """The value before every trained token, `[K_i]` per sample, and after the last token of every sample."""
     values: dict[int, NDArray[np.generic]] = {}
-    finals: dict[int, float] = {}
+    finals: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
-        samples, critic.head.weight.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples,
+        critic.head.weight.device,
+        micro_batch_tokens=micro_batch_tokens,
+        shared_prefix=shared_prefix,
+        ranks=ranks,
     ):
         everywhere = critic.head(compute_hidden(critic, batch))[:, 0].float()
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
@@ -99,8 +112,9 @@ def score_values(
             i: part.numpy()
             for i, part in zip(indices, everywhere[batch.predict_at[batch.row]].cpu().split(counts), strict=True)
         }
-        finals |= dict(zip(indices, everywhere[batch.ends].tolist(), strict=True))
-    return [values[i] for i in range(len(samples))], [finals[i] for i in range(len(samples))]
+        finals |= dict(zip(indices, everywhere[batch.ends].cpu().numpy(), strict=True))
+    lasts = join_rows(finals, [1] * len(samples), ranks)
+    return join_rows(values, [int(s.loss_mask.sum()) for s in samples], ranks), [last.item() for last in lasts]
 
 
 def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
@@ -140,6 +154,7 @@ def run_critic_step(
     max_grad_norm: float,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
     """One optimizer step of a critic with layers of its own; `columns` as `compute_value_columns` gives them.
 
@@ -148,18 +163,24 @@ def run_critic_step(
     started = time.perf_counter()
     totals: dict[str, float] = {}
     for _, batch in iterate_micro_batches(
-        samples, critic.head.weight.device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples,
+        critic.head.weight.device,
+        columns,
+        micro_batch_tokens=micro_batch_tokens,
+        shared_prefix=shared_prefix,
+        ranks=ranks,
     ):
         values = critic.head(compute_hidden(critic, batch)[batch.predict_at])[batch.row, 0]
         loss, sums = compute_micro_batch_value_loss(values, batch, critic.clip)
+        problem = None
         if not bool(torch.isfinite(loss)):
+            problem = f"the value loss is {float(loss.detach())}; the critic was not changed. Lower critic.lr"
+        if (problem := ranks.agree(problem)) is not None:
             critic.optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(
-                f"the value loss is {float(loss.detach())}; the critic was not changed. Lower critic.lr"
-            )
+            raise TrainingError(problem)
         loss.backward()
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     apply_gradients(critic.module, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
-    metrics: dict[str, Metric] = {name: Mean(total) for name, total in totals.items()}
+    metrics: dict[str, Metric] = {name: Mean(total) for name, total in add_totals(totals, ranks).items()}
     return metrics | {"train/critic_seconds": Sum(time.perf_counter() - started)}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.batching.collate import MicroBatch, iterate_micro_batches
+from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
 from turnwise.models.attention import PackedAttention
 
@@ -25,15 +26,20 @@ def compute_distribution(
     that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
     they are. In float32, or float64 where the model is.
     """
-    output = model(
-        input_ids=batch.token_ids[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        logits_to_keep=batch.predict_at,
-        attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
-        output_hidden_states=with_hidden,
-    )
-    hidden = output.hidden_states[-1][0, batch.predict_at] if with_hidden else None
+    seen: list[torch.Tensor] = []
+    # A hook, because transformers records hidden states of no copy of a model, and of all layers.
+    hook = model.base_model.register_forward_hook(lambda _, __, output: seen.append(output.last_hidden_state))
+    try:
+        output = model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=batch.predict_at,
+            attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
+        )
+    finally:
+        hook.remove()
+    hidden = seen[0][0, batch.predict_at] if with_hidden else None
     logits = output.logits[0]
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden
@@ -67,16 +73,17 @@ def score_logprobs(
     *,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
     """Log-probability of every trained token under `model`, one float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         logprobs, _ = compute_logprobs(model, batch, temperature)
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
         scores |= {i: part.numpy() for i, part in zip(indices, logprobs.float().cpu().split(counts), strict=True)}
-    return [scores[i] for i in range(len(samples))]
+    return join_rows(scores, [int(s.loss_mask.sum()) for s in samples], ranks)
 
 
 def score_exact(

@@ -17,12 +17,13 @@ from transformers import PreTrainedModel
 from turnwise.algorithms.ratios import sum_over_sequence
 from turnwise.algorithms.turns.prime import compute_implicit_rewards
 from turnwise.batching.collate import TokenColumn, iterate_micro_batches
+from turnwise.batching.ranks import ALONE, Ranks, add_totals
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
-from turnwise.models.lora import copy_model
 from turnwise.training.forward import compute_logprobs, score_logprobs
 from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.placement import WHOLE, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,10 +38,16 @@ class ImplicitReward:
 
 
 def build_implicit_reward(
-    policy: PreTrainedModel, *, lr: float, beta: float, betas: tuple[float, float], weight_decay: float
+    policy: PreTrainedModel,
+    placement: Placement = WHOLE,
+    *,
+    lr: float,
+    beta: float,
+    betas: tuple[float, float],
+    weight_decay: float,
 ) -> ImplicitReward:
     """A reward model that starts as a copy of `policy` as it is now."""
-    module = copy_model(policy)
+    module = placement.place(placement.copy(policy))
     return ImplicitReward(
         module=module,
         optimizer=build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay),
@@ -57,10 +64,16 @@ def score_implicit_rewards(
     temperature: float,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
     """Rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` in the same shape."""
     scores = score_logprobs(
-        model.module, samples, temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        model.module,
+        samples,
+        temperature,
+        micro_batch_tokens=micro_batch_tokens,
+        shared_prefix=shared_prefix,
+        ranks=ranks,
     )
     return [
         compute_implicit_rewards(np.asarray(scored, np.float64), np.asarray(reference, np.float64), beta=model.beta)
@@ -78,6 +91,7 @@ def run_implicit_reward_step(
     max_grad_norm: float,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
     """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
 
@@ -91,27 +105,34 @@ def run_implicit_reward_step(
             f"rewards from {min(outcomes)} to {max(outcomes)} are no probabilities; an implicit reward model needs "
             "outcomes in [0, 1]"
         )
-    total, correct = 0.0, 0.0
+    totals = {"loss": 0.0, "correct": 0.0}
     device = model.module.device
     columns = {"reference": reference_logprobs}
     for indices, batch in iterate_micro_batches(
-        samples, device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples, device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         logprobs, _ = compute_logprobs(model.module, batch, temperature)
         sums = sum_over_sequence(model.beta * (logprobs - batch.columns["reference"]), batch.sequence)
         # Every token has its attempt's sum; one of each attempt is enough.
-        firsts = torch.cat([batch.sequence.new_ones(1, dtype=torch.bool), batch.sequence[1:] != batch.sequence[:-1]])
-        logits, target = sums[firsts], torch.tensor([outcomes[i] for i in indices], device=device)
+        firsts = torch.ones_like(batch.sequence, dtype=torch.bool)
+        firsts[1:] = batch.sequence[1:] != batch.sequence[:-1]
+        logits, target = sums[firsts], torch.tensor([float(outcomes[i]) for i in indices], device=device)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
         loss = losses.sum() / len(samples)
+        problem = None
         if not bool(torch.isfinite(loss)):
-            model.optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(
+            problem = (
                 f"the implicit reward's loss is {float(loss.detach())}; it was not changed. Lower credit.implicit.lr"
             )
+        if (problem := ranks.agree(problem)) is not None:
+            model.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(problem)
         loss.backward()
-        total += float(losses.detach().sum())
-        correct += float(((logits.detach() > 0) == (target > 0.5)).sum())
+        totals["loss"] += float(losses.detach().sum())
+        totals["correct"] += float(((logits.detach() > 0) == (target > 0.5)).sum())
     apply_gradients(model.module, model.optimizer, lr=model.lr, max_grad_norm=max_grad_norm)
-    count = float(len(samples))
-    return {"train/implicit_loss": Mean(total, count), "train/implicit_accuracy": Mean(correct, count)}
+    count, totals = float(len(samples)), add_totals(totals, ranks)
+    return {
+        "train/implicit_loss": Mean(totals["loss"], count),
+        "train/implicit_accuracy": Mean(totals["correct"], count),
+    }

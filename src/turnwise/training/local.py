@@ -23,13 +23,15 @@ from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Metric, Sum, merge
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample
-from turnwise.models.checksums import compute_checksums, count_changed
-from turnwise.models.lora import apply_dropout, copy_model
+from turnwise.models.checksums import count_changed
+from turnwise.models.layers import recompute_layers
+from turnwise.models.lora import apply_dropout
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
 from turnwise.training.optimizer import Schedule, Trained, build_optimizer
+from turnwise.training.placement import WHOLE, Placement
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
 from turnwise.training.preference_step import PairFunction, run_pair_step
 from turnwise.training.sft import run_sft_step
@@ -60,6 +62,8 @@ class TrainerSettings:
     """Optimizer steps of a separate critic per batch."""
     seed: int = 0
     """From which an adapter's dropout follows."""
+    recompute_activations: bool = False
+    """Whether backward passes compute the layers again instead of keeping what forward passes computed."""
     needs_reference: bool = False
     """Whether a frozen copy of the policy RL starts from is kept."""
 
@@ -80,23 +84,29 @@ class LocalTrainer:
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | None,
         settings: TrainerSettings,
         *,
         loss: PolicyLoss | None = None,
         pair_loss: PairFunction | None = None,
-        build_critic: Callable[[PreTrainedModel], Critic] | None = None,
-        build_implicit: Callable[[PreTrainedModel], ImplicitReward] | None = None,
+        build_critic: Callable[[PreTrainedModel, Placement], Critic] | None = None,
+        build_implicit: Callable[[PreTrainedModel, Placement], ImplicitReward] | None = None,
         teacher: PreTrainedModel | None = None,
+        placement: Placement = WHOLE,
     ) -> None:
         """`model` is the policy and is trained in place.
 
-        `loss` is for policy gradient, `pair_loss` for preferences, `teacher` a frozen model with the policy's
-        vocabulary.
+        `tokenizer` goes into checkpoints; None for a rank, whose checkpoints hold no tokenizer. `loss` is for policy
+        gradient, `pair_loss` for preferences, `teacher` a frozen model with the policy's vocabulary. `model` and
+        `teacher` are placed.
         """
         self.model = model
         self.tokenizer = tokenizer
         self.settings = settings
+        self._placement = placement
+        self._packing: Packing = {**settings.packing, "ranks": placement.ranks}
+        if settings.recompute_activations:
+            recompute_layers(model)
         self.optimizer_steps = 0
         self._policy = _Policy(module=model, optimizer=self._build_optimizer(settings.schedule.base))
         self._loss, self._pair_loss, self._teacher = loss, pair_loss, teacher
@@ -140,7 +150,7 @@ class LocalTrainer:
         if not warms_up:
             self._begin()
         counts = self.optimizer_steps, self._warmup_steps
-        before = {} if warms_up else compute_checksums(self.model)
+        before = {} if warms_up else self._placement.compute_sums(self.model)
         policy = self._open_warmup() if warms_up else self._policy
         copied = self._copy_if_several(batch, policy)
         try:
@@ -153,7 +163,7 @@ class LocalTrainer:
             self.optimizer_steps, self._warmup_steps = counts
             raise
         self._unstepped = None
-        sums = compute_checksums(self.model)
+        sums = self._placement.compute_sums(self.model)
         if not warms_up:
             metrics = {**self._scoring, **metrics, "train/changed_tensors": Sum(count_changed(before, sums))}
             self._scoring = {}
@@ -215,13 +225,16 @@ class LocalTrainer:
 
     def _build_companions(self) -> None:
         if not self._has_companions:
-            self._critic = self._build_critic(self.model) if self._build_critic is not None else None
-            self._implicit = self._build_implicit(self.model) if self._build_implicit is not None else None
+            self._critic = self._build_critic(self.model, self._placement) if self._build_critic is not None else None
+            self._implicit = (
+                self._build_implicit(self.model, self._placement) if self._build_implicit is not None else None
+            )
+            for trained in self._list_companions().values() if self.settings.recompute_activations else ():
+                recompute_layers(trained.module)
             self._has_companions = True
 
     def _copy_policy(self) -> PreTrainedModel:
-        reference: PreTrainedModel = copy_model(self.model).requires_grad_(False)
-        return reference
+        return self._placement.place(self._placement.copy(self.model).requires_grad_(False))
 
     def _list_companions(self) -> dict[str, Trained]:
         """Models trained beside the policy, by the name of their checkpoint file."""
@@ -253,7 +266,7 @@ class LocalTrainer:
     def _score(
         self, samples: Sequence[Sample], wanted: frozenset[Wanted], outcomes: Sequence[float] | None
     ) -> tuple[Columns, dict[str, Metric]]:
-        packing, temperature = self.settings.packing, self.settings.temperature
+        packing, temperature = self._packing, self.settings.temperature
         columns: dict[str, Any] = {}
         metrics: dict[str, Metric] = {}
 
@@ -298,10 +311,10 @@ class LocalTrainer:
             reference,
             temperature=settings.temperature,
             max_grad_norm=settings.max_grad_norm,
-            **settings.packing,
+            **self._packing,
         )
         rewards = score_implicit_rewards(
-            implicit, samples, reference, temperature=settings.temperature, **settings.packing
+            implicit, samples, reference, temperature=settings.temperature, **self._packing
         )
         return tuple(rewards), metrics
 
@@ -342,7 +355,7 @@ class LocalTrainer:
                 loss=loss,
                 lr=lr,
                 max_grad_norm=settings.max_grad_norm,
-                **settings.packing,
+                **self._packing,
                 columns=by_name,
                 reference=self._reference if loss.kl_coefficient else None,
                 teacher=self._teacher,
@@ -360,7 +373,7 @@ class LocalTrainer:
             for _ in range(settings.critic_epochs):
                 targets = compute_value_columns(*_read_targets(batch.columns))
                 measured = run_critic_step(
-                    critic, batch.samples, targets, max_grad_norm=settings.max_grad_norm, **settings.packing
+                    critic, batch.samples, targets, max_grad_norm=settings.max_grad_norm, **self._packing
                 )
                 metrics = merge(metrics, measured)
         return metrics
@@ -413,7 +426,7 @@ class LocalTrainer:
                 [batch.samples[i] for i in update],
                 lr=lr,
                 max_grad_norm=self.settings.max_grad_norm,
-                **self.settings.packing,
+                **self._packing,
             )
 
     def _train_pairs(self, batch: TrainingBatch) -> dict[str, Metric]:
@@ -433,7 +446,7 @@ class LocalTrainer:
             temperature=self.settings.temperature,
             lr=lr,
             max_grad_norm=self.settings.max_grad_norm,
-            **self.settings.packing,
+            **self._packing,
         )
 
 

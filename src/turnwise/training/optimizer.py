@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from turnwise.core.errors import TrainingError
 
@@ -90,7 +91,7 @@ def apply_together(
     Returns the norms before clipping. Raises TrainingError, with all weights as they were and all gradients cleared,
     when any norm is not finite.
     """
-    norms = [float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)) for model, _, _ in parts]
+    norms = [_clip(model, max_grad_norm) for model, _, _ in parts]
     wrong = [norm for norm in norms if not math.isfinite(norm)]
     if wrong:
         for _, optimizer, _ in parts:
@@ -105,3 +106,9 @@ def apply_together(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return norms
+
+
+def _clip(model: torch.nn.Module, max_grad_norm: float) -> float:
+    """Scale the gradients to a norm of at most `max_grad_norm`; returns their norm before, over all ranks."""
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -22,7 +22,15 @@ from turnwise.algorithms.kl import KLKind, compute_k3, compute_kl
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs
 from turnwise.algorithms.preference.distillation import compute_reverse_kl_loss
 from turnwise.algorithms.ratios import MAX_LOG_RATIO
-from turnwise.batching.collate import MicroBatch, TokenColumn, TokenColumns, iterate_micro_batches, split_column
+from turnwise.batching.collate import (
+    MicroBatch,
+    Packing,
+    TokenColumn,
+    TokenColumns,
+    iterate_micro_batches,
+    split_column,
+)
+from turnwise.batching.ranks import ALONE, Ranks, add_totals, find_largest
 from turnwise.batching.weights import compute_sample_weights
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
@@ -35,6 +43,8 @@ WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
 """Metrics that are sums over the step already, not sums over tokens to be divided."""
 RATIOS, SQUARED_RATIOS = "ratios", "squared_ratios"
 """Sums that only make the effective sample size."""
+COMPUTED = "computed"
+"""Tokens of all micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +81,7 @@ def run_policy_step(
     max_grad_norm: float,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
     columns: TokenColumns | None = None,
     reference: PreTrainedModel | None = None,
     teacher: PreTrainedModel | None = None,
@@ -82,6 +93,7 @@ def run_policy_step(
 
     Args:
         shared_prefix: compute a prefix that several samples share once; the gradient is the same up to rounding.
+        ranks: the processes that share the step, each with a shard of every model and the whole of the batch.
         columns: numbers per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that
             shares the policy's layers those of `compute_value_columns`.
         reference: needed when `loss.kl_coefficient` is not 0.
@@ -97,20 +109,16 @@ def run_policy_step(
         raise TrainingError(
             "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
         )
-    prepared, metrics = _prepare(model, samples, loss, columns or {}, micro_batch_tokens, shared_prefix)
+    packing = Packing(micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks)
+    prepared, metrics = _prepare(model, samples, loss, columns or {}, packing)
     totals: dict[str, float] = {}
     gap_max, num_computed = 0.0, 0
-    for indices, batch in iterate_micro_batches(
-        samples, model.device, prepared, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
-    ):
+    for indices, batch in iterate_micro_batches(samples, model.device, prepared, **packing):
         value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
-        if not bool(torch.isfinite(value)):
+        problem = ranks.agree(_find_problem(value, [samples[i] for i in indices]))
+        if problem is not None:
             _forget(optimizer, critic)
-            origins = ", ".join(str(samples[i].origin.trajectory) for i in indices[:3])
-            raise TrainingError(
-                f"the loss is {float(value.detach())} in the micro-batch that starts with trajectories {origins}; "
-                "the weights were not changed. Lower the learning rate or resume from the last checkpoint"
-            )
+            raise TrainingError(problem)
         value.backward()
         gap_max = max(gap_max, gap)
         num_computed += len(batch.token_ids)
@@ -118,6 +126,8 @@ def run_policy_step(
             totals[name] = totals.get(name, 0.0) + amount
     parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.module, critic.optimizer, critic.lr)])
     norm = apply_together(parts, max_grad_norm=max_grad_norm)[0]
+    totals, gap_max = add_totals(totals | {COMPUTED: float(num_computed)}, ranks), find_largest(gap_max, ranks)
+    num_computed = int(totals.pop(COMPUTED))
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)
     # (sum w)^2 / sum w^2 of the whole step's ratios; as a mean over its tokens it is a share.
@@ -138,6 +148,17 @@ def run_policy_step(
     }
 
 
+def _find_problem(loss: torch.Tensor, samples: Sequence[Sample]) -> str | None:
+    """What is wrong with the loss of a micro-batch; None if it is finite."""
+    if bool(torch.isfinite(loss)):
+        return None
+    origins = ", ".join(str(sample.origin.trajectory) for sample in samples[:3])
+    return (
+        f"the loss is {float(loss.detach())} in the micro-batch that starts with trajectories {origins}; the weights "
+        "were not changed. Lower the learning rate or resume from the last checkpoint"
+    )
+
+
 def _ratio_sums(log_ratio: torch.Tensor) -> dict[str, float]:
     """Sums of the trainer-to-sampler ratios and of their squares, in float64; log-ratios are clamped to +-20."""
     ratio = log_ratio.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
@@ -156,8 +177,7 @@ def _prepare(
     samples: Sequence[Sample],
     loss: PolicyLoss,
     columns: TokenColumns,
-    micro_batch_tokens: int,
-    shared_prefix: bool,
+    packing: Packing,
 ) -> tuple[dict[str, TokenColumn], dict[str, Metric]]:
     """The given columns and those of the whole step: `weights`, and for some losses `correction` and `selected`."""
     columns = dict(columns)
@@ -175,9 +195,7 @@ def _prepare(
         metrics["train/correction_kept"] = Mean(float(kept.sum()), float(len(kept)))
         metrics["train/correction_weight"] = Mean(float(correction.weights.sum()), float(len(kept)))
     if loss.batch_rule:
-        scores = score_logprobs(
-            model, samples, loss.temperature, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
-        )
+        scores = score_logprobs(model, samples, loss.temperature, **packing)
         policy = torch.from_numpy(np.concatenate(scores))
         sampled = ~behavior.isnan()
         inputs = LossInputs(

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from turnwise.algorithms.aggregate import compute_token_mean
 from turnwise.batching.collate import iterate_micro_batches
+from turnwise.batching.ranks import ALONE, Ranks, add_totals
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
@@ -27,6 +28,7 @@ def run_sft_step(
     max_grad_norm: float,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
     """One optimizer step of mean cross-entropy per trained token. Raises TrainingError when the loss is not finite."""
     started = time.perf_counter()
@@ -35,14 +37,20 @@ def run_sft_step(
         raise TrainingError("no token to train on: the demonstrations are empty")
     total = 0.0
     for _, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         logprobs, _ = compute_logprobs(model, batch, temperature=1.0)
         loss = compute_token_mean(-logprobs, denominator)
         total += float(loss.detach()) * denominator
+        problem = None
         if not math.isfinite(total):
+            problem = f"the supervised loss is {total}; the weights were not changed. Lower sft.lr"
+        if (problem := ranks.agree(problem)) is not None:
             optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(f"the supervised loss is {total}; the weights were not changed. Lower sft.lr")
+            raise TrainingError(problem)
         loss.backward()
     apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
-    return {"sft/loss": Mean(total, denominator), "sft/seconds": Sum(time.perf_counter() - started)}
+    return {
+        "sft/loss": Mean(add_totals({"sft/loss": total}, ranks)["sft/loss"], denominator),
+        "sft/seconds": Sum(time.perf_counter() - started),
+    }

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.batching.collate import iterate_micro_batches
+from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
 from turnwise.training.forward import compute_distribution
 
@@ -22,14 +23,15 @@ def score_squared_mass(
     *,
     micro_batch_tokens: int,
     shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
     """Sum of squared probabilities at every trained token, in (0, 1]: a float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix
+        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         distribution, _ = compute_distribution(model, batch, temperature)
         mass = (2 * distribution).exp().sum(-1)[batch.row]
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
         scores |= {i: part.numpy() for i, part in zip(indices, mass.float().cpu().split(counts), strict=True)}
-    return [scores[i] for i in range(len(samples))]
+    return join_rows(scores, [int(s.loss_mask.sum()) for s in samples], ranks)

@@ -5,12 +5,16 @@ Of a policy with an adapter the directory holds the adapter in peft's format ins
 `state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters as JSON. A model trained
 beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with
 its weights under "weight/" and moments under "moment/".
+
+Where ranks share the models, they write these files' tensors together, as `training/shards.py` says, and `save_policy`
+writes the directory. Either kind of checkpoint can be loaded by one process and by any number of ranks.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.errors import CheckpointError
 from turnwise.models.lora import list_adapter, read_adapter, save_adapter
+from turnwise.models.rows import cut_rows, is_cut, is_shared, own_rows
 from turnwise.training.optimizer import Trained, list_trained
+from turnwise.training.shards import FOLDER as SHARDS
+from turnwise.training.shards import load_shards, save_shards
 
 STATE_FILE = "state.safetensors"
 
@@ -29,17 +36,19 @@ STATE_FILE = "state.safetensors"
 def save_training_state(
     folder: Path,
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     optimizer: torch.optim.Optimizer,
     counters: Mapping[str, Any],
     companions: Mapping[str, Trained] | None = None,
 ) -> None:
-    """Write model, tokenizer, moments and `counters` (JSON values) into an existing folder.
+    """Write model, tokenizer, moments and `counters` (JSON values) into an existing folder; a rank writes its rows.
 
     `companions` are models trained beside the policy, by the name of their file.
     """
-    save_adapter(model, folder) if list_adapter(model) else model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if is_shared(model):
+        save_shards(folder, _name_models(model, optimizer, companions), counters)
+        return
+    save_policy(folder, model, tokenizer)
     save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
     for file, companion in (companions or {}).items():
         tensors = {f"weight/{name}": p.detach().contiguous() for name, p in list_trained(companion.module).items()}
@@ -47,6 +56,13 @@ def save_training_state(
             f"moment/{name}": moment for name, moment in _moments(companion.module, companion.optimizer).items()
         }
         save_file(tensors, folder / f"{file}.safetensors")
+
+
+def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
+    """Write the Hugging Face directory of a whole policy, or its adapter in peft's format, and the tokenizer."""
+    save_adapter(model, folder) if list_adapter(model) else model.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
 
 
 def load_training_state(
@@ -59,6 +75,8 @@ def load_training_state(
 
     Raises CheckpointError when a file is missing or broken, or a tensor's name or shape is not this model's.
     """
+    if (folder / SHARDS).is_dir():
+        return load_shards(folder, _name_models(model, optimizer, companions))
     try:
         weights = _read_weights(folder, model)
         moments = load_file(folder / STATE_FILE)
@@ -85,6 +103,18 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
             f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
         ) from cause
     _restore_weights(folder, list_adapter(model) or dict(model.named_parameters()), weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Policy:
+    module: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+def _name_models(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, companions: Mapping[str, Trained] | None
+) -> dict[str, Trained]:
+    return {"policy": _Policy(module=model, optimizer=optimizer), **(companions or {})}
 
 
 def _read_weights(folder: Path, model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -118,7 +148,17 @@ def _restore(
     for name, parameter in module.named_parameters():
         keys = [k for k in moments if k.rpartition("/")[0] == name]
         if keys:
-            optimizer.state[parameter] = {k.rpartition("/")[2]: moments[k].to(parameter.device) for k in keys}
+            optimizer.state[parameter] = {k.rpartition("/")[2]: _take_moment(moments[k], parameter) for k in keys}
+
+
+@torch.no_grad()
+def _take_moment(moment: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A moment where its parameter is; a count of steps is whole on every rank."""
+    if moment.ndim == 0 or not is_cut(parameter):
+        return moment.to(parameter.device)
+    taken = torch.zeros_like(parameter.detach())
+    own_rows(taken).copy_(cut_rows(moment, parameter))
+    return taken
 
 
 def _restore_weights(
@@ -138,4 +178,5 @@ def _restore_weights(
         )
     with torch.no_grad():
         for name, tensor in weights.items():
-            parameters[name].copy_(tensor)
+            parameter = parameters[name]
+            own_rows(parameter).copy_(cut_rows(tensor, parameter))

@@ -1,0 +1,132 @@
+"""Training steps on 1, 2 and 4 ranks beside those of one process: `python benchmarks/ranks.py [--rounds 5]`.
+
+All four trainers live at once and take their steps in turn, in another order every round, so that each meets the same
+load; ratios are of a round's own steps. Every process computes on one thread. Memory is the proportional set size: what
+several processes share is divided among them. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.algorithms.losses.table import build_loss
+from turnwise.batching.collate import Packing
+from turnwise.core.batch import TrainingBatch
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.models.build import build_model
+from turnwise.training.local import LocalTrainer, TrainerSettings
+from turnwise.training.optimizer import Schedule
+from turnwise.training.placement import WHOLE, Placement
+from turnwise.training.policy_step import PolicyLoss
+from turnwise.training.ranks.trainer import RankedTrainer
+
+SHAPE = {
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "tie_word_embeddings": True,
+}
+VOCAB, NUM_SAMPLES, LENGTH = 2000, 16, 128
+RANKS = (1, 2, 4)
+
+
+def build(model: PreTrainedModel, placement: Placement = WHOLE) -> LocalTrainer:
+    """A trainer of policy gradient; micro-batches of four samples."""
+    flat = Schedule(base=1e-5, warmup_steps=0, total_steps=1, decay="none")
+    settings = TrainerSettings(
+        schedule=flat,
+        warmup=flat,
+        betas=(0.9, 0.95),
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        packing=Packing(micro_batch_tokens=4 * LENGTH, shared_prefix=False),
+        temperature=1.0,
+    )
+    loss = PolicyLoss(function=build_loss("grpo"), temperature=1.0)
+    return LocalTrainer(model, None, settings, loss=loss, placement=placement)
+
+
+def build_policy() -> PreTrainedModel:
+    """The same weights every time."""
+    return build_model("qwen3", SHAPE, vocab_size=VOCAB, seed=0)
+
+
+def make_batch() -> TrainingBatch:
+    """Random tokens, half of which train."""
+    samples = []
+    for index in range(NUM_SAMPLES):
+        rng = np.random.default_rng(index)
+        mask = np.arange(LENGTH) >= LENGTH // 2
+        samples.append(
+            Sample(
+                token_ids=to_ids(rng.integers(0, VOCAB, LENGTH)),
+                loss_mask=to_mask(mask),
+                behavior_logprobs=to_floats(np.where(mask, -np.log(VOCAB), 0.0)),
+                advantages=to_floats(np.where(mask, rng.normal(), 0.0)),
+                version_first=0,
+                version_last=0,
+                origin=Origin(trajectory=TrajectoryId(draw=index, member=0), task_id=f"task{index}"),
+            )
+        )
+    whole = tuple(range(NUM_SAMPLES))
+    return TrainingBatch(step=1, objective="policy_gradient", samples=tuple(samples), updates=(whole,))
+
+
+def read_memory(pid: int) -> int:
+    """Proportional set size of a process, in bytes."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def main() -> None:
+    """Measure, and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    batch = make_batch()
+    trainers: dict[str, LocalTrainer | RankedTrainer] = {"one process": build(build_policy())}
+    for size in RANKS:
+        trainers[f"{size} ranks"] = RankedTrainer(build_policy(), None, build, num_ranks=size)
+    losses = {name: trainer.step(batch).metrics["train/loss"].value for name, trainer in trainers.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in trainers}
+    names = list(trainers)
+    for number in range(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            began = time.perf_counter()
+            trainers[name].step(batch)
+            seconds[name].append(time.perf_counter() - began)
+    alone = seconds["one process"]
+    table = {}
+    for name, trainer in trainers.items():
+        ratios = [first / own for first, own in zip(alone, seconds[name], strict=True)]
+        table[name] = {
+            "seconds_per_step": round(statistics.median(seconds[name]), 3),
+            "steps_per_second_to_one_process": [
+                round(value, 2) for value in (min(ratios), statistics.median(ratios), max(ratios))
+            ],
+            "first_loss_difference": abs(losses[name] - losses["one process"]),
+        }
+        if isinstance(trainer, RankedTrainer):
+            table[name]["mib_per_rank"] = [round(read_memory(pid) / 2**20) for pid in trainer.group.pids]
+            trainer.close()
+    parameters = sum(p.numel() for p in build_policy().parameters())
+    print(
+        json.dumps({"cores": os.cpu_count(), "parameters": parameters, "rounds": rounds, "trainers": table}, indent=1)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Processes that train one model together, as a step sees them: each takes a share of the micro-batches, and what the
+shares add up to is known to all.
+
+Every rank plans from the whole batch, by pure functions of it, so that all have the same number of micro-batches and
+take part in every collective; a rank without one computes an empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Plan = list[list[int]]
+"""Indices per micro-batch."""
+
+
+class Ranks(Protocol):
+    """This process and those it trains with. All of them make the same calls in the same order."""
+
+    @property
+    def index(self) -> int:
+        """Which one this is, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def add(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum over all ranks, of arrays of one shape."""
+        ...
+
+    def agree(self, problem: str | None) -> str | None:
+        """The problem of the first rank that has one, on all of them; None if none has."""
+        ...
+
+
+class Alone:
+    """One process: implements `Ranks`."""
+
+    index = 0
+    size = 1
+
+    def add(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Ranks.add`."""
+        return numbers
+
+    def agree(self, problem: str | None) -> str | None:
+        """See `Ranks.agree`."""
+        return problem
+
+
+ALONE: Ranks = Alone()
+
+
+def plan_rounds(plan: Callable[[int], Plan], cost: Callable[[list[int]], int], limit: int, size: int) -> list[Plan]:
+    """Micro-batches in rounds of `size`, one per rank, [] for a rank that has nothing in the last round.
+
+    `plan` cuts the batch into micro-batches of at most so many tokens. There are as few rounds as `limit` allows, cut
+    by the smallest limit that needs no more; micro-batches of like `cost` share a round, because a round lasts as long
+    as its longest.
+    """
+    cut = plan(limit)
+    if size == 1:
+        return [[indices] for indices in cut]
+    places = -(-len(cut) // size) * size
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high) // 2
+        finer = plan(middle)
+        if len(finer) <= places:
+            high, cut = middle, finer
+        else:
+            low = middle + 1
+    ordered = sorted(cut, key=cost, reverse=True) + [[]] * (places - len(cut))
+    return [ordered[start : start + size] for start in range(0, places, size)]
+
+
+def join_rows(
+    rows: Mapping[int, NDArray[np.generic]], counts: Sequence[int], ranks: Ranks
+) -> list[NDArray[np.generic]]:
+    """Arrays `[counts[i]]` float32 in order, of which every rank has some, by index."""
+    if ranks.size == 1:
+        return [rows[index] for index in range(len(counts))]
+    ends = np.cumsum(counts)
+    joined = np.zeros(int(ends[-1]) if len(ends) else 0)
+    for index, array in rows.items():
+        joined[ends[index] - counts[index] : ends[index]] = array
+    return list(np.split(ranks.add(joined).astype(np.float32), ends[:-1])) if counts else []
+
+
+def add_totals(totals: Mapping[str, float], ranks: Ranks) -> dict[str, float]:
+    """The sum over all ranks of numbers that each has under the same names."""
+    sums = ranks.add(np.array(list(totals.values()), np.float64))
+    return dict(zip(totals, sums.tolist(), strict=True))
+
+
+def find_largest(number: float, ranks: Ranks) -> float:
+    """The largest number of all ranks."""
+    numbers = np.zeros(ranks.size)
+    numbers[ranks.index] = number
+    return float(ranks.add(numbers).max())

@@ -1,0 +1,35 @@
+"""Tensors of which every rank holds some rows: what a process has of them, in place.
+
+FSDP2 cuts a parameter along its first dimension as `torch.chunk` does; ranks beyond the last chunk hold no row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+
+def own_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The rows that this process holds, not copied; all of a tensor that no rank shares."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def cut_rows(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The rows of `whole` that this process holds of the tensor `like`, which has the same shape; not copied."""
+    if not isinstance(like, DTensor):
+        return whole
+    mesh: Any = like.device_mesh
+    chunks = whole.chunk(mesh.size())
+    index = mesh.get_local_rank()
+    return chunks[index] if index < len(chunks) else whole[:0]
+
+
+def is_cut(tensor: torch.Tensor) -> bool:
+    """Whether ranks share the tensor."""
+    return isinstance(tensor, DTensor)
+
+
+def is_shared(model: torch.nn.Module) -> bool:
+    """Whether ranks share the model's parameters."""
+    return any(is_cut(parameter) for parameter in model.parameters())

@@ -1,0 +1,66 @@
+"""Where a trainer's models are: whole in one process, or in rows on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.batching.ranks import ALONE, Ranks
+from turnwise.models.checksums import compute_checksums
+from turnwise.models.lora import copy_model
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+Backbone = Callable[..., Any]
+"""From tokens to an output with `last_hidden_state`."""
+
+
+class Placement(Protocol):
+    """What a trainer does with whole models."""
+
+    ranks: Ranks
+    """This process and those it trains with."""
+
+    def copy(self, policy: PreTrainedModel) -> PreTrainedModel:
+        """A whole model with the weights of the policy as they are, to be changed and placed."""
+        ...
+
+    def place(self, model: Model) -> Model:
+        """The whole model where it trains or scores; the given one is used up."""
+        ...
+
+    def find_backbone(self, policy: PreTrainedModel) -> Backbone:
+        """The layers of a placed policy below its output layer."""
+        ...
+
+    def compute_sums(self, policy: PreTrainedModel) -> dict[str, int]:
+        """`models.checksums.compute_checksums` of the policy as engines sample with it."""
+        ...
+
+
+class Whole:
+    """Implements `Placement` for one process."""
+
+    ranks = ALONE
+
+    def copy(self, policy: PreTrainedModel) -> PreTrainedModel:
+        """See `Placement.copy`; frozen parameters are shared."""
+        return copy_model(policy)
+
+    def place(self, model: Model) -> Model:
+        """See `Placement.place`."""
+        return model
+
+    def find_backbone(self, policy: PreTrainedModel) -> Backbone:
+        """See `Placement.find_backbone`."""
+        backbone: Backbone = policy.base_model
+        return backbone
+
+    def compute_sums(self, policy: PreTrainedModel) -> dict[str, int]:
+        """See `Placement.compute_sums`."""
+        return compute_checksums(policy)
+
+
+WHOLE: Placement = Whole()

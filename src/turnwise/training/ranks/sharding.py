@@ -1,0 +1,103 @@
+"""Models in rows: every rank holds its rows of each parameter, and the layers are put together when they compute.
+
+FSDP2 (`torch.distributed.fsdp.fully_shard`). The loss weights of a step are of the whole batch, so gradients of
+ranks are summed, not averaged. The trainer's process keeps a whole copy of the policy in shared memory, from which
+engines sample: ranks read it to start, write their rows into it after a step, and check before the next one that they
+still agree with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from types import MethodType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from transformers import PreTrainedModel
+
+from turnwise.batching.ranks import Ranks
+from turnwise.models.checksums import compute_checksum, join_base
+from turnwise.models.layers import list_layers
+from turnwise.models.rows import cut_rows, own_rows
+from turnwise.training.placement import Backbone
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+SHORT = (torch.bfloat16, torch.float16)
+"""Formats in which a step is lost; what trains keeps its weights and moments in float32 and computes in these."""
+
+
+class Sharded:
+    """Implements `Placement` for a rank."""
+
+    def __init__(self, source: PreTrainedModel, ranks: Ranks, device: torch.device) -> None:
+        """`source` is the whole policy in shared memory, on the CPU."""
+        self.ranks = ranks
+        self.device = device
+        self.source = source
+        self._mesh: DeviceMesh = init_device_mesh(device.type, (ranks.size,))
+        self._precision = MixedPrecisionPolicy()
+        if source.dtype in SHORT:
+            self._precision = MixedPrecisionPolicy(param_dtype=source.dtype, reduce_dtype=torch.float32)
+
+    def copy(self, policy: PreTrainedModel) -> PreTrainedModel:
+        """See `Placement.copy`: modules of their own on the tensors of the shared copy, until they are placed."""
+        parameters = {
+            id(parameter): torch.nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
+            for parameter in self.source.parameters()
+        }
+        return copy.deepcopy(self.source, parameters)
+
+    def place(self, model: Model) -> Model:
+        """See `Placement.place`: every layer is put together by itself, and what is left as one more."""
+        model.to(self.device)
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.dtype in SHORT:
+                parameter.data = parameter.data.float()
+        parts: list[torch.nn.Module] = [*list_layers(model), model]
+        for part in parts:
+            fully_shard(part, mesh=self._mesh, mp_policy=self._precision, reshard_after_forward=True)
+        for part in model.modules():
+            if isinstance(part, FSDPModule):
+                part.set_gradient_divide_factor(1.0)
+                part.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
+        return model
+
+    def find_backbone(self, policy: PreTrainedModel) -> Backbone:
+        """See `Placement.find_backbone`."""
+        policy.run_layers = MethodType(_run_layers, policy)
+        register_fsdp_forward_method(policy, "run_layers")
+        backbone: Backbone = policy.run_layers
+        return backbone
+
+    def compute_sums(self, policy: PreTrainedModel) -> dict[str, int]:
+        """See `Placement.compute_sums`; a checksum of a tensor is the sum of those of its rows."""
+        sums = {name: compute_checksum(rows) for name, rows, _ in self._pair_rows(policy)}
+        whole: Any = self.ranks.add(np.array(list(sums.values()), np.int64))  # type: ignore[arg-type]
+        return join_base(dict(zip(sums, whole.tolist(), strict=True)))
+
+    def publish(self, policy: PreTrainedModel) -> None:
+        """Write this rank's rows into the shared copy."""
+        for _, rows, published in self._pair_rows(policy):
+            published.copy_(rows)
+
+    def find_drift(self, policy: PreTrainedModel) -> str | None:
+        """The first tensor of which this rank holds other rows than the shared copy."""
+        for name, rows, published in self._pair_rows(policy):
+            if compute_checksum(rows) != compute_checksum(published):
+                return name
+        return None
+
+    @torch.no_grad()
+    def _pair_rows(self, policy: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        """This rank's rows of every parameter as engines would sample with them, and the same rows of the copy."""
+        source = dict(self.source.named_parameters())
+        for name, parameter in policy.named_parameters():
+            published = cut_rows(source[name].detach(), parameter)
+            yield name, own_rows(parameter.detach()).to(published.dtype), published
+
+
+def _run_layers(policy: PreTrainedModel, **inputs: Any) -> Any:
+    return policy.base_model(**inputs)

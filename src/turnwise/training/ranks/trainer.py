@@ -1,0 +1,122 @@
+"""The trainer whose models are on several ranks: implements `core.protocols.Trainer` in the process of the run.
+
+The run's own model is a whole copy, on shared memory, which engines sample from; ranks write it after every step."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.core.batch import Columns, StepReport, TrainingBatch, Wanted
+from turnwise.core.types import Sample
+from turnwise.training.local import LocalTrainer
+from turnwise.training.placement import Placement
+from turnwise.training.ranks.group import RankGroup
+from turnwise.training.ranks.messages import decode_columns, decode_report, encode_batch, encode_samples
+from turnwise.training.ranks.rank import RankPlan
+from turnwise.training.state import save_policy
+
+DEADLINE_S = 600.0
+"""Longest time that ranks wait for each other, as for engines: longer than any micro-batch."""
+
+
+class RankedTrainer:
+    """Trains on several ranks of this machine. Implements `core.protocols.RememberingTrainer`.
+
+    The ranks start with the first call, on the thread that makes it, and end with that thread or with `close`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        build: Callable[[PreTrainedModel, Placement], LocalTrainer],
+        *,
+        num_ranks: int,
+        num_threads: int = 1,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """`model` is the policy: it moves to shared memory, and holds the trained weights after every step.
+
+        `tokenizer` goes into checkpoints. `build` makes the trainer of each rank; it is sent to other processes.
+        `num_threads` are those of each rank.
+        """
+        self.model = model
+        self.tokenizer = tokenizer
+        self._source = model if model.device.type == "cpu" else _copy_to_cpu(model)
+        self._source.share_memory()
+        self._numbers = itertools.count()
+        plan = RankPlan(
+            source=self._source,
+            build=build,
+            device=model.device.type,
+            size=num_ranks,
+            num_threads=num_threads,
+            deadline_s=deadline_s,
+            folder="",
+        )
+        self.group = RankGroup(plan)
+
+    def score(
+        self, samples: Sequence[Sample], wanted: frozenset[Wanted], *, outcomes: Sequence[float] | None = None
+    ) -> Columns:
+        """See `Trainer.score`. Raises TrainingError also when a rank fails; then the group has ended."""
+        given = None if outcomes is None else [float(outcome) for outcome in outcomes]
+        answers = self.group.ask("score", samples=encode_samples(samples), wanted=sorted(wanted), outcomes=given)
+        return decode_columns(answers[0])
+
+    def step(self, batch: TrainingBatch) -> StepReport:
+        """See `Trainer.step`. Raises TrainingError also when a rank fails; then the group has ended."""
+        report = decode_report(self.group.ask("step", batch=encode_batch(batch))[0])
+        self._adopt()
+        return report
+
+    def remember(self) -> Callable[[], None]:
+        """See `RememberingTrainer.remember`; what was remembered before is forgotten."""
+        number = next(self._numbers)
+        self.group.ask("forget", number=number - 1)
+        self.group.ask("remember", number=number)
+        return partial(self._put_back, number)
+
+    def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
+        """See `Trainer.save`: every rank writes its rows, this process the Hugging Face directory."""
+        self.group.ask("save", folder=str(folder.absolute()), counters=dict(counters))
+        save_policy(folder, self.model, self.tokenizer)
+
+    def load(self, folder: Path) -> Mapping[str, Any]:
+        """See `Trainer.load`; the checkpoint may be of any number of ranks, or of one process."""
+        counters: Mapping[str, Any] = self.group.ask("load", folder=str(folder.absolute()))[0]
+        self._adopt()
+        return counters
+
+    def close(self) -> None:
+        """End the ranks."""
+        self.group.close()
+
+    def _put_back(self, number: int) -> None:
+        self.group.ask("put_back", number=number)
+        self._adopt()
+
+    @torch.no_grad()
+    def _adopt(self) -> None:
+        """Take what the ranks wrote, where the model is not itself what they write to."""
+        if self._source is self.model:
+            return
+        for ours, theirs in zip(self.model.parameters(), self._source.parameters(), strict=True):
+            ours.copy_(theirs)
+
+
+def _copy_to_cpu(model: PreTrainedModel) -> PreTrainedModel:
+    copied: dict[int, Any] = {
+        id(parameter): torch.nn.Parameter(parameter.detach().cpu(), requires_grad=parameter.requires_grad)
+        for parameter in model.parameters()
+    }
+    whole: PreTrainedModel = copy.deepcopy(model, copied).to("cpu")
+    return whole

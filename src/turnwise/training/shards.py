@@ -1,0 +1,126 @@
+"""Checkpoints that ranks write together, each what it holds, and any number of ranks or one process reads.
+
+torch.distributed.checkpoint with safetensors instead of its own format, which is pickled: a file per rank with the
+offsets of its rows, and `counters.json`. Names are `MODEL/weight/PARAMETER` and `MODEL/moment/PARAMETER/KEY`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from turnwise.core.errors import CheckpointError
+from turnwise.models.rows import own_rows
+from turnwise.training.optimizer import Trained, list_trained
+
+FOLDER = "ranks"
+"""In the folder of a checkpoint."""
+COUNTERS = "counters.json"
+
+
+def save_shards(folder: Path, models: Mapping[str, Trained], counters: Mapping[str, Any]) -> None:
+    """Write this rank's rows of weights and moments; the first rank writes `counters` too. All ranks call it."""
+    tensors = {
+        f"{model}/{name}": value for model, trained in models.items() for name, value in _list_state(trained).items()
+    }
+    shards = folder / FOLDER
+    shards.mkdir(exist_ok=True)
+    # A number in one element: safetensors cannot cut one without a dimension.
+    flat = {name: value.view(1) if value.ndim == 0 else value for name, value in tensors.items()}
+    save(flat, storage_writer=HuggingFaceStorageWriter(str(shards), save_distributed=True))
+    if dist.get_rank() == 0:
+        (shards / COUNTERS).write_text(json.dumps(dict(counters)) + "\n", encoding="utf-8")
+
+
+def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
+    """Restore weights and moments in place, of as many rows as this process holds; returns the counters.
+
+    Raises CheckpointError when a file is missing or broken, or a tensor's name or shape is not this model's; then
+    weights and moments are as they were.
+    """
+    shards = folder / FOLDER
+    try:
+        counters: dict[str, Any] = dict(json.loads((shards / COUNTERS).read_text(encoding="utf-8")))
+        reader = HuggingFaceStorageReader(str(shards))
+        stored = {name: tuple(entry.size) for name, entry in reader.read_metadata().state_dict_metadata.items()}  # type: ignore[union-attr]
+        wanted: dict[str, torch.Tensor] = {}
+        for model, trained in models.items():
+            wanted |= {
+                f"{model}/{name}": value for name, value in _list_targets(folder, model, trained, stored).items()
+            }
+        with warnings.catch_warnings():  # one process needs no group
+            warnings.simplefilter("ignore")
+            load(wanted, storage_reader=reader, no_dist=not dist.is_initialized())
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, CheckpointException) as cause:
+        raise CheckpointError(
+            f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
+        ) from cause
+    for model, trained in models.items():
+        _take(model, trained, wanted)
+    return counters
+
+
+def _list_state(trained: Trained) -> dict[str, torch.Tensor]:
+    """Weights and moments by name."""
+    parameters = list_trained(trained.module)
+    weights = {f"weight/{name}": parameter.detach() for name, parameter in parameters.items()}
+    return weights | {
+        f"moment/{name}/{key}": torch.as_tensor(value)
+        for name, parameter in parameters.items()
+        for key, value in trained.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _list_targets(
+    folder: Path, model: str, trained: Trained, stored: Mapping[str, tuple[int, ...]]
+) -> dict[str, torch.Tensor]:
+    """Empty tensors for what the checkpoint holds of a model."""
+    parameters = list_trained(trained.module)
+    targets: dict[str, torch.Tensor] = {}
+    for name, parameter in parameters.items():
+        have = stored.get(f"{model}/weight/{name}", "no such parameter")
+        if have != tuple(parameter.shape):
+            raise CheckpointError(
+                f"checkpoint {folder} has {have} for {name}, this run's {model} has {tuple(parameter.shape)}; it "
+                "belongs to another model"
+            )
+        targets[f"weight/{name}"] = torch.zeros_like(parameter.detach())
+    for path, shape in stored.items():
+        if not path.startswith(f"{model}/"):
+            continue
+        kind, _, rest = path.removeprefix(f"{model}/").partition("/")
+        name, key = (rest, "") if kind == "weight" else (rest.rpartition("/")[0], rest.rpartition("/")[2])
+        if name not in parameters:
+            raise CheckpointError(
+                f"checkpoint {folder} holds {path}, which this run's model lacks; it belongs to another model"
+            )
+        if kind == "moment":
+            like = parameters[name].detach()
+            targets[f"moment/{name}/{key}"] = torch.zeros(1) if key == "step" else torch.zeros_like(like)
+            if key != "step" and shape != tuple(like.shape):
+                raise CheckpointError(f"checkpoint {folder}: {path} has shape {shape}; it belongs to another model")
+    return targets
+
+
+@torch.no_grad()
+def _take(model: str, trained: Trained, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Copy weights into place and give the moments to the optimizer."""
+    trained.optimizer.state.clear()
+    for name, parameter in list_trained(trained.module).items():
+        own_rows(parameter).copy_(own_rows(tensors[f"{model}/weight/{name}"]))
+        prefix = f"{model}/moment/{name}/"
+        moments = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
+        if moments:
+            trained.optimizer.state[parameter] = {
+                key: value.view(()) if key == "step" else value for key, value in moments.items()
+            }

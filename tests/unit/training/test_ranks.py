@@ -1,0 +1,206 @@
+"""Several ranks in processes of their own: the numbers of one process, and one clear error when a rank is lost."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ranks_world import Case, compare_on_ranks, find_gap, make_batch, make_samples, train
+from safetensors.torch import load_file
+
+from turnwise.core.errors import CheckpointError, TrainingError
+from turnwise.core.types import to_floats
+from turnwise.models.checksums import compute_checksums
+from turnwise.training.local import LocalTrainer
+from turnwise.training.ranks.trainer import RankedTrainer
+
+FIRST_LOSS, EIGHT_STEPS = 2e-6, 1e-4
+PAIR = Case(critic="separate", kl=0.1)
+
+
+@dataclass(frozen=True)
+class Both:
+    """The same trainer in this process and on two ranks, and how many steps both have taken."""
+
+    alone: LocalTrainer
+    ranked: RankedTrainer
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Both]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pair = Both(PAIR.build_local(), PAIR.build_ranked(2))
+    yield pair
+    pair.ranked.close()
+    torch.set_num_threads(before)
+
+
+def check_equal(alone: LocalTrainer, ranked: RankedTrainer, case: Case, step: int, bound: float) -> None:
+    mine, theirs = train(alone, case, step), train(ranked, case, step)
+    assert dict(theirs.sums) == compute_checksums(ranked.model)
+    for name in ("train/loss", "train/value_loss", "train/entropy", "train/kl_reference"):
+        if name in mine.metrics:
+            assert theirs.metrics[name].value == pytest.approx(mine.metrics[name].value, abs=bound), name
+    assert theirs.metrics.keys() == mine.metrics.keys()
+
+
+def test_two_ranks_train_as_one_process_does(both: Both) -> None:
+    check_equal(both.alone, both.ranked, PAIR, 1, FIRST_LOSS)
+    check_equal(both.alone, both.ranked, PAIR, 2, EIGHT_STEPS)
+    assert find_gap(both.alone.model, both.ranked.model) < EIGHT_STEPS
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_takes_the_step_back_on_all(both: Both) -> None:
+    before = compute_checksums(both.ranked.model)
+    samples = make_samples(3)
+    samples[7] = replace(samples[7], advantages=to_floats(np.full(len(samples[7].advantages), np.inf)))
+    batch = make_batch(both.ranked, PAIR, 3, samples)
+    with pytest.raises(TrainingError, match=r"micro-batch that starts with .*2/1"):
+        both.ranked.step(batch)
+    assert compute_checksums(both.ranked.model) == before
+    check_equal(both.alone, both.ranked, PAIR, 3, EIGHT_STEPS)
+
+
+def test_a_rank_with_other_weights_is_named_and_trains_nothing(both: Both) -> None:
+    weight = both.ranked.model.get_input_embeddings().weight
+    before = weight[-1, 0].item()
+    with torch.no_grad():
+        weight[-1, 0] += 1  # what the second rank holds is now another row than the published one
+    with pytest.raises(TrainingError, match=r"rank 1 of 2 \(process \d+\) holds another model.embed_tokens.weight"):
+        train(both.ranked, PAIR, 4)
+    with torch.no_grad():
+        weight[-1, 0] = before
+    check_equal(both.alone, both.ranked, PAIR, 4, EIGHT_STEPS)
+
+
+def test_a_checkpoint_of_two_ranks_goes_on_in_one_process_and_back(both: Both, tmp_path: Path) -> None:
+    by_ranks, by_one = tmp_path / "by_ranks", tmp_path / "by_one"
+    by_ranks.mkdir()
+    by_one.mkdir()
+    both.ranked.load(save(both.alone, by_one))
+    assert compute_checksums(both.ranked.model) == compute_checksums(both.alone.model)
+    other = PAIR.build_local(seed=5)
+    assert other.load(save(both.ranked, by_ranks))["optimizer_steps"] == both.alone.optimizer_steps
+    assert compute_checksums(other.model) == compute_checksums(both.alone.model)
+    exported = load_file(by_ranks / "model.safetensors")
+    assert all(torch.equal(exported[name], p) for name, p in both.alone.model.named_parameters())
+    check_equal(other, both.ranked, PAIR, 5, EIGHT_STEPS)
+
+
+def save(trainer: LocalTrainer | RankedTrainer, folder: Path) -> Path:
+    trainer.save(folder, {"step": 0})
+    return folder
+
+
+def test_a_broken_shard_is_refused_by_all_ranks_and_they_go_on(both: Both, tmp_path: Path) -> None:
+    save(both.ranked, tmp_path)
+    before = compute_checksums(both.ranked.model)
+    shard = sorted((tmp_path / "ranks").glob("*.safetensors"))[1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        both.ranked.load(tmp_path)
+    assert compute_checksums(both.ranked.model) == before
+
+
+def test_a_rank_that_is_killed_in_a_step_ends_the_group_with_one_message(both: Both) -> None:
+    pids = both.ranked.group.pids
+    before = compute_checksums(both.ranked.model)
+    os.kill(pids[1], signal.SIGSTOP)  # so that it is in the middle of the step, whatever the load
+    threading.Timer(1.0, os.kill, (pids[1], signal.SIGKILL)).start()
+    with pytest.raises(TrainingError, match=r"rank 1 of 2 \(process \d+\) was ended by signal 9 .*--resume RUN"):
+        train(both.ranked, PAIR, 6)
+    assert compute_checksums(both.ranked.model) == before
+    wait_for(lambda: not any(map(is_alive, pids)))
+    with pytest.raises(TrainingError, match="was ended by signal 9"):
+        train(both.ranked, PAIR, 7)
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_silent_rank_is_named_after_the_deadline() -> None:
+    ranked = Case().build_ranked(2, deadline_s=5.0)
+    train(ranked, Case(), 1)
+    pid = ranked.group.pids[1]
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(TrainingError, match=rf"rank 1 of 2 \(process {pid}\)"):
+        train(ranked, Case(), 2)
+    assert time.monotonic() - began < 20
+    wait_for(lambda: not is_alive(pid))
+
+
+@pytest.mark.slow
+def test_a_trainer_that_cannot_be_built_says_why() -> None:
+    ranked = RankedTrainer(Case().build_policy(), None, refuse_to_build, num_ranks=2)
+    with pytest.raises(TrainingError, match=r"rank \d of 2: ZeroDivisionError"):
+        train(ranked, Case(), 1)
+
+
+def refuse_to_build(model: object, placement: object) -> LocalTrainer:
+    raise ZeroDivisionError
+
+
+@pytest.mark.slow
+def test_a_step_that_was_remembered_is_put_back() -> None:
+    ranked = PAIR.build_ranked(2)
+    train(ranked, PAIR, 1)
+    undo, before = ranked.remember(), compute_checksums(ranked.model)
+    after = train(ranked, PAIR, 2).sums
+    undo()
+    assert compute_checksums(ranked.model) == before
+    assert train(ranked, PAIR, 2).sums == after
+    ranked.close()
+
+
+EQUAL_CASES = {
+    "GRPO": Case(num_updates=2),
+    "GRPO, end to end": Case(num_updates=2, shared_prefix=False),
+    "GSPO, reference": Case(loss="gspo", aggregation="sequence_mean", kl=0.1),
+    "GSPO, reference, end to end": Case(loss="gspo", aggregation="sequence_mean", kl=0.1, shared_prefix=False),
+    "PPO, separate critic": Case(critic="separate"),
+    "PPO, separate critic, end to end": Case(critic="separate", shared_prefix=False),
+}
+OTHER_CASES = {
+    "PPO, critic on the policy": Case(critic="head"),
+    "PRIME": Case(has_implicit=True),
+    "teacher, kl_cov": Case(has_teacher=True, loss="kl_cov", batch_rule=True),
+    "supervised": Case(objective="supervised"),
+    "DPO": Case(objective="preference"),
+    "LoRA, PPO, reference": Case(is_adapted=True, critic="separate", kl=0.1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_eight_steps_on_ranks_are_those_of_one_process(num_ranks: int, tmp_path: Path) -> None:
+    check_gaps(num_ranks, compare_on_ranks(num_ranks, EQUAL_CASES, tmp_path, steps=8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_every_model_and_objective_is_shared_by_ranks(num_ranks: int, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    check_gaps(num_ranks, compare_on_ranks(num_ranks, OTHER_CASES, tmp_path, steps=3))
+
+
+def check_gaps(num_ranks: int, gaps: dict[str, list[float]]) -> None:
+    for name, (first, later, weights) in gaps.items():
+        print(f"| {num_ranks} | {name} | {first:.1e} | {later:.1e} | {weights:.1e} |")
+    assert {name: gap for name, gap in gaps.items() if gap[0] > FIRST_LOSS or gap[1] > EIGHT_STEPS} == {}
