@@ -37,6 +37,8 @@ class Costs:
     placement: Placement = "trajectory"
     """What stays on one engine: a trajectory, all members of a group, or only a turn, which goes to the engine with the
     fewest members while the keys and values of its context follow it at no cost."""
+    finish_s: float = 0.0
+    """From the end of a group's last member to the group's admission: annotators and the disk."""
     train_s: float = 0.0
     """Of every trainer step, whatever it trains."""
     train_token_s: float = 0.0

@@ -34,6 +34,7 @@ class Outcome:
     num_engines: int
     sampled_tokens: int
     """All, those of cut and dropped members included."""
+    num_replies: int
     engine_s: float
     """Of replies from submission to end, summed."""
     dropped_groups: int

@@ -48,7 +48,6 @@ class _Group:
     """Of ended members, context included."""
     sampled: int = 0
     need: int | None = None
-    is_over: bool = False
     is_given_up: bool = False
 
 
@@ -90,6 +89,7 @@ class SimulatedRun:
         self._taken_step = 0
         self._is_training = False
         self._open: dict[int, _Group] = {}
+        self._storing: dict[int, _Group] = {}
         self._finished: dict[int, _Group] = {}
         self._waiting: list[_Member] = []
         self._num_running = 0
@@ -97,6 +97,7 @@ class SimulatedRun:
         self._steps: list[SimulatedStep] = []
         self._wakes_at_s: float | None = None
         self._sampled_tokens = self._dropped_groups = self._cut_members = 0
+        self._num_replies = 0
         self._engine_s = 0.0
 
     def run(self) -> Outcome:
@@ -113,6 +114,7 @@ class SimulatedRun:
             trainer=self._trainer.seconds(now_s),
             num_engines=self._costs.num_engines,
             sampled_tokens=self._sampled_tokens,
+            num_replies=self._num_replies,
             engine_s=self._engine_s,
             dropped_groups=self._dropped_groups,
             cut_members=self._cut_members,
@@ -136,7 +138,7 @@ class SimulatedRun:
 
     @property
     def _num_outstanding(self) -> int:
-        return len(self._open) + len(self._finished)
+        return len(self._open) + len(self._storing) + len(self._finished)
 
     @property
     def _is_exhausted(self) -> bool:
@@ -170,9 +172,10 @@ class SimulatedRun:
         now_s = self._agenda.now_s
         ended = {draw: group.num_ended for draw, group in self._open.items()}
         for draw in self._gate.overdue(now_s, ended):
-            group = self._open[draw]
+            group = self._open.get(draw) or self._storing[draw]
             group.is_given_up = self._rule.late == "drop"
-            self._cut_rest(group)
+            if draw in self._open:
+                self._cut_rest(group)
         decision = self._gate.pick(now_s)
         if isinstance(decision, Batch):
             self._train(decision.draws)
@@ -272,10 +275,13 @@ class SimulatedRun:
 
     def _hear(self, member: _Member) -> None:
         """A reply ended; tools or the judge answer it."""
+        if not member.place:
+            return  # cut at the same moment
         turn = member.turns[member.turn]
         member.reply = None
         member.context += turn.sampled
         self._sampled_tokens += turn.sampled
+        self._num_replies += 1
         self._engine_s += self._agenda.now_s - member.submitted_s
         member.turn += 1
         is_last = member.turn == len(member.turns)
@@ -301,10 +307,8 @@ class SimulatedRun:
         if group.num_ended >= self._schedule.group_size:
             self._cut_rest(group)
         elif not group.num_unsettled:
-            self._finish(group)
+            self._store(group)
         self._fill()
-        if group.is_over:
-            self._move()
 
     def _settle(self, member: _Member) -> None:
         """A member that runs has ended or is cut."""
@@ -327,14 +331,19 @@ class SimulatedRun:
                 self._pool.engines[member.engine].cancel(member.reply)
             self._settle(member)
         self._waiting = [member for member in self._waiting if member.group is not group]
-        self._finish(group)
+        self._store(group)
+
+    def _store(self, group: _Group) -> None:
+        del self._open[group.draw]
+        self._storing[group.draw] = group
+        self._agenda.after(self._costs.finish_s, lambda: self._finish(group))
 
     def _finish(self, group: _Group) -> None:
-        group.is_over = True
-        del self._open[group.draw]
+        del self._storing[group.draw]
         if group.is_given_up or not group.num_ended:
             self._dropped_groups += 1
             self._gate.leave(group.draw)
         else:
             self._gate.finish(group.draw)
             self._finished[group.draw] = group
+        self._move()
