@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,9 @@ TOLERANCE = 0.005
 """Relative error of busy time and reply time at which the correcting ends."""
 NUDGE, LARGEST = 0.1, 1.0
 """Change of a number's logarithm that shows its effect, and the largest correction."""
+
+
+Pair = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def read_schedule(config: RunConfig) -> Schedule:
         ),
         group_size=rollout.group_size,
         overdraw=schedule.overdraw,
-        max_open=rollout.max_open,
+        max_open=rollout.max_open or config.engine.max_concurrency,
     )
 
 
@@ -177,7 +179,7 @@ def _scale(costs: Costs, step: float, token: float) -> Costs:
     return replace(costs, engine=changed)
 
 
-def _newton(slopes: tuple[tuple[float, float], tuple[float, float]], values: tuple[float, float]) -> tuple[float, float]:
+def _newton(slopes: tuple[Pair, Pair], values: Pair) -> Pair:
     """Newton's step for two functions of two numbers, whose `slopes` are per `NUDGE`; at most `LARGEST` either way."""
     (a, b), (c, d) = slopes
     determinant = a * d - b * c

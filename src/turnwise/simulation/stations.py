@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -18,17 +19,15 @@ class Station:
         self._num_servers = num_servers
         self._num_busy = 0
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
-        self.busy_s = 0.0
-        """Seconds of service, begun calls counted whole."""
 
     def serve(self, seconds: float, done: Callable[[], None]) -> None:
-        """Serve a call for `seconds`, then call `done`."""
+        """Serve a call for `seconds`, then call `done`; one of infinitely many seconds is never done."""
         if self._num_servers is not None and self._num_busy >= self._num_servers:
             self._queue.append((seconds, done))
             return
         self._num_busy += 1
-        self.busy_s += seconds
-        self._agenda.after(seconds, lambda: self._end(done))
+        if math.isfinite(seconds):
+            self._agenda.after(seconds, lambda: self._end(done))
 
     def _end(self, done: Callable[[], None]) -> None:
         self._num_busy -= 1

@@ -71,8 +71,9 @@ class AssumedWork:
     def __call__(self, draw: int, member: int) -> Member:
         """See `Work`."""
         own = rng("work", self.seed, draw, member)
-        shared = rng("work of the draw", self.seed, draw).gauss(0.0, 1.0)
-        deviate = math.sqrt(self.likeness) * shared + math.sqrt(1 - self.likeness) * own.gauss(0.0, 1.0)
+        deviate = math.sqrt(1 - self.likeness) * own.gauss(0.0, 1.0)
+        if self.likeness:
+            deviate += math.sqrt(self.likeness) * rng("work of the draw", self.seed, draw).gauss(0.0, 1.0)
         total = max(self.turns, round(self.sampled.at(deviate)))
         if self.max_sampled is not None:
             total = min(total, max(self.turns, self.max_sampled))
