@@ -27,6 +27,7 @@ from turnwise.credit.assignment import read_metric
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
 from turnwise.pipeline.steps import StepTrainer, Taken
+from turnwise.pipeline.utilisation import Utilisation
 from turnwise.rollout.gate import Batch, Gate, Wait
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import GroupStream
@@ -111,6 +112,7 @@ class Pipeline:
         self._last_step = 0
         self._taken_step = steps.step
         self._clock = _start_clock(engine)
+        self._utilisation = Utilisation(engine)
 
     async def run(self, last_step: int, after_step: AfterStep) -> None:
         """Train until step `last_step` is done; `after_step` is awaited after each publication, before the next batch.
@@ -119,6 +121,7 @@ class Pipeline:
         """
         self._last_step = last_step
         self._clock = _start_clock(self._engine)
+        self._utilisation = Utilisation(self._engine)
         try:
             # What another process stored and did not live to drop.
             for group in [*self._waiting.values()]:
@@ -213,6 +216,8 @@ class Pipeline:
                 return None
             if self._is_exhausted and not self._gate.outstanding:
                 self._begin_training((), after_step)
+                return None
+            self._utilisation.switch_trainer(decision.reason)
         overdue_at = decision.overdue_at_s if isinstance(decision, Wait) else None
         return None if overdue_at is None else max(overdue_at - now, LATE_POLL_S)
 
@@ -227,6 +232,7 @@ class Pipeline:
             dropped=tuple(sorted(self._dropped, key=lambda each: each[0].draw.index)),
         )
         self._dropped = []
+        self._utilisation.switch_trainer("training")
         if len(self._judged) >= self.config.rollout.tasks_per_step:
             self._judged = []
         self._training = asyncio.create_task(self._train(taken, after_step))
@@ -239,10 +245,12 @@ class Pipeline:
         version = self._steps.version
         self._journal.trained(taken.step, version=version, sums=report.sums)
         published = time.perf_counter()
+        self._utilisation.switch_trainer("publishing")
         receipt = await self._sync.publish(version)
         check_receipt(receipt, report.sums, version)
         ended = time.perf_counter()
         self._gate.publish(version)
+        self._utilisation.switch_trainer("after_step")
         metrics |= compute_rollout_metrics(taken, seconds=began - clock.collecting) | clock.metrics
         busy_s = self._engine.busy_s - clock.engine_busy_s
         metrics |= {
@@ -251,6 +259,7 @@ class Pipeline:
             "schedule/publish_seconds": Sum(ended - published),
             "schedule/restarted_tokens": Sum(receipt.num_restarted),
             "schedule/outstanding_groups": Sum(len(self._gate.outstanding)),
+            **self._utilisation.take_metrics(),
         }
         self._steps.record(taken, record(metrics))
         for group, reason in taken.dropped:
@@ -260,6 +269,7 @@ class Pipeline:
         if self.config.schedule.max_staleness:
             self._open_groups()  # the engine has work while a checkpoint is written
         await after_step(taken.step)
+        self._utilisation.switch_trainer("unfinished")
         self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
         if not self.config.schedule.max_staleness:
             self._clock.collecting = self._clock.since
@@ -277,6 +287,7 @@ class Pipeline:
             pending.add(self._training)
         if len(pending) == 1 and not self._is_sampling and not self._next.done():
             raise RuntimeError("no group is under way and no batch can train; the gate and the source disagree")
+        self._engine.explain_idle("tools" if self._stream.num_open else "annotators" if self._storing else "admission")
         done, _ = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
         if self._training in done:
             training, self._training = self._training, None
