@@ -16,7 +16,7 @@ from typing import Any
 from turnwise.algorithms.advantages import is_informative
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.events import GroupEnds
+from turnwise.core.events import GroupEnds, Note
 from turnwise.core.metrics import Metric, Sum, record
 from turnwise.core.paths import unfold_groups
 from turnwise.core.protocols import Recorder, WeightSync
@@ -26,6 +26,7 @@ from turnwise.core.types import Draw, DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.assignment import read_metric
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
+from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits
 from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.pipeline.utilisation import Utilisation
 from turnwise.rollout.gate import Batch, Gate, Wait
@@ -113,6 +114,7 @@ class Pipeline:
         self._taken_step = steps.step
         self._clock = _start_clock(engine)
         self._utilisation = Utilisation(engine)
+        self._stalls = StallWatch()
 
     async def run(self, last_step: int, after_step: AfterStep) -> None:
         """Train until step `last_step` is done; `after_step` is awaited after each publication, before the next batch.
@@ -288,7 +290,10 @@ class Pipeline:
         if len(pending) == 1 and not self._is_sampling and not self._next.done():
             raise RuntimeError("no group is under way and no batch can train; the gate and the source disagree")
         self._engine.explain_idle("tools" if self._stream.num_open else "annotators" if self._storing else "admission")
-        done, _ = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        limit_s = self._stalls.limit_s
+        timeout_s = limit_s if patience_s is None else min(patience_s, limit_s)
+        done, _ = await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        self._warn_of_stall()
         if self._training in done:
             training, self._training = self._training, None
             training.result()
@@ -298,6 +303,30 @@ class Pipeline:
         for task in [task for task in self._storing if task in done]:
             self._storing.discard(task)
             self._finish(*task.result())
+
+    def _warn_of_stall(self) -> None:
+        """Say who waits for whom when nothing has moved for long."""
+        ended = sum(self._stream.count_ended().values())
+        counts = (self._engine.num_replies, ended, self._stream.num_open, len(self._storing), self._taken_step)
+        stalled_s = self._stalls.look((*counts, self._steps.step), time.monotonic())
+        if stalled_s is None:
+            return
+        asking = {(session.group, session.name.split("/")[0]) for session in self._engine.open_sessions}
+        members = {
+            draw: {
+                member: "the engine"
+                if any(group.endswith(f"/{draw}") and name == str(member) for group, name in asking)
+                else "its environment"
+                if runs
+                else "a rollout slot"
+                for member, runs in unsettled.items()
+            }
+            for draw, unsettled in self._stream.list_unsettled().items()
+        }
+        decision = self._gate.pick(time.monotonic())
+        reason = "training" if self._training is not None else getattr(decision, "reason", "a batch is ready")
+        edges = find_waits(reason, decision.draws, members, storing=len(self._storing))
+        self._recorder.record(Note(kind="alarm", text=describe_stall(stalled_s, edges)))
 
     async def _store_group(self, group: TrajectoryGroup) -> tuple[TrajectoryGroup, str | None]:
         """Annotate and store a group; the digest of its files, None if it has no trajectory."""

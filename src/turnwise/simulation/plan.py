@@ -17,7 +17,8 @@ FILL = 5
 STEPS = 24
 """Simulated steps of a schedule."""
 MOST_TRAJECTORIES = 200_000
-"""Of a schedule: where batches are large, fewer steps are simulated, at least `2 * FILL + 1`."""
+"""Of a schedule: where batches are large, fewer steps are simulated, at least `4 * FILL`: batches come in bursts of one
+more than the staleness, and rates are measured over two of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ def compare_schedules(
         steps: of each run; None chooses by the size of a batch.
     """
     batch = base.rule.batch_groups * base.group_size
-    steps = steps or max(2 * FILL + 1, min(STEPS, MOST_TRAJECTORIES // batch))
+    steps = steps or max(4 * FILL, min(STEPS, MOST_TRAJECTORIES // batch))
     for name, schedule in list_schedules(base):
         if together is not None and not schedule.rule.max_staleness:
             yield _predict(Candidate(name=f"{name}, shared GPUs", schedule=schedule, costs=together), work, steps)
