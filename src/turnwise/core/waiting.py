@@ -16,7 +16,7 @@ class WaitsFor:
 
 
 def describe_waits(edges: Iterable[WaitsFor], *, most: int = 8) -> str:
-    """The graph as text, an arrow from what waits to what it waits for; of many edges the first, and how many there are."""
+    """The graph as text, an arrow from each waiter to what it waits for; of many edges the first, and their number."""
     lines = [f"{edge.waiter} → {_list(edge.awaited, most)} ({edge.reason})" for edge in edges]
     rest = f"; and {len(lines) - most} more" if len(lines) > most else ""
     return "; ".join(lines[:most]) + rest
