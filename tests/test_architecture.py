@@ -21,7 +21,9 @@ FLOORS = {
     **dict.fromkeys(["config", "algorithms", "rendering", "store", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
-    **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "synthesis", "testing"], 4),
+    **dict.fromkeys(
+        ["learning", "evaluation", "audit", "reporting", "exchange", "synthesis", "testing", "simulation"], 4
+    ),
     **dict.fromkeys(["pipeline", "planning"], 5),
     "runs": 6,
     **dict.fromkeys(["api", "cli"], 7),

@@ -17,6 +17,7 @@ from turnwise.cli.audit import audit
 from turnwise.cli.games import exploitability
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
+from turnwise.cli.plan import plan
 from turnwise.cli.recipe import split_recipe
 from turnwise.cli.search import search
 from turnwise.cli.track import track
@@ -64,6 +65,7 @@ app.command()(audit)
 app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
+app.command()(plan)
 app.command()(search)
 app.command()(track)
 

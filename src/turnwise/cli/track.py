@@ -11,7 +11,8 @@ import typer
 def track(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     to: Annotated[
-        list[str], typer.Option(help="tensorboard, wandb, mlflow, trackio or package.module:Class; may be repeated.")
+        list[str],
+        typer.Option(help="tensorboard, wandb, mlflow, trackio, prometheus or package.module:Class; repeatable."),
     ],
     change: Annotated[
         list[str] | None,

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from turnwise.config.section import Section
 
-TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio", "prometheus")
 """The trackers that come with Turnwise."""
 
 
@@ -40,7 +40,8 @@ class TrackersSection(Section):
     """Where the run is shown besides its folder. A tracker that fails or hangs never ends or delays the run."""
 
     names: list[str] = Field(default_factory=list)
-    """Any of "tensorboard", "wandb", "mlflow", "trackio", or "package.module:Class", a tracker of your own."""
+    """Any of "tensorboard", "wandb", "mlflow", "trackio", "prometheus" (a text file in the run folder), or
+    "package.module:Class", a tracker of your own."""
     project: str = "turnwise"
     """Project of the run in Weights & Biases and in Trackio (whose database is where the environment variable
     TRACKIO_DIR says), experiment in MLflow."""

@@ -182,6 +182,16 @@ METRICS: dict[str, Definition] = {
     "schedule/engine_idle_seconds": Definition(
         "sum", "s", "Time without an open request, from the end of the step before to the publication of this one."
     ),
+    "schedule/seconds": Definition("sum", "s", "Time since the last step's metrics; the following add up to it."),
+    "schedule/engine_sampling_seconds": Definition("sum", "s", "Engine: at least one request open."),
+    "schedule/engine_tools_seconds": Definition("sum", "s", "Engine idle: members wait for their environments."),
+    "schedule/engine_annotators_seconds": Definition("sum", "s", "Engine idle: groups wait for annotators or disk."),
+    "schedule/engine_admission_seconds": Definition("sum", "s", "Engine idle: no group is open, and none may open."),
+    "schedule/trainer_training_seconds": Definition("sum", "s", "Trainer: a step, its scoring and its account."),
+    "schedule/trainer_publishing_seconds": Definition("sum", "s", "Trainer: weights on their way to engines."),
+    "schedule/trainer_after_step_seconds": Definition("sum", "s", "Trainer: checkpoints, evaluations, parity gates."),
+    "schedule/trainer_unfinished_seconds": Definition("sum", "s", "Trainer idle: too few groups have finished."),
+    "schedule/trainer_deadline_seconds": Definition("sum", "s", "Trainer idle: a late group must train first."),
     "schedule/publish_seconds": Definition("sum", "s", "Time until every engine held the step's weights."),
     "schedule/restarted_tokens": Definition("sum", "tokens", "Sampled tokens of replies that new weights restarted."),
     "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),

@@ -16,7 +16,7 @@ from typing import Any
 from turnwise.algorithms.advantages import is_informative
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.events import GroupEnds
+from turnwise.core.events import GroupEnds, Note
 from turnwise.core.metrics import Metric, Sum, record
 from turnwise.core.paths import unfold_groups
 from turnwise.core.protocols import Recorder, WeightSync
@@ -26,7 +26,9 @@ from turnwise.core.types import Draw, DropReason, Invalid, TrajectoryGroup
 from turnwise.credit.assignment import read_metric
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
+from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits
 from turnwise.pipeline.steps import StepTrainer, Taken
+from turnwise.pipeline.utilisation import Utilisation
 from turnwise.rollout.gate import Batch, Gate, Wait
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.workers import GroupStream
@@ -111,6 +113,8 @@ class Pipeline:
         self._last_step = 0
         self._taken_step = steps.step
         self._clock = _start_clock(engine)
+        self._utilisation = Utilisation(engine)
+        self._stalls = StallWatch()
 
     async def run(self, last_step: int, after_step: AfterStep) -> None:
         """Train until step `last_step` is done; `after_step` is awaited after each publication, before the next batch.
@@ -119,6 +123,7 @@ class Pipeline:
         """
         self._last_step = last_step
         self._clock = _start_clock(self._engine)
+        self._utilisation = Utilisation(self._engine)
         try:
             # What another process stored and did not live to drop.
             for group in [*self._waiting.values()]:
@@ -213,6 +218,8 @@ class Pipeline:
                 return None
             if self._is_exhausted and not self._gate.outstanding:
                 self._begin_training((), after_step)
+                return None
+            self._utilisation.switch_trainer(decision.reason)
         overdue_at = decision.overdue_at_s if isinstance(decision, Wait) else None
         return None if overdue_at is None else max(overdue_at - now, LATE_POLL_S)
 
@@ -227,6 +234,7 @@ class Pipeline:
             dropped=tuple(sorted(self._dropped, key=lambda each: each[0].draw.index)),
         )
         self._dropped = []
+        self._utilisation.switch_trainer("training")
         if len(self._judged) >= self.config.rollout.tasks_per_step:
             self._judged = []
         self._training = asyncio.create_task(self._train(taken, after_step))
@@ -239,10 +247,12 @@ class Pipeline:
         version = self._steps.version
         self._journal.trained(taken.step, version=version, sums=report.sums)
         published = time.perf_counter()
+        self._utilisation.switch_trainer("publishing")
         receipt = await self._sync.publish(version)
         check_receipt(receipt, report.sums, version)
         ended = time.perf_counter()
         self._gate.publish(version)
+        self._utilisation.switch_trainer("after_step")
         metrics |= compute_rollout_metrics(taken, seconds=began - clock.collecting) | clock.metrics
         busy_s = self._engine.busy_s - clock.engine_busy_s
         metrics |= {
@@ -251,6 +261,7 @@ class Pipeline:
             "schedule/publish_seconds": Sum(ended - published),
             "schedule/restarted_tokens": Sum(receipt.num_restarted),
             "schedule/outstanding_groups": Sum(len(self._gate.outstanding)),
+            **self._utilisation.take_metrics(),
         }
         self._steps.record(taken, record(metrics))
         for group, reason in taken.dropped:
@@ -260,6 +271,7 @@ class Pipeline:
         if self.config.schedule.max_staleness:
             self._open_groups()  # the engine has work while a checkpoint is written
         await after_step(taken.step)
+        self._utilisation.switch_trainer("unfinished")
         self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
         if not self.config.schedule.max_staleness:
             self._clock.collecting = self._clock.since
@@ -277,7 +289,11 @@ class Pipeline:
             pending.add(self._training)
         if len(pending) == 1 and not self._is_sampling and not self._next.done():
             raise RuntimeError("no group is under way and no batch can train; the gate and the source disagree")
-        done, _ = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        self._engine.explain_idle("tools" if self._stream.num_open else "annotators" if self._storing else "admission")
+        limit_s = self._stalls.limit_s
+        timeout_s = limit_s if patience_s is None else min(patience_s, limit_s)
+        done, _ = await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        self._warn_of_stall()
         if self._training in done:
             training, self._training = self._training, None
             training.result()
@@ -287,6 +303,30 @@ class Pipeline:
         for task in [task for task in self._storing if task in done]:
             self._storing.discard(task)
             self._finish(*task.result())
+
+    def _warn_of_stall(self) -> None:
+        """Say who waits for whom when nothing has moved for long."""
+        ended = sum(self._stream.count_ended().values())
+        counts = (self._engine.num_replies, ended, self._stream.num_open, len(self._storing), self._taken_step)
+        stalled_s = self._stalls.look((*counts, self._steps.step), time.monotonic())
+        if stalled_s is None:
+            return
+        asking = {(session.group, session.name.split("/")[0]) for session in self._engine.open_sessions}
+        members = {
+            draw: {
+                member: "the engine"
+                if any(group.endswith(f"/{draw}") and name == str(member) for group, name in asking)
+                else "its environment"
+                if runs
+                else "a rollout slot"
+                for member, runs in unsettled.items()
+            }
+            for draw, unsettled in self._stream.list_unsettled().items()
+        }
+        decision = self._gate.pick(time.monotonic())
+        reason = "training" if self._training is not None else getattr(decision, "reason", "a batch is ready")
+        edges = find_waits(reason, decision.draws, members, storing=len(self._storing))
+        self._recorder.record(Note(kind="alarm", text=describe_stall(stalled_s, edges)))
 
     async def _store_group(self, group: TrajectoryGroup) -> tuple[TrajectoryGroup, str | None]:
         """Annotate and store a group; the digest of its files, None if it has no trajectory."""

@@ -1,9 +1,11 @@
-"""How long an engine had something to sample: the other side of its idle time."""
+"""How long an engine had something to sample, and why it had nothing the rest of the time."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 
+from turnwise.core.occupancy import Occupancy
 from turnwise.core.protocols import Engine
 from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 
@@ -14,9 +16,12 @@ class MeteredEngine:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         """The engine that is metered."""
-        self._num_open = 0
-        self._since = 0.0
-        self._busy_s = 0.0
+        self.open_sessions: Counter[Session] = Counter()
+        """Of the requests that are open."""
+        self.num_replies = 0
+        """Requests that have ended."""
+        self._idle = "admission"
+        self._occupancy = Occupancy(self._idle, time.perf_counter())
 
     @property
     def version(self) -> int:
@@ -26,19 +31,32 @@ class MeteredEngine:
     @property
     def busy_s(self) -> float:
         """Seconds so far in which a request was open."""
-        return self._busy_s + (time.perf_counter() - self._since if self._num_open else 0.0)
+        return self.seconds().get("sampling", 0.0)
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds so far with a request open, "sampling", and without one, by the cause that `explain_idle` gave."""
+        return self._occupancy.seconds(time.perf_counter())
+
+    def explain_idle(self, cause: str) -> None:
+        """Why the engine is idle where it is, from now on: "tools" or "annotators" are waited for, or "admission"."""
+        self._idle = cause
+        if not self.open_sessions:
+            self._occupancy.switch(cause, time.perf_counter())
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`."""
-        if not self._num_open:
-            self._since = time.perf_counter()
-        self._num_open += 1
+        if not self.open_sessions:
+            self._occupancy.switch("sampling", time.perf_counter())
+        self.open_sessions[session] += 1
         try:
             return await self.engine.generate(prompt_ids, params, session=session)
         finally:
-            self._num_open -= 1
-            if not self._num_open:
-                self._busy_s += time.perf_counter() - self._since
+            self.num_replies += 1
+            self.open_sessions[session] -= 1
+            if not self.open_sessions[session]:
+                del self.open_sessions[session]
+            if not self.open_sessions:
+                self._occupancy.switch(self._idle, time.perf_counter())
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""

@@ -205,6 +205,13 @@ class GroupStream:
         """How many members of every open group have ended, by draw."""
         return {draw: len(group.ended) for draw, group in self._open.items()}
 
+    def list_unsettled(self) -> dict[int, dict[int, bool]]:
+        """Members of every open group that have not ended, by draw and member: whether they run or wait for a slot."""
+        unsettled = {draw: dict.fromkeys(group.running, True) for draw, group in self._open.items()}
+        for waiting in self._waiting:
+            unsettled[waiting.draw][waiting.member] = False
+        return unsettled
+
     def cut(self, draw: int) -> None:
         """End a group with the members that have ended; the others are discarded as late. Unknown draws are ignored."""
         group = self._open.get(draw)

@@ -6,7 +6,7 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
-from turnwise.config.trackers import TRACKERS, check_tracker_name
+from turnwise.config.trackers import check_tracker_name
 from turnwise.core.errors import ConfigError, TrackerError, boundary
 from turnwise.reporting.trackers.tracker import Tracker
 
@@ -15,9 +15,10 @@ _CLASSES = {
     "wandb": "turnwise.reporting.trackers.wandb:WandbTracker",
     "mlflow": "turnwise.reporting.trackers.mlflow:MlflowTracker",
     "trackio": "turnwise.reporting.trackers.trackio:TrackioTracker",
+    "prometheus": "turnwise.reporting.trackers.prometheus:PrometheusTracker",
 }
 _LOWEST = {"tensorboard": (2, 20), "wandb": (0, 20), "mlflow": (3, 0), "trackio": (0, 30)}
-"""The oldest version of each package, as in its extra of `pyproject.toml`."""
+"""The oldest version of each package, as in its extra of `pyproject.toml`; Prometheus' text needs none."""
 
 
 def build_tracker(name: str) -> Tracker:
@@ -31,7 +32,7 @@ def build_tracker(name: str) -> Tracker:
         check_tracker_name(name)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if name in TRACKERS:
+    if name in _LOWEST:
         _check_package(name)
     module, _, attribute = _CLASSES.get(name, name).partition(":")
     try:

@@ -1,0 +1,73 @@
+"""When nothing moves in a run: who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from turnwise.core.waiting import WaitsFor, describe_waits, find_sources
+
+STALL_S = 120.0
+"""Seconds without a reply, an ended member, a stored group or a step after which a run says who waits for whom."""
+
+
+class StallWatch:
+    """Notices that nothing moves: the same counts for `limit_s`. Each stall is noticed once."""
+
+    def __init__(self, limit_s: float = STALL_S) -> None:
+        self._limit_s = limit_s
+        self._counts: tuple[int, ...] | None = None
+        self._since_s = 0.0
+        self._is_told = False
+
+    def look(self, counts: tuple[int, ...], now_s: float) -> float | None:
+        """Seconds for which nothing has moved, once these reach the limit; None otherwise. `counts` is whatever grows
+        when something moves."""
+        if counts != self._counts:
+            self._counts, self._since_s, self._is_told = counts, now_s, False
+        stalled_s = now_s - self._since_s
+        if self._is_told or stalled_s < self._limit_s:
+            return None
+        self._is_told = True
+        return stalled_s
+
+    @property
+    def limit_s(self) -> float:
+        """How long to wait between two looks."""
+        return self._limit_s
+
+
+def find_waits(
+    reason: str,
+    awaited: Iterable[int],
+    members: Mapping[int, Mapping[int, str]],
+    *,
+    storing: int,
+) -> list[WaitsFor]:
+    """The wait-for graph of a run.
+
+    Args:
+        reason: why the trainer has no batch; "training" while it has one.
+        awaited: draws it waits for.
+        members: per open draw, what each member that has not ended waits for.
+        storing: complete groups on their way to annotators and to the disk.
+    """
+    groups = tuple(f"group {draw}" for draw in awaited)
+    if reason == "training":
+        edges = [WaitsFor("the run", ("the trainer's step",), "a batch trains")]
+    else:
+        edges = [WaitsFor("the trainer", groups or ("a group that may open",), reason)]
+    if storing:
+        edges.append(WaitsFor("complete groups", ("annotators or the disk",), f"{storing} not stored"))
+    for draw, waits in members.items():
+        places = sorted(set(waits.values()))
+        for place in places:
+            names = tuple(str(member) for member, own in sorted(waits.items()) if own == place)
+            edges.append(WaitsFor(f"group {draw}, members {', '.join(names)}", (place,), "not ended"))
+    return edges
+
+
+def describe_stall(stalled_s: float, edges: list[WaitsFor]) -> str:
+    """The alarm: the graph, and what waits for nothing itself."""
+    first = [name for name in find_sources(edges) if not name.startswith("group ")]
+    look = f"; look at {', '.join(first)} first" if first else ""
+    return f"alarm: nothing has moved for {stalled_s:.0f} s; who waits for whom: {describe_waits(edges)}{look}"

@@ -1,0 +1,190 @@
+"""Costs and work of a simulated system from a stored run.
+
+Work is what the run's trajectories were: tokens by turn, and the seconds that each turn's environment took. The trainer
+and the publication take what the run's metrics say. An engine has two numbers, the seconds of a step and those of each
+token in it, context and sampled alike; they are chosen so that the run, simulated, has its engine busy for as long as
+it was, and its replies take as long as they took.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from turnwise.config.load import load_resolved
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import DataError
+from turnwise.core.types import Trajectory
+from turnwise.rollout.gate import AdmissionRule
+from turnwise.simulation.costs import Costs, EngineCosts
+from turnwise.simulation.outcome import Outcome
+from turnwise.simulation.system import Schedule, SimulatedRun
+from turnwise.simulation.work import Member, StoredWork, Turn
+from turnwise.store.groups import GroupStore
+from turnwise.store.run_folder import RunFolder
+
+MIN_STEPS = 3
+"""Fewest steps of a run that say what a step takes."""
+ROUNDS = 12
+"""Most corrections of the engine's two numbers."""
+TOLERANCE = 0.005
+"""Relative error of busy time and reply time at which the correcting ends."""
+NUDGE, LARGEST = 0.1, 1.0
+"""Change of a number's logarithm that shows its effect, and the largest correction."""
+
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """Where a run's seconds went, from its metrics: sums over the steps but the first, whose start is not recorded."""
+
+    steps: int
+    seconds: float
+    engine_busy_s: float
+    trainer_busy_s: float
+    publish_s: float
+    tokens: float
+    """Of the trajectories that trained, context included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """What a run says about the system it ran on."""
+
+    schedule: Schedule
+    costs: Costs
+    work: StoredWork
+    steps: int
+
+
+def read_schedule(config: RunConfig) -> Schedule:
+    """The schedule of a recipe."""
+    schedule, rollout = config.schedule, config.rollout
+    most = (schedule.max_staleness + 1) * rollout.tasks_per_step
+    return Schedule(
+        rule=AdmissionRule(
+            batch_groups=rollout.tasks_per_step,
+            max_staleness=schedule.max_staleness,
+            max_open_groups=schedule.max_open_groups or most,
+            late=schedule.late,
+            patience_s=schedule.patience_s,
+            min_members=schedule.min_members,
+        ),
+        group_size=rollout.group_size,
+        overdraw=schedule.overdraw,
+        max_open=rollout.max_open or config.engine.max_concurrency,
+    )
+
+
+def read_times(rows: list[dict[str, Any]]) -> RunTimes:
+    """Sums over the metrics of training steps. Raises DataError for fewer than `MIN_STEPS` steps."""
+    rows = [row for row in rows if row["phase"] == "train"]
+    if len(rows) < MIN_STEPS:
+        raise DataError(f"the run has {len(rows)} steps, which is too few to learn times from; train {MIN_STEPS}")
+    rest = rows[1:]
+    seconds = rest[-1]["time"] - rows[0]["time"]
+
+    def total(name: str) -> float:
+        return math.fsum(row.get(name) or 0.0 for row in rest)
+
+    publish_s = total("schedule/publish_seconds")
+    return RunTimes(
+        steps=len(rest),
+        seconds=seconds,
+        engine_busy_s=seconds - total("schedule/engine_idle_seconds"),
+        trainer_busy_s=seconds - total("schedule/trainer_idle_seconds") - publish_s,
+        publish_s=publish_s,
+        tokens=total("train/tokens"),
+    )
+
+
+def read_reply_seconds(run: Path) -> float:
+    """Mean seconds from a reply's request to its end, over the members of all stored groups."""
+    store = GroupStore(run)
+    groups = (store.load(draw) for draw in store.list_draws())
+    return statistics.fmean(turn.engine_s for group in groups for t in group.trajectories for turn in t.turns)
+
+
+def read_work(run: Path) -> StoredWork:
+    """The trajectories of a run's stored groups, in the order of their draws. Raises DataError where there is none."""
+    store = GroupStore(run)
+    groups = [store.load(draw) for draw in store.list_draws()]
+    members = [[to_member(t) for t in group.trajectories if t.turns] for group in groups]
+    draws = dict(enumerate(each for each in members if each))
+    if not draws:
+        raise DataError(f"{run} has no stored groups; name a run folder that trained")
+    return StoredWork(draws=draws)
+
+
+def to_member(trajectory: Trajectory) -> Member:
+    """What a stored trajectory took, at least one turn; the seconds are those that were measured."""
+    return tuple(
+        Turn(len(turn.context_ids), len(turn.completion.token_ids), turn.environment_s) for turn in trajectory.turns
+    )
+
+
+def fit_run(run: Path) -> Fitted:
+    """What a stored run says about its system. Raises DataError for a run that is too short."""
+    config = load_resolved(run / "config.json", [])
+    return fit_costs(
+        read_schedule(config),
+        read_work(run),
+        read_times(RunFolder.open(run).read_metrics()),
+        reply_s=read_reply_seconds(run),
+        slots=config.engine.max_concurrency,
+    )
+
+
+def fit_costs(schedule: Schedule, work: StoredWork, times: RunTimes, *, reply_s: float, slots: int | None) -> Fitted:
+    """The costs under which `work`, simulated under `schedule`, takes the run's times. `reply_s` is the mean time from
+    a reply's request to its end."""
+    costs = Costs(
+        engine=EngineCosts(step_s=1e-3, sequence_s=1e-5, context_s=1e-5, slots=slots),
+        train_token_s=times.trainer_busy_s / max(1.0, times.tokens),
+        publish_s=times.publish_s / times.steps,
+    )
+    num_steps = times.steps + 1
+    busy_s = times.engine_busy_s / times.steps
+
+    def measure(costs: Costs) -> tuple[Outcome, float, float]:
+        """The logarithms of busy seconds and of a reply's seconds, simulated over real."""
+        outcome = SimulatedRun(schedule, costs, work, steps=num_steps).run()
+        busy = outcome.engine.get("sampling", 0.0) / num_steps
+        return outcome, math.log(busy / busy_s), math.log(outcome.engine_s / outcome.num_replies / reply_s)
+
+    for _ in range(ROUNDS):
+        outcome, busy, reply = measure(costs)
+        if max(abs(busy), abs(reply)) < TOLERANCE:
+            break
+        _, busy_a, reply_a = measure(_scale(costs, NUDGE, 0.0))
+        _, busy_b, reply_b = measure(_scale(costs, 0.0, NUDGE))
+        slopes = ((busy_a - busy, busy_b - busy), (reply_a - reply, reply_b - reply))
+        costs = _scale(costs, *_newton(slopes, (busy, reply)))
+    idle = sum(outcome.trainer.get(state, 0.0) for state in ("unfinished", "deadline")) / num_steps
+    real = (times.seconds - times.trainer_busy_s - times.publish_s) / times.steps
+    costs = replace(costs, finish_s=max(0.0, real - idle))
+    return Fitted(schedule=schedule, costs=costs, work=work, steps=num_steps)
+
+
+def _scale(costs: Costs, step: float, token: float) -> Costs:
+    """The engine's two numbers, multiplied by the exponentials of these."""
+    engine = costs.engine
+    token_s = engine.sequence_s * math.exp(token)
+    changed = replace(engine, step_s=engine.step_s * math.exp(step), sequence_s=token_s, context_s=token_s)
+    return replace(costs, engine=changed)
+
+
+def _newton(slopes: tuple[Pair, Pair], values: Pair) -> Pair:
+    """Newton's step for two functions of two numbers, whose `slopes` are per `NUDGE`; at most `LARGEST` either way."""
+    (a, b), (c, d) = slopes
+    determinant = a * d - b * c
+    if abs(determinant) < 1e-9:  # one of the numbers does not matter: the other takes the blame
+        return -math.copysign(min(abs(values[0]), LARGEST), values[0]), 0.0
+    x = -NUDGE * (d * values[0] - b * values[1]) / determinant
+    y = -NUDGE * (a * values[1] - c * values[0]) / determinant
+    return max(-LARGEST, min(LARGEST, x)), max(-LARGEST, min(LARGEST, y))

@@ -1,0 +1,67 @@
+"""Engines together: which one a trajectory goes to, and where all their time went."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+from turnwise.simulation.agenda import Agenda
+from turnwise.simulation.costs import Costs
+from turnwise.simulation.engine import SimulatedEngine
+
+
+class EnginePool:
+    """All engines of a run."""
+
+    def __init__(self, agenda: Agenda, costs: Costs) -> None:
+        if costs.num_engines < 1:
+            raise ValueError(f"{costs.num_engines} engines; a run has at least 1")
+        self._placement = costs.placement
+        self.engines = [SimulatedEngine(agenda, costs.engine) for _ in range(costs.num_engines)]
+        self._by_load = [(0, index) for index in range(costs.num_engines)]
+
+    def place(self, present: int | None, draw: int) -> int:
+        """The engine of a member's next turn; `present` is that of its last one, None before the first."""
+        if present is not None:
+            if self._placement != "turn":
+                return present
+            self.leave(present)
+        index = draw % len(self.engines) if self._placement == "group" else self._find_free()
+        self.engines[index].num_members += 1
+        self._note(index)
+        return index
+
+    def leave(self, index: int) -> None:
+        """A member does not stay on this engine any longer."""
+        self.engines[index].num_members -= 1
+        self.engines[index].refresh()
+        self._note(index)
+
+    def publish(self, version: int, seconds: float) -> None:
+        """All engines load weights."""
+        for engine in self.engines:
+            engine.publish(version, seconds)
+
+    def set_training(self, is_training: bool) -> None:
+        """The trainer takes the engines' machines, or gives them back."""
+        for engine in self.engines:
+            engine.refresh()
+            engine.is_training = is_training
+            engine.refresh()
+
+    def seconds(self, now_s: float) -> dict[str, float]:
+        """Seconds by state, over all engines."""
+        total: Counter[str] = Counter()
+        for engine in self.engines:
+            total.update(engine.occupancy.seconds(now_s))
+        return {state: float(seconds) for state, seconds in total.items()}
+
+    def _find_free(self) -> int:
+        """The engine with the fewest members, the first of several."""
+        while self._by_load[0][0] != self.engines[self._by_load[0][1]].num_members:
+            heapq.heappop(self._by_load)  # written down before members came or went
+        return self._by_load[0][1]
+
+    def _note(self, index: int) -> None:
+        if self._placement != "group":
+            heapq.heappush(self._by_load, (self.engines[index].num_members, index))

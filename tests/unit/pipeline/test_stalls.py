@@ -1,0 +1,55 @@
+"""A run in which nothing moves says who waits for whom."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from pipeline_world import World, WorldEnvironment, WorldFamily, make_config
+
+from turnwise.core.protocols import StepResult
+from turnwise.core.types import Message, Task
+from turnwise.pipeline import stalls
+from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits
+
+
+def test_a_stall_is_noticed_once_and_again_after_something_moved() -> None:
+    watch = StallWatch(10.0)
+    assert [watch.look((1,), now) for now in (0.0, 9.0, 10.0, 30.0)] == [None, None, 10.0, None]
+    assert [watch.look((2,), now) for now in (31.0, 40.0, 42.0)] == [None, None, 11.0]
+
+
+def test_the_graph_names_members_and_what_they_wait_for() -> None:
+    members = {3: {0: "its environment", 1: "the engine", 2: "its environment"}, 4: {0: "a rollout slot"}}
+    text = describe_stall(120.4, find_waits("unfinished", [3, 4], members, storing=1))
+    assert text == (
+        "alarm: nothing has moved for 120 s; who waits for whom: the trainer → group 3, group 4 (unfinished); "
+        "complete groups → annotators or the disk (1 not stored); group 3, members 0, 2 → its environment (not ended); "
+        "group 3, members 1 → the engine (not ended); group 4, members 0 → a rollout slot (not ended); "
+        "look at annotators or the disk, its environment, the engine, a rollout slot first"
+    )
+
+
+class Stuck(WorldEnvironment):
+    """Sleeps over the first step of task 1 for a second."""
+
+    async def step(self, message: Message) -> StepResult:
+        if self._task.payload["index"] == 1:
+            await asyncio.sleep(1.0)
+        return await super().step(message)
+
+
+class StuckFamily(WorldFamily):
+    def build_environment(self, task: Task) -> WorldEnvironment:
+        return Stuck(self, task)
+
+
+def test_a_run_that_hangs_in_a_tool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalls.StallWatch, "limit_s", 0.3)
+    monkeypatch.setattr(stalls.StallWatch.__init__, "__defaults__", (0.3,))
+    world = World(path=tmp_path / "run", config=make_config(train={"steps": 1}), family=StuckFamily())
+    world.live()
+    alarms = [line["text"] for line in world.read_lines("events.jsonl") if line["kind"] == "alarm"]
+    stalled = [text for text in alarms if "nothing has moved" in text]
+    assert stalled
+    assert "the trainer → group 1" in stalled[0]
+    assert "group 1, members 0, 1 → its environment" in stalled[0]
