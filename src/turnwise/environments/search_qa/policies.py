@@ -162,8 +162,8 @@ class NaivePolicy:
     MAX_SEARCHES = 3
 
     def __init__(self, wander: float, wording: Wording = "formal", *, repeats: bool = True) -> None:
-        """`wander` is a probability, `wording` that of its searches. Without `repeats` it looks up what it found under a
-        relation that it has not searched for, where the question has one."""
+        """`wander` is a probability, `wording` that of its searches. Without `repeats` it looks up what it found under
+        a relation that it has not searched for, where the question has one."""
         self._wander = wander
         self._wording = wording
         self._repeats = repeats
