@@ -25,17 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulation_table import compare, tabulate
+from simulation_table import CALIBRATION, folder_of, predict_arms, tabulate
 from simulation_world import draw_waits, train
 
-from turnwise.config.load import load_resolved
 from turnwise.core.types import TrajectoryGroup
-from turnwise.simulation.fit import fit_run, to_member
+from turnwise.simulation.fit import to_member
 from turnwise.simulation.work import Member, Spread, Turn
-from turnwise.store.groups import GroupStore
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
-CALIBRATION = "synchronous"
 SLOW, QUICK = Spread(median=0.7, p99=4.0), Spread(median=0.3, p99=1.5)
 """Seconds of a search."""
 Sections = dict[str, dict[str, Any]]
@@ -116,22 +113,8 @@ def main() -> None:
     with ProcessPoolExecutor(arguments.workers, mp_context=spawn, initializer=set_pdeathsig) as pool:
         for _ in pool.map(measure, [arguments.output] * len(names), names, [arguments.steps] * len(names)):
             pass
-    calibration = arguments.output / folder_of(CALIBRATION)
-    fitted = fit_run(calibration)
-    print(f"calibrated on {CALIBRATION!r}: {fitted.costs}", file=sys.stderr)
-    store = GroupStore(calibration)
-    groups = [store.load(draw) for draw in store.list_draws()]
-    rows = []
-    for name in names:
-        run = arguments.output / folder_of(name)
-        config = load_resolved(run / "config.json", [])
-        rows.append(compare(run, name, config, fitted.costs, PacedWork(groups, ARMS[name].tool_s)))
+    rows = predict_arms(arguments.output, names, lambda name, groups: PacedWork(groups, ARMS[name].tool_s))
     print(json.dumps(rows, indent=1) if arguments.json else tabulate(rows))
-
-
-def folder_of(name: str) -> str:
-    """The name of an arm's run folder."""
-    return name.replace(" ", "-").replace(",", "").replace(":", "")
 
 
 def measure(output: Path, name: str, steps: int) -> None:

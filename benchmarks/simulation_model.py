@@ -24,19 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import schedule
-from simulation_table import compare, tabulate
+from simulation_table import CALIBRATION, folder_of, predict_arms, tabulate
 
-from turnwise.config.load import load_resolved
 from turnwise.core.seeds import rng
 from turnwise.core.types import TrajectoryGroup
-from turnwise.simulation.fit import fit_run, to_member
+from turnwise.simulation.fit import to_member
 from turnwise.simulation.work import Member, Spread, Turn
-from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
 
 SLOW, QUICK = (0.2, 2.0), (0.1, 1.0)
 """Median and 99th percentile of a search's wait, in seconds."""
-CALIBRATION = "synchronous"
 WARMUP = ("sft.steps=200", "sft.num_demonstrations=6400")
 
 
@@ -72,22 +69,8 @@ def main() -> None:
     start = schedule.run_apart(schedule.prepare_start, arguments.output, 0, WARMUP)
     for name in arguments.arms:
         schedule.run_apart(train, arguments.output, start, name, arguments.steps)
-    calibration = arguments.output / folder_of(CALIBRATION)
-    fitted = fit_run(calibration)
-    print(f"calibrated on {CALIBRATION!r}: {fitted.costs}", file=sys.stderr)
-    store = GroupStore(calibration)
-    groups = [store.load(draw) for draw in store.list_draws()]
-    rows = []
-    for name in arguments.arms:
-        run = arguments.output / folder_of(name)
-        config = load_resolved(run / "config.json", [])
-        rows.append(compare(run, name, config, fitted.costs, SlowWork(groups, ARMS[name].latency)))
+    rows = predict_arms(arguments.output, arguments.arms, lambda name, groups: SlowWork(groups, ARMS[name].latency))
     print(json.dumps(rows, indent=1) if arguments.json else tabulate(rows))
-
-
-def folder_of(name: str) -> str:
-    """The name of an arm's run folder."""
-    return name.replace(" ", "-").replace(",", "").replace(":", "")
 
 
 def train(output: Path, start: Path, name: str, steps: int) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
+from turnwise.core.types import TrajectoryGroup
 from turnwise.simulation.costs import Costs
-from turnwise.simulation.fit import read_schedule
+from turnwise.simulation.fit import fit_run, read_schedule
 from turnwise.simulation.system import SimulatedRun
 from turnwise.simulation.work import Work
 from turnwise.store.groups import GroupStore
@@ -20,6 +23,34 @@ from turnwise.store.run_folder import RunFolder
 
 FILL = 4
 """Steps at either end that steady rates leave out: the largest staleness."""
+
+
+CALIBRATION = "synchronous"
+"""The arm from whose run all others are predicted."""
+
+
+def folder_of(name: str) -> str:
+    """The name of an arm's run folder."""
+    return name.replace(" ", "-").replace(",", "").replace(":", "")
+
+
+def predict_arms(
+    output: Path, names: Sequence[str], build_work: Callable[[str, Sequence[TrajectoryGroup]], Work]
+) -> list[dict[str, Any]]:
+    """What every arm did, and what is predicted for it from the calibration's run.
+
+    `build_work` makes the work of an arm from the calibration's groups. Prints the costs on standard error."""
+    calibration = output / folder_of(CALIBRATION)
+    fitted = fit_run(calibration)
+    print(f"calibrated on {CALIBRATION!r}: {fitted.costs}", file=sys.stderr)
+    store = GroupStore(calibration)
+    groups = [store.load(draw) for draw in store.list_draws()]
+    rows = []
+    for name in names:
+        run = output / folder_of(name)
+        config = load_resolved(run / "config.json", [])
+        rows.append(compare(run, name, config, fitted.costs, build_work(name, groups)))
+    return rows
 
 
 def compare(run: Path, name: str, config: RunConfig, costs: Costs, work: Work) -> dict[str, Any]:

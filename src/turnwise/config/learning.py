@@ -90,8 +90,8 @@ class TrainSection(Section):
     """Compute what several trajectories begin with (a tool prompt, a task, the turns before a branch) once, forward and
     backward. Gradients are the same up to rounding. False computes every trajectory by itself."""
     recompute_activations: bool = False
-    """Keep only the input of every layer for the backward pass, which computes the layer again: less memory, about a
-    third more time, the same results."""
+    """Keep only the input of every layer for the backward pass, which computes the layer again: less memory, one
+    more forward pass, the same results."""
     checkpoint_every: int = Field(20, ge=0)
     """RL steps between checkpoints; 0 writes the first and the last only."""
     keep_checkpoints: int = Field(2, ge=1)

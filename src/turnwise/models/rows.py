@@ -4,7 +4,7 @@ FSDP2 cuts a parameter along its first dimension as `torch.chunk` does; ranks be
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -12,12 +12,12 @@ from torch.distributed.tensor import DTensor
 
 def own_rows(tensor: torch.Tensor) -> torch.Tensor:
     """The rows that this process holds, not copied; all of a tensor that no rank shares."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_cut(tensor) else tensor
 
 
 def cut_rows(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """The rows of `whole` that this process holds of the tensor `like`, which has the same shape; not copied."""
-    if not isinstance(like, DTensor):
+    if not is_cut(like):
         return whole
     mesh: Any = like.device_mesh
     chunks = whole.chunk(mesh.size())
@@ -25,7 +25,7 @@ def cut_rows(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return chunks[index] if index < len(chunks) else whole[:0]
 
 
-def is_cut(tensor: torch.Tensor) -> bool:
+def is_cut(tensor: torch.Tensor) -> TypeGuard[DTensor]:
     """Whether ranks share the tensor."""
     return isinstance(tensor, DTensor)
 

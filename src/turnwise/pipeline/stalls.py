@@ -14,7 +14,8 @@ class StallWatch:
     """Notices that nothing moves: the same counts for `limit_s`. Each stall is noticed once."""
 
     def __init__(self, limit_s: float = STALL_S) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
+        """How long to wait between two looks."""
         self._counts: tuple[int, ...] | None = None
         self._since_s = 0.0
         self._is_told = False
@@ -25,15 +26,10 @@ class StallWatch:
         if counts != self._counts:
             self._counts, self._since_s, self._is_told = counts, now_s, False
         stalled_s = now_s - self._since_s
-        if self._is_told or stalled_s < self._limit_s:
+        if self._is_told or stalled_s < self.limit_s:
             return None
         self._is_told = True
         return stalled_s
-
-    @property
-    def limit_s(self) -> float:
-        """How long to wait between two looks."""
-        return self._limit_s
 
 
 def find_waits(

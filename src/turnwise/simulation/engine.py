@@ -1,8 +1,8 @@
 """An engine that samples for many sequences at once: processor sharing, one event per reply instead of one per token.
 
 All sequences of an engine advance together, one token per step, so one number tells how far each is: the tokens that
-every sequence present has sampled, V. A reply of k tokens that starts at V ends at V + k, whoever comes and goes. While
-n sequences attend to R tokens together, R grows by n per step, so that dV steps take
+every sequence present has sampled, V. A reply of k tokens that starts at V ends at V + k, whoever joins or leaves.
+While n sequences attend to R tokens together, R grows by n per step, so that dV steps take
 
     t = (step_s + sequence_s n + attended_s R) dV + attended_s n dV^2 / 2,
 

@@ -31,7 +31,6 @@ class Outcome:
     trainer: Mapping[str, float]
     """Seconds by state: "training", "publishing", "after step"; idle: "unfinished", for too few groups have finished,
     and "deadline", for a late group must train first."""
-    num_engines: int
     sampled_tokens: int
     """All, those of cut and dropped members included."""
     num_replies: int

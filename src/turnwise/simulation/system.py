@@ -96,8 +96,7 @@ class SimulatedRun:
         self._next_draw = 0
         self._steps: list[SimulatedStep] = []
         self._wakes_at_s: float | None = None
-        self._sampled_tokens = self._dropped_groups = self._cut_members = 0
-        self._num_replies = 0
+        self._sampled_tokens = self._num_replies = self._dropped_groups = self._cut_members = 0
         self._engine_s = 0.0
 
     def run(self) -> Outcome:
@@ -112,7 +111,6 @@ class SimulatedRun:
             steps=tuple(self._steps),
             engine=self._pool.seconds(now_s),
             trainer=self._trainer.seconds(now_s),
-            num_engines=self._costs.num_engines,
             sampled_tokens=self._sampled_tokens,
             num_replies=self._num_replies,
             engine_s=self._engine_s,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from turnwise.core.errors import TrainingError
+from turnwise.models.rows import is_cut
 
 Decay = Literal["none", "linear", "cosine"]
 
@@ -111,4 +111,4 @@ def apply_together(
 def _clip(model: torch.nn.Module, max_grad_norm: float) -> float:
     """Scale the gradients to a norm of at most `max_grad_norm`; returns their norm before, over all ranks."""
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    return float(norm.full_tensor() if is_cut(norm) else norm)
