@@ -44,7 +44,6 @@ class StuckFamily(WorldFamily):
 
 
 def test_a_run_that_hangs_in_a_tool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls.StallWatch, "limit_s", 0.3)
     monkeypatch.setattr(stalls.StallWatch.__init__, "__defaults__", (0.3,))
     world = World(path=tmp_path / "run", config=make_config(train={"steps": 1}), family=StuckFamily())
     world.live()
