@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.vllm import VllmEngine
-from turnwise.engines.vllm.staging import score_canary
+from turnwise.engines.vllm.canary import score_canary
 from turnwise.models.build import build_model
 
 SIZES: dict[str, dict[str, Any]] = {

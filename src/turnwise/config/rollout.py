@@ -47,6 +47,9 @@ class RolloutSection(Section):
     `guided`)."""
     max_open: int = Field(0, ge=0)
     """Trajectories open at once, those that wait for a tool or a judge included; 0 is engine.max_concurrency."""
+    num_workers: int = Field(0, ge=0)
+    """Processes that play trajectories, each with environments, sandboxes and an engine of its own, and its share of
+    engine.max_concurrency; 0 plays them in the process of the run. What is sampled is the same."""
     max_retries: int = Field(1, ge=0)
     """Most new attempts at a trajectory whose reward is Invalid and retryable."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)

@@ -12,6 +12,7 @@ from turnwise.config.learning import PreferenceSection, RejectionSection, SftSec
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
 from turnwise.config.rollout import RolloutSection
+from turnwise.config.scale import ScaleSection
 from turnwise.config.schedule import ScheduleSection
 from turnwise.config.section import Section
 from turnwise.config.trackers import TrackersSection
@@ -46,6 +47,7 @@ class RunConfig(Section):
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()
+    scale: ScaleSection = ScaleSection()
     credit: CreditSection = CreditSection()
     critic: CriticSection = CriticSection()
     loss: LossSection = LossSection()

@@ -211,8 +211,13 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class PausableEngine(Engine, Protocol):
-    """An engine whose weights can change while replies are under way; what a `WeightSync` needs of it."""
+class WeightTarget(Protocol):
+    """Something that samples and whose weights can change meanwhile; what a `WeightSync` needs of it."""
+
+    @property
+    def version(self) -> int:
+        """See `Engine.version`."""
+        ...
 
     async def pause(self, interrupt: Interrupt) -> int:
         """Compute nothing until `resume`; requests that arrive meanwhile queue.
@@ -234,6 +239,11 @@ class PausableEngine(Engine, Protocol):
     async def resume(self) -> None:
         """Go on after `pause`; does nothing otherwise."""
         ...
+
+
+@runtime_checkable
+class PausableEngine(Engine, WeightTarget, Protocol):
+    """An engine whose weights can change while replies are under way."""
 
 
 class WeightSync(Protocol):

@@ -24,6 +24,11 @@ def compute_checksum(tensor: torch.Tensor) -> int:
     return int(bits.sum(dtype=torch.int64))
 
 
+def sum_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """`compute_checksum` of each, by name."""
+    return {name: compute_checksum(tensor) for name, tensor in tensors.items()}
+
+
 @torch.no_grad()
 def compute_checksums(model: torch.nn.Module, packed: Mapping[str, int] | None = None) -> dict[str, int]:
     """`compute_checksum` of every parameter, by name; tied parameters count once.
@@ -31,7 +36,7 @@ def compute_checksums(model: torch.nn.Module, packed: Mapping[str, int] | None =
     Of a model with an adapter: of every parameter of the adapter, and one number for all others, named `BASE`.
     `packed` are checksums of some parameters as they were when an engine copied them, to use instead of theirs.
     """
-    sums = {name: compute_checksum(parameter) for name, parameter in model.named_parameters()}
+    sums = sum_tensors(dict(model.named_parameters()))
     return join_base(sums | dict(packed or {}))
 
 

@@ -30,7 +30,7 @@ from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits
 from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.pipeline.utilisation import Utilisation
 from turnwise.rollout.gate import Batch, Gate, Wait
-from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.meter import Meter
 from turnwise.rollout.workers import GroupStream
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import DrawRecord, Journal
@@ -58,7 +58,7 @@ class _Clock:
     """Of annotators, since then."""
 
 
-def _start_clock(engine: MeteredEngine) -> _Clock:
+def _start_clock(engine: Meter) -> _Clock:
     now = time.perf_counter()
     return _Clock(since=now, collecting=now, engine_busy_s=engine.busy_s)
 
@@ -73,7 +73,7 @@ class Pipeline:
         source: TaskSource,
         gate: Gate,
         stream: GroupStream,
-        engine: MeteredEngine,
+        engine: Meter,
         annotate: Annotate | None,
         steps: StepTrainer,
         sync: WeightSync,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.occupancy import Occupancy
-from turnwise.rollout.meter import MeteredEngine
+from turnwise.rollout.meter import Meter
 
 ENGINE = ("sampling", "tools", "annotators", "admission")
 """Busy, then idle: members wait for their environments; complete groups for annotators and the disk; or no group may
@@ -20,7 +20,7 @@ late group must train first."""
 class Utilisation:
     """Seconds by state, from one step's metrics to the next."""
 
-    def __init__(self, engine: MeteredEngine) -> None:
+    def __init__(self, engine: Meter) -> None:
         self._engine = engine
         now = time.perf_counter()
         self._trainer = Occupancy("unfinished", now)

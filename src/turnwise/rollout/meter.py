@@ -1,21 +1,21 @@
-"""How long an engine had something to sample, and why it had nothing the rest of the time."""
+"""How long engines had something to sample, and why they had nothing the rest of the time."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 
 from turnwise.core.occupancy import Occupancy
 from turnwise.core.protocols import Engine
 from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 
 
-class MeteredEngine:
-    """Passes everything on to `engine` and counts the seconds with at least one request open."""
+class Meter(ABC):
+    """Counts the seconds with at least one request open."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        """The engine that is metered."""
+    def __init__(self) -> None:
         self.open_sessions: Counter[Session] = Counter()
         """Of the requests that are open."""
         self.num_replies = 0
@@ -24,9 +24,9 @@ class MeteredEngine:
         self._occupancy = Occupancy(self._idle, time.perf_counter())
 
     @property
+    @abstractmethod
     def version(self) -> int:
-        """See `Engine.version`."""
-        return self.engine.version
+        """Of the weights that replies are sampled with."""
 
     @property
     def busy_s(self) -> float:
@@ -38,25 +38,39 @@ class MeteredEngine:
         return self._occupancy.seconds(time.perf_counter())
 
     def explain_idle(self, cause: str) -> None:
-        """Why the engine is idle where it is, from now on: "tools" or "annotators" are waited for, or "admission"."""
+        """Why nothing is sampled where nothing is, from now on: "tools" or "annotators" are waited for, or
+        "admission"."""
         self._idle = cause
-        if not self.open_sessions:
-            self._occupancy.switch(cause, time.perf_counter())
+        self.look()
+
+    def look(self) -> None:
+        """Count from now on as `open_sessions` is."""
+        self._occupancy.switch("sampling" if self.open_sessions else self._idle, time.perf_counter())
+
+
+class MeteredEngine(Meter):
+    """Passes everything on to `engine` and meters it."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine = engine
+        """The engine that is metered."""
+        self.tell_switch: Callable[[], None] | None = None
+        """Called when it begins or ceases to have a request open; None calls nothing."""
+
+    @property
+    def version(self) -> int:
+        """See `Engine.version`."""
+        return self.engine.version
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`."""
-        if not self.open_sessions:
-            self._occupancy.switch("sampling", time.perf_counter())
-        self.open_sessions[session] += 1
+        self._count(session, 1)
         try:
             return await self.engine.generate(prompt_ids, params, session=session)
         finally:
             self.num_replies += 1
-            self.open_sessions[session] -= 1
-            if not self.open_sessions[session]:
-                del self.open_sessions[session]
-            if not self.open_sessions:
-                self._occupancy.switch(self._idle, time.perf_counter())
+            self._count(session, -1)
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""
@@ -65,3 +79,13 @@ class MeteredEngine:
     async def close(self) -> None:
         """See `Engine.close`."""
         await self.engine.close()
+
+    def _count(self, session: Session, change: int) -> None:
+        was_busy = bool(self.open_sessions)
+        self.open_sessions[session] += change
+        if not self.open_sessions[session]:
+            del self.open_sessions[session]
+        if bool(self.open_sessions) != was_busy:
+            self.look()
+            if self.tell_switch is not None:
+                self.tell_switch()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -68,6 +68,10 @@ def _leave_out_names(reason: str, draw: Draw) -> str:
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "", reason)
 
 
+PlayElsewhere = Callable[["RolloutWorker", Attempt, Cut | None], Awaitable[Episode]]
+"""What `RolloutWorker.run_attempt` does, in another process."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutWorker:
     """Everything a rollout needs besides the tasks."""
@@ -86,11 +90,15 @@ class RolloutWorker:
     """What the rollout is for; names its engine sessions."""
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
     """What speaks for roles that do not learn, by role."""
+    elsewhere: PlayElsewhere | None = None
+    """Runs attempts in other processes; None runs them here."""
 
     async def run_attempt(
         self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
     ) -> Episode:
-        """One attempt with its branches; `branches` limits those of several attempts together."""
+        """One attempt with its branches; `branches` limits those of several attempts together, where they run here."""
+        if self.elsewhere is not None:
+            return await self.elsewhere(self, attempt, cut)
         environment = self.build_environment(attempt.task)
         learner = EnginePolicy(engine=self.engine, renderer=self.renderer)
         if self.branching is None or isinstance(environment, AskingEnvironment):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -26,6 +27,7 @@ from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
+from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
@@ -37,6 +39,7 @@ from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
 from turnwise.runs.openings import open_task, take_first
+from turnwise.runs.remote import build_rollouts
 from turnwise.runs.renderer import (
     build_renderer,
     build_tokenizer,
@@ -144,16 +147,26 @@ class System:
     """Learners besides the first, by name."""
     past: SnapshotPool | None = None
     """Snapshots of the run that play roles; None where none do."""
+    rollouts: RolloutPool | None = None
+    """Processes that play trajectories; None where the process of the run does."""
+
+    @property
+    def meter(self) -> MeteredEngine | RolloutPool:
+        """What samples the trajectories of the run."""
+        return self.rollouts or self.engine
 
     async def close(self) -> None:
-        """Close the engines of all roles."""
+        """Close the engines of all roles, and end what runs elsewhere."""
+        if self.rollouts is not None:
+            await self.rollouts.close()
         for engine in (self.engine, *(other.engine for other in self.others.values())):
             await engine.close()
         for policy in self.policies.values():
             await policy.close()
 
-    def worker(self, mode: Literal["train", "evaluate"], family: EnvironmentFamily | None = None) -> RolloutWorker:
-        """A rollout worker that samples as training or as evaluation does, on `family` where it is not the run's."""
+    def worker(self, mode: Literal["train", "evaluate"], changes: Mapping[str, Any] | None = None) -> RolloutWorker:
+        """A rollout worker that samples as training or as evaluation does, with these `changes` of the environment's
+        arguments."""
         config = self.config
         rollout, evaluate, training = config.rollout, config.evaluate, mode == "train"
         guided = (rollout if training else evaluate).grammar == "calls"
@@ -170,7 +183,7 @@ class System:
                 seed=seed,
             )
         return RolloutWorker(
-            build_environment=(family or self.family).build_environment,
+            build_environment=(build_family(config, changes) if changes else self.family).build_environment,
             engine=self.engine,
             renderer=self.renderer,
             limits=Limits(
@@ -180,6 +193,7 @@ class System:
                 timeout_s=rollout.trajectory_timeout_s,
             ),
             sampling=sampling,
+            elsewhere=None if self.rollouts is None else partial(self.rollouts.play, changes=changes or {}),
             failure=FailurePolicy(max_retries=rollout.max_retries, max_invalid_share=rollout.max_invalid_share),
             max_open=rollout.max_open or config.engine.max_concurrency,
             scope=mode,
@@ -187,11 +201,19 @@ class System:
         )
 
 
-def build_system(config: RunConfig, checkpoint: Path | None = None, *, training: bool = False) -> System:
-    """Build everything that samples. With `checkpoint`, tokenizer and model come from that Hugging Face directory.
+def build_system(
+    config: RunConfig,
+    checkpoint: Path | None = None,
+    *,
+    training: bool = False,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> System:
+    """Build everything that samples. With `checkpoint`, tokenizer and model come from that Hugging Face directory;
+    `tokenizer` None is the checkpoint's or the recipe's.
 
     All that holds tensors is on `find_device(config)`. With `training` the engine samples from a copy of the weights
-    where the schedule lets rollouts go on during a step. Raises ConfigError naming what does not fit.
+    where the schedule lets rollouts go on during a step, and rollout processes play. Raises ConfigError naming what
+    does not fit.
     """
     if not config.train.micro_batch_tokens:
         config = fit_to_machine(config)
@@ -199,7 +221,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
     keep_freed_memory()
     family = build_family(config)
     bindings = read_bindings(config, family)
-    loaded = load_tokenizer(checkpoint) if checkpoint else load_own_tokenizer(config)
+    loaded = tokenizer or (load_tokenizer(checkpoint) if checkpoint else load_own_tokenizer(config))
     choice = resolve_renderer(config, family, loaded)
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer)
@@ -229,6 +251,7 @@ def build_system(config: RunConfig, checkpoint: Path | None = None, *, training:
         policies=policies,
         others=others,
         past=past if past.roles else None,
+        rollouts=build_rollouts(config, served, tokenizer) if training and config.rollout.num_workers else None,
     )
 
 

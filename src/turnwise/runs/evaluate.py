@@ -13,7 +13,6 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw
 from turnwise.evaluation.summary import Summary, summarise
 from turnwise.runs.build import System, build_system
-from turnwise.runs.families import build_family
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
@@ -46,8 +45,7 @@ async def evaluate_policy(
 
     `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks.
     """
-    family = build_family(system.config, changes) if changes else system.family
-    worker = system.worker("evaluate", family)
+    worker = system.worker("evaluate", changes)
     groups = await worker.run_groups(heldout_draws(system.family, num_tasks), group_size=1)
     summary = summarise(groups, name=name, label=label, step=step)
     decode = system.tokenizer.decode

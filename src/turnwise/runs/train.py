@@ -198,7 +198,7 @@ class Run:
                     group_size=config.rollout.group_size,
                     overdraw=config.schedule.overdraw,
                 ),
-                engine=system.engine,
+                engine=system.meter,
                 annotate=build_annotate(system, self.trainer),
                 steps=self.steps,
                 sync=self.sync,

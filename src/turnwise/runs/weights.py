@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import Engine, PausableEngine, WeightSync
+from turnwise.core.protocols import Engine, PausableEngine, WeightSync, WeightTarget
 from turnwise.runs.build import System
 from turnwise.sync.copied import CopiedParameters
 from turnwise.sync.several import SyncOfSeveral
@@ -19,11 +19,12 @@ def build_weight_sync(system: System) -> WeightSync:
     if system.others:
         engines = {"": system.engine.engine, **{name: other.engine for name, other in system.others.items()}}
         return SyncOfSeveral({name: _share(system.config, engine) for name, engine in engines.items()})
+    targets: dict[str, WeightTarget] = {"engine": _check(system.config, system.engine.engine)}
+    if system.rollouts is not None:
+        targets["rollouts"] = system.rollouts
     if system.served is system.model:
-        return _share(system.config, system.engine.engine)
-    engine = _check(system.config, system.engine.engine)
-    interrupt = system.config.schedule.interrupt
-    return CopiedParameters(system.model, system.served, {"engine": engine}, interrupt=interrupt)
+        return SharedParameters(targets)
+    return CopiedParameters(system.model, system.served, targets, interrupt=system.config.schedule.interrupt)
 
 
 def _share(config: RunConfig, engine: Engine) -> SharedParameters:

@@ -11,7 +11,7 @@ import torch
 
 from turnwise.core.batch import Receipt
 from turnwise.core.errors import EngineError
-from turnwise.core.protocols import Interrupt, PausableEngine
+from turnwise.core.protocols import Interrupt, WeightTarget
 from turnwise.models.lora import copy_model
 from turnwise.sync.publication import EngineGroup
 
@@ -34,7 +34,7 @@ class CopiedParameters:
         self,
         trained: torch.nn.Module,
         served: torch.nn.Module,
-        engines: Mapping[str, PausableEngine],
+        engines: Mapping[str, WeightTarget],
         *,
         interrupt: Interrupt = "continue",
         deadline_s: float = 600.0,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from turnwise.core.batch import Receipt
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.protocols import Interrupt, PausableEngine
+from turnwise.core.protocols import Interrupt, WeightTarget
 from turnwise.models.checksums import find_difference
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def check_receipt(receipt: Receipt, sums: Mapping[str, int], version: int) -> No
 class EngineGroup:
     """The engines of one run."""
 
-    def __init__(self, engines: Mapping[str, PausableEngine], *, deadline_s: float) -> None:
+    def __init__(self, engines: Mapping[str, WeightTarget], *, deadline_s: float) -> None:
         """`engines` by the names that errors use; `deadline_s` for each answer of all of them."""
         if not engines:
             raise ValueError("no engine to publish weights to; name at least one")
@@ -71,10 +71,10 @@ class EngineGroup:
         """Let every engine go on."""
         await self._ask("go on with", version, lambda engine: engine.resume())
 
-    async def _ask(self, what: str, version: int, question: Callable[[PausableEngine], Awaitable[T]]) -> dict[str, T]:
+    async def _ask(self, what: str, version: int, question: Callable[[WeightTarget], Awaitable[T]]) -> dict[str, T]:
         """The answer of every engine, by name."""
 
-        async def ask(name: str, engine: PausableEngine) -> T:
+        async def ask(name: str, engine: WeightTarget) -> T:
             message = f"engine {name!r} cannot {what} version {version}"
             try:
                 with boundary(EngineError, type(engine).__name__):

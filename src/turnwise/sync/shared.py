@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from turnwise.core.batch import Receipt
-from turnwise.core.protocols import Interrupt, PausableEngine
+from turnwise.core.protocols import Interrupt, WeightTarget
 from turnwise.sync.publication import EngineGroup
 
 
@@ -18,7 +18,7 @@ class SharedParameters:
     """
 
     def __init__(
-        self, engines: Mapping[str, PausableEngine], *, interrupt: Interrupt = "finish", deadline_s: float = 600.0
+        self, engines: Mapping[str, WeightTarget], *, interrupt: Interrupt = "finish", deadline_s: float = 600.0
     ) -> None:
         """`engines` by the names that errors use. `interrupt` says what `hold` does to replies under way; `deadline_s`
         bounds each wait for an answer of the engines."""

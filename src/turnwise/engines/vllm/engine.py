@@ -22,12 +22,16 @@ from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_request
 from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop
+from turnwise.engines.vllm.canary import Canary, score_canary
 from turnwise.engines.vllm.guests import Guests
-from turnwise.engines.vllm.staging import Staged, Staging
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
+from turnwise.hosts.host import Host
+from turnwise.hosts.local import LocalHost
 from turnwise.models.checksums import find_difference
+from turnwise.models.lora import list_adapter
+from turnwise.models.staging import Staged, Staging
 
 
 class VllmEngine:
@@ -52,6 +56,7 @@ class VllmEngine:
         decode: Callable[[Sequence[int]], str] | None = None,
         start_s: float = 600.0,
         silence_s: float = 600.0,
+        host: Host | None = None,
     ) -> None:
         """Processes start with the first request, which takes the better part of a minute.
 
@@ -66,11 +71,14 @@ class VllmEngine:
             decode: text of token ids, for stop strings; None refuses them.
             start_s: a process that is not ready after so long is ended and its requests fail.
             silence_s: so is one that has something to do and says nothing for so long.
+            host: where they run; None is this machine.
         """
         if not Path(python).is_file():
             raise EngineError(
                 f"engine.options.python={str(python)!r} is no interpreter; make one with vLLM (peers/vllm_setup.sh)"
             )
+        if list_adapter(model):
+            raise EngineError("engine.kind='vllm' samples whole models; use engine.kind='paged' with model.lora")
         self._model, self._decode = model, decode
         self._max_context = max_context
         self._staging = Staging(None if staging is None else Path(staging))
@@ -90,6 +98,7 @@ class VllmEngine:
             num_threads=num_threads,
             start_s=start_s,
             silence_s=silence_s,
+            host=host or LocalHost(),
         )
         # Nothing that ends the processes may hold the engine, or it would never be collected.
         self._pool = WorkerPool(self._guests.start, num_workers=num_workers, max_open=share, name="vLLM engine")
@@ -142,7 +151,7 @@ class VllmEngine:
         fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}
         self._num_open += 1
         try:
-            answer = await self._pool.generate(fields, session, hear=None if watch is None else watch.hear)
+            answer = await self._pool.ask_one("generate", fields, session, hear=None if watch is None else watch.hear)
         finally:
             self._num_open -= 1
         completion = decode_completion(answer)
@@ -150,7 +159,9 @@ class VllmEngine:
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""
-        self._pool.release(session, asdict(session))
+        link = self._pool.release(session)
+        if link is not None:
+            link.tell("release", session=asdict(session))
 
     async def pause(self, interrupt: Interrupt = "continue") -> int:
         """See `PausableEngine.pause`."""
@@ -163,16 +174,15 @@ class VllmEngine:
         check_idle(version, 0 if self._is_paused else self._num_open)
         async with self._staging_lock:
             began = time.perf_counter()
-            staged = await self._stage()
+            staged, canary = await self._stage()
             written = time.perf_counter()
-            self._pool.drop_ended()
-            for link, sums in await self._pool.ask_all("stage", folder=str(staged.folder)):
+            for link, sums in await self._pool.ask_all("stage", folder=staged.folder):
                 tensor = find_difference(staged.sums, sums)
                 if tensor is not None:
                     raise EngineError(f"{link.name} read another {tensor} than the trainer wrote in version {version}")
             self.seconds = {"write": written - began, "verify": time.perf_counter() - written}
-            self._guests.staged, self._guests.version = staged, version
-            self._pool.remember(version=version, folder=str(staged.folder))
+            self._guests.staged, self._guests.canary, self._guests.version = staged, canary, version
+            self._pool.remember(version=version, folder=staged.folder)
             links = self._pool.open_links()
             failures = await asyncio.gather(*map(self._guests.commit, links), return_exceptions=True)
             for failure in failures:
@@ -198,10 +208,13 @@ class VllmEngine:
         """Stage the weights before the first process starts, unless a version was adopted."""
         async with self._staging_lock:
             if self._guests.staged is None:
-                self._guests.staged = await self._stage()
+                self._guests.staged, self._guests.canary = await self._stage()
 
-    async def _stage(self) -> Staged:
-        return await asyncio.to_thread(self._staging.write, self._model)
+    async def _stage(self) -> tuple[Staged, Canary]:
+        def write() -> tuple[Staged, Canary]:
+            return self._staging.write(self._model), score_canary(self._model)
+
+        return await asyncio.to_thread(write)
 
 
 class _StopWatch:

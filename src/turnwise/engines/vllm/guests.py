@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.errors import EngineError
-from turnwise.engines.vllm.launch import start_guest
-from turnwise.engines.vllm.staging import Staged
+from turnwise.engines.vllm.canary import Canary
 from turnwise.engines.workers.link import Link
+from turnwise.engines.workers.programs import start_program
+from turnwise.hosts.host import Host, Program
+from turnwise.models.staging import Staged
 
+GUEST = Path(__file__).parent / "guest" / "turnwise_vllm.py"
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+"""Variables of the environment that vLLM sees."""
 CANARY_BOUNDS = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
 """Largest mean distance, in nats, between the two sides' log-probabilities of the canary, by dtype."""
 
@@ -30,19 +35,34 @@ class Guests:
     num_threads: int
     start_s: float
     silence_s: float
+    host: Host
     staged: Staged | None = None
     """None before the first request and the first version."""
+    canary: Canary = ((), ())
+    """What the trainer's model says with the staged weights."""
     version: int = 0
 
     async def start(self, name: str) -> Link:
         """A process on the staged weights. Raises EngineError where it cannot start, or its canary is wrong."""
         assert self.staged is not None
-        link = await start_guest(
-            name,
-            python=self.python,
-            settings={**self.settings, "folder": str(self.staged.folder), "version": self.version},
+        program = Program(
+            name=name,
+            arguments=(str(self.python), str(GUEST)),
+            environment={
+                "OMP_NUM_THREADS": str(self.num_threads),
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+                "VLLM_NO_USAGE_STATS": "1",
+                "HF_HUB_OFFLINE": "1",
+            },
+            inherits=KEPT,
             log=self.logs / f"{name.replace(' ', '-')}.log",
-            num_threads=self.num_threads,
+        )
+        link = await start_program(
+            self.host,
+            program,
+            {**self.settings, "version": self.version},
+            folders={"folder": self.staged.folder},
             start_s=self.start_s,
             silence_s=self.silence_s,
         )
@@ -56,11 +76,11 @@ class Guests:
     async def commit(self, link: Link) -> None:
         """Let a process load what is staged. Raises EngineError where it fails, or its canary is wrong."""
         assert self.staged is not None
-        await link.ask("adopt", version=self.version, folder=str(self.staged.folder))
+        await link.ask("adopt", version=self.version, folder=str(await link.carry(self.staged.folder)))
         await self._check_canary(link, self.staged)
 
     async def _check_canary(self, link: Link, staged: Staged) -> None:
-        token_ids, expected = staged.canary
+        token_ids, expected = self.canary
         scores = await link.ask("score", token_ids=list(token_ids))
         gap, bound = float(np.abs(np.asarray(scores) - np.asarray(expected)).mean()), CANARY_BOUNDS[staged.dtype]
         if not gap <= bound:

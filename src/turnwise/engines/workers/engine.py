@@ -125,20 +125,21 @@ class WorkerEngine:
         stamp = self._runner.weights_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
-            self._pool.drop_ended()
             self._renewal = asyncio.create_task(self._pool.adopt(self.version))
         if self._renewal is not None and not self._renewal.done():
             await asyncio.shield(self._renewal)
         self._num_open += 1
         try:
-            answer = await self._pool.generate(encode_request(prompt_ids, params, session), session)
+            answer = await self._pool.ask_one("generate", encode_request(prompt_ids, params, session), session)
         finally:
             self._num_open -= 1
         return decode_completion(answer)
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""
-        self._pool.release(session, asdict(session))
+        link = self._pool.release(session)
+        if link is not None:
+            link.tell("release", session=asdict(session))
 
     async def pause(self, interrupt: Interrupt = "continue") -> int:
         """See `PausableEngine.pause`. A worker that does not answer is ended, and its requests fail."""
@@ -147,7 +148,7 @@ class WorkerEngine:
 
     async def adopt(self, version: int) -> Mapping[str, int]:
         """See `PausableEngine.adopt`. Every worker computes the checksums of what it holds; raises EngineError also
-        when they differ, and when a worker has ended since its last request."""
+        when they differ."""
         check_idle(version, 0 if self._is_paused else self._num_open)
         self.version = version
         self._stamp = self._runner.weights_stamp()

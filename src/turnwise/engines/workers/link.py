@@ -10,8 +10,9 @@ import functools
 import itertools
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch.multiprocessing as multiprocessing
@@ -72,16 +73,26 @@ class Link:
     """A running worker. Belongs to one event loop."""
 
     def __init__(
-        self, process: WorkerProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, silence_s: float
+        self,
+        process: WorkerProcess,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        silence_s: float,
+        carry: Callable[[Path], Awaitable[Path]] | None = None,
     ) -> None:
+        """`carry` takes a folder to where the process finds it; None where it is on this machine."""
         self.name = f"{process.name} (process {process.pid})"
         self.pid = process.pid
         self._process = process
         self._reader, self._writer = reader, writer
         self._silence_s = silence_s
+        self._carry = carry
         self._heard = asyncio.get_running_loop().time()
-        self.statistics: Mapping[str, float] = {}
+        self.statistics: Mapping[str, Any] = {}
         """Of its engine, as of its last message."""
+        self.hear_statistics: Callable[[], None] | None = None
+        """Called when they came; None calls nothing."""
         self._numbers = itertools.count(READY_ID + 1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._hearing: dict[int, Callable[[Any], None]] = {}
@@ -133,6 +144,10 @@ class Link:
             del self._waiting[number]
             self._hearing.pop(number, None)
 
+    async def carry(self, folder: Path) -> Path:
+        """Where the worker finds what `folder` holds. Raises EngineError."""
+        return folder if self._carry is None else await self._carry(folder)
+
     def tell_settings(self, settings: Mapping[str, Any]) -> None:
         """Send what the worker is built from, before anything else."""
         self._writer.write(encode_message(settings))
@@ -166,6 +181,8 @@ class Link:
         while (message := await read_message(self._reader)) is not None:
             self._heard = asyncio.get_running_loop().time()
             self.statistics = message.get("statistics", self.statistics)
+            if self.hear_statistics is not None:
+                self.hear_statistics()
             future = self._waiting.get(message.get("id", -1))
             if future is None or future.done():
                 continue

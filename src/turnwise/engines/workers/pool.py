@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import EngineError
@@ -40,12 +41,17 @@ class WorkerPool:
         self._router = Router(num_workers=num_workers, max_open=max_open)
         self._places = [Place(f"{name} {index}") for index in range(num_workers)]
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._adopted: dict[str, Any] = {"version": 0}
-        """What every worker was told last, and a new one is told first."""
+        self._version = 0
+        self._folder: Path | None = None
+        """Of what every worker was told to adopt last, and a new one is told first."""
         self._is_paused = False
 
-    async def generate(
-        self, fields: dict[str, Any], session: Session, hear: Callable[[Link, int, Any], None] | None = None
+    async def ask_one(
+        self,
+        kind: str,
+        fields: Mapping[str, Any],
+        session: Session,
+        hear: Callable[[Link, int, Any], None] | None = None,
     ) -> Any:
         """The answer of the worker that keeps `session`. Raises EngineError for this request alone. `hear` is called
         with the worker, the request's number and each part that comes before the answer."""
@@ -58,16 +64,19 @@ class WorkerPool:
             link = place.link
             if link is None or not link.is_open:
                 link = await self._wait_for_start(place)
-            return await link.ask("generate", hear=None if hear is None else partial(hear, link), **fields)
+            return await link.ask(kind, hear=None if hear is None else partial(hear, link), **fields)
         finally:
             self._router.end(number)
 
-    def release(self, session: Session, fields: Mapping[str, Any]) -> None:
-        """Forget where a conversation is kept, and its cache."""
+    def find(self, session: Session) -> Link | None:
+        """The worker that keeps a conversation; None where none does, or it has not started yet."""
+        number = self._router.find(session)
+        return None if number is None else self._places[number].link
+
+    def release(self, session: Session) -> Link | None:
+        """Forget where a conversation is kept; the worker that kept it, None if none does any more."""
         number = self._router.release(session)
-        link = None if number is None else self._places[number].link
-        if link is not None:
-            link.tell("release", session=fields)
+        return None if number is None else self._places[number].link
 
     async def pause(self, interrupt: Interrupt) -> int:
         """Every worker stops; the number of sampled tokens thrown away. One that does not answer is ended."""
@@ -83,21 +92,20 @@ class WorkerPool:
                 raise answer
         return sum(answer for answer in answers if not isinstance(answer, BaseException))
 
-    def remember(self, **adopted: Any) -> None:
-        """What workers that start from now on are told to adopt; forget what is cached."""
+    def remember(self, version: int, folder: Path | None = None) -> None:
+        """What workers that start from now on are told to adopt; forget what is cached. `folder` holds the weights of
+        workers that do not read them elsewhere."""
         self._bind()
-        self._adopted = adopted
+        self._version, self._folder = version, folder
         self._router.forget()
 
     async def adopt(self, version: int) -> Mapping[str, int] | None:
         """Every worker goes on with the weights as they are; the checksums of what all of them hold, None if no worker
-        has started.
+        runs. One that has ended is replaced at the next request, with the weights as they are then.
 
-        Raises EngineError naming the worker that has ended, and the tensor in which two of them differ.
+        Raises EngineError naming the tensor in which two of them differ.
         """
-        self.remember(version=version)
-        for name in self.drop_ended():
-            raise EngineError(f"{name} cannot adopt version {version}: it has ended; the next request restarts it")
+        self.remember(version)
         answers: list[tuple[Link, Mapping[str, int]]] = await self.ask_all("adopt", version=version)
         for link, sums in answers:
             tensor = find_difference(answers[0][1], sums)
@@ -107,10 +115,19 @@ class WorkerPool:
                 )
         return answers[0][1] if answers else None
 
-    async def ask_all(self, kind: str, **fields: Any) -> list[tuple[Link, Any]]:
-        """Every worker's answer. Raises EngineError when one fails."""
+    async def ask_all(self, kind: str, folder: Path | None = None, **fields: Any) -> list[tuple[Link, Any]]:
+        """The answers of all workers that are there; `folder` is carried to where each runs. One that ends meanwhile is
+        replaced at the next request. Raises EngineError when one fails and goes on."""
+
+        async def ask(link: Link) -> Any:
+            return await link.ask(kind, **fields, **await _carry(link, folder))
+
         links = self.open_links()
-        return list(zip(links, await asyncio.gather(*(link.ask(kind, **fields) for link in links)), strict=True))
+        answers = await asyncio.gather(*map(ask, links), return_exceptions=True)
+        for link, answer in zip(links, answers, strict=True):
+            if isinstance(answer, BaseException) and (link.is_open or not isinstance(answer, EngineError)):
+                raise answer
+        return [(link, answer) for link, answer in zip(links, answers, strict=True) if link.is_open]
 
     async def restart(self, reasons: Mapping[Link, str]) -> None:
         """End these workers, each for its reason, and start others in their places; requests under way fail.
@@ -125,20 +142,12 @@ class WorkerPool:
         for place, _ in places:
             await self._wait_for_start(place)
 
-    def drop_ended(self) -> list[str]:
-        """Forget workers that have ended; their names."""
-        ended = [place for place in self._places if place.link is not None and not place.link.is_open]
-        names = [place.link.name for place in ended if place.link is not None]
-        for place in ended:
-            place.link = None
-        return names
-
     async def resume(self) -> None:
         """Go on after `pause`."""
         self._is_paused = False
         await asyncio.gather(*(link.ask("resume") for link in self.open_links()), return_exceptions=True)
 
-    def statistics(self) -> list[Mapping[str, float]]:
+    def statistics(self) -> list[Mapping[str, Any]]:
         """Of each worker that runs, as of its last message."""
         return [link.statistics for link in self.open_links() if link.statistics]
 
@@ -190,8 +199,12 @@ class WorkerPool:
     async def _start(self, place: Place) -> Link:
         link = await self._start_link(place.name)
         # The first messages, before any request.
-        link.tell("adopt", **self._adopted)
+        link.tell("adopt", version=self._version, **await _carry(link, self._folder))
         if self._is_paused:
             link.tell("pause", interrupt="continue")
         place.link = link
         return link
+
+
+async def _carry(link: Link, folder: Path | None) -> dict[str, Any]:
+    return {} if folder is None else {"folder": str(await link.carry(folder))}

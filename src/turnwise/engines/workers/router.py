@@ -41,6 +41,10 @@ class Router:
         """A request of this worker is over."""
         self._num_open[worker] -= 1
 
+    def find(self, session: Session) -> int | None:
+        """The worker that keeps a conversation; None for an unknown one."""
+        return self._groups.get(session.group, {}).get(session.name)
+
     def release(self, session: Session) -> int | None:
         """The conversation is over. Returns the worker that kept it; None for an unknown one."""
         members = self._groups.get(session.group, {})

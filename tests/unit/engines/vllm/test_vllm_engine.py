@@ -22,10 +22,10 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
 from turnwise.engines.vllm import VllmEngine
-from turnwise.engines.vllm.staging import PREFIX, Staging, sweep
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import build_model
 from turnwise.models.checksums import compute_checksums
+from turnwise.models.staging import PREFIX, Staging, sweep
 
 VOCAB = 96
 SHAPE = {

@@ -1,0 +1,38 @@
+"""Workers that are programs of their own, wherever they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import EngineError
+from turnwise.engines.workers.link import ALIVE_S, Link
+from turnwise.hosts.host import Host, Program
+
+
+async def start_program(
+    host: Host,
+    program: Program,
+    settings: Mapping[str, Any],
+    *,
+    folders: Mapping[str, Path],
+    start_s: float,
+    silence_s: float,
+) -> Link:
+    """Start a program on `host`, tell it its settings and where it finds each of `folders`, and wait until it is ready.
+
+    Raises EngineError with the end of its log when it is not ready in `start_s`, or cannot be started at all.
+    """
+    running, reader, writer = await host.start(program)
+    link = Link(running, reader, writer, silence_s=silence_s, carry=running.carry)
+    try:
+        carried = {key: str(await link.carry(folder)) for key, folder in folders.items()}
+        link.tell_settings({**settings, **carried, "alive_s": min(ALIVE_S, silence_s / 8)})
+        await link.hear_ready(start_s)
+    except EngineError as error:
+        link.end("could not start")
+        if log := running.read_log():
+            raise EngineError(f"{error}; the end of {program.log}:\n{log}") from error
+        raise
+    return link

@@ -1,0 +1,121 @@
+"""The process at the other end of a link: it answers messages, says that it lives, and ends with its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
+from turnwise_sandbox.kernel.syscalls import set_pdeathsig
+
+AT_ONCE = ("generate", "play", "pause")
+"""Replies, episodes and a pause that waits for them may take long; the answers to other messages keep their order."""
+
+
+class Service(Protocol):
+    """What answers."""
+
+    async def answer(self, message: Mapping[str, Any]) -> Any:
+        """Plain data. Raises EngineError for a message that it does not know."""
+        ...
+
+    def statistics(self) -> Mapping[str, Any]:
+        """What every message says of it."""
+        ...
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether it computes and cannot say so: a step that hangs shows no sign of life."""
+        ...
+
+
+Say = Callable[[], None]
+"""Sends the statistics as they are."""
+
+
+def follow_parent(parent_pid: int) -> bool:
+    """End with the thread that started this process, and ignore the terminal's interrupt; False where it has ended."""
+    # The terminal's interrupt goes to the whole foreground group; the training process decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        set_pdeathsig()
+    return os.getppid() == parent_pid
+
+
+async def serve(
+    end: socket.socket,
+    build: Callable[[Mapping[str, Any], Say], Awaitable[Service]],
+    settings: Mapping[str, Any] | None,
+) -> None:
+    """Build a service of its settings, which come first over the socket where they are None, and answer until the other
+    side is gone. `settings["alive_s"]` is between signs of life."""
+    reader, writer = await asyncio.open_connection(sock=end)
+    settings = settings if settings is not None else await read_message(reader)
+    if settings is None:
+        return
+    server = _Server(writer)
+    try:
+        with boundary(EngineError, "the worker cannot be built"):
+            server.service = await build(settings, server.say)
+    except EngineError as error:
+        writer.write(encode_message({"id": READY_ID, "error": str(error)}))
+        await writer.drain()
+        return
+    server.say(id=READY_ID, answer=None)
+    signs = asyncio.create_task(server.say_alive(settings["alive_s"]))
+    while (message := await read_message(reader)) is not None:
+        await server.handle(message)
+    signs.cancel()
+
+
+@dataclass(slots=True)
+class _Server:
+    """A service, and tasks by the number of the message they answer."""
+
+    writer: asyncio.StreamWriter
+    service: Service = field(init=False)
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+
+    def say(self, **fields: Any) -> None:
+        self.writer.write(encode_message({**fields, "statistics": dict(self.service.statistics())}))
+
+    async def say_alive(self, alive_s: float) -> None:
+        """A sign of life unless one step is computed all the time, so that a step that hangs is noticed."""
+        last: Mapping[str, Any] = {}
+        while True:
+            await asyncio.sleep(alive_s)
+            statistics = self.service.statistics()
+            if statistics != last or (self.tasks and not self.service.is_computing):
+                self.say()
+            last = statistics
+
+    async def handle(self, message: Mapping[str, Any]) -> None:
+        number = message.get("id")
+        if message["kind"] == "cancel":
+            task = self.tasks.get(int(message["request"]))
+            if task is not None:
+                task.cancel()
+                # Gone from the service before the next message is read.
+                await asyncio.wait([task])
+        elif number is None:
+            await self.service.answer(message)
+        else:
+            self.tasks[number] = task = asyncio.create_task(self._answer(number, message))
+            if message["kind"] not in AT_ONCE:
+                await asyncio.wait([task])
+
+    async def _answer(self, number: int, message: Mapping[str, Any]) -> None:
+        try:
+            with boundary(EngineError, "the worker failed"):
+                self.say(id=number, answer=await self.service.answer(message))
+        except EngineError as error:
+            self.say(id=number, error=str(error))
+        finally:
+            del self.tasks[number]

@@ -1,0 +1,69 @@
+"""What starts a program of ours somewhere and lets us speak with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program that speaks over a socket: it is called with the socket's number and the process id of its parent after
+    `arguments`, and ends with that parent."""
+
+    name: str
+    """What errors call it."""
+    arguments: tuple[str, ...]
+    """The interpreter and what it runs, as they are called where the program runs."""
+    environment: Mapping[str, str]
+    """Laid over what `inherits` of the environment there."""
+    inherits: tuple[str, ...] | None = None
+    """Variables that the program sees of its parent's environment; None are all."""
+    log: Path
+    """A file here, or of this name on another machine, for what the program prints."""
+
+
+class RunningProgram(Protocol):
+    """A program that was started."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, where it runs."""
+        ...
+
+    @property
+    def exitcode(self) -> int | None:
+        """Its exit status, minus the signal that ended it; None while it runs, and where that is unknown."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def join(self, timeout: float) -> None:
+        """Wait for its end, at most `timeout` seconds."""
+        ...
+
+    def read_log(self) -> str:
+        """The end of what it printed, as far as that is known here."""
+        ...
+
+    async def carry(self, folder: Path) -> Path:
+        """Where the program finds what `folder` holds: there itself on this machine. Raises EngineError."""
+        ...
+
+
+class Host(Protocol):
+    """Somewhere to run programs."""
+
+    async def start(self, program: Program) -> tuple[RunningProgram, asyncio.StreamReader, asyncio.StreamWriter]:
+        """Start a program, and the streams from it and to it. Raises EngineError naming why it cannot start."""
+        ...

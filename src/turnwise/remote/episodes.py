@@ -1,0 +1,70 @@
+"""Attempts and episodes as messages: plain data, and token arrays in the form of the group store."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import EngineError, StoreError
+from turnwise.core.types import Draw, Episode, StopReason, TrajectoryGroup
+from turnwise.rollout.attempt import Attempt
+from turnwise.store.rows import task_from_json, task_to_json
+from turnwise.store.trajectories import build_groups, encode_groups, parse_arrays, parse_rows
+
+SOURCE = Path("the answer of a rollout process")
+
+
+def encode_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Everything that an episode depends on beside the recipe."""
+    draw = attempt.draw
+    return {
+        "draw": {"index": draw.index, "attempt": draw.attempt, "task": task_to_json(draw.task)},
+        "member": attempt.member,
+        "number": attempt.number,
+        "version": attempt.version,
+        "scope": attempt.scope,
+    }
+
+
+def decode_attempt(fields: Mapping[str, Any]) -> Attempt:
+    """What `encode_attempt` was given."""
+    draw = fields["draw"]
+    return Attempt(
+        draw=Draw(index=draw["index"], attempt=draw["attempt"], task=task_from_json(draw["task"])),
+        member=fields["member"],
+        number=fields["number"],
+        version=fields["version"],
+        scope=fields["scope"],
+    )
+
+
+def encode_episode(episode: Episode) -> dict[str, Any]:
+    """An episode without its attempt."""
+    group = TrajectoryGroup(draw=episode.draw, trajectories=episode.trajectories)
+    arrays, rows = encode_groups([group], decode=None)
+    return {"arrays": base64.b64encode(arrays).decode(), "rows": rows.decode(), "stop": episode.stop.value}
+
+
+def decode_episode(fields: Mapping[str, Any], attempt: Attempt) -> Episode:
+    """The episode of `attempt`. Raises EngineError where the answer is not one."""
+    try:
+        arrays = parse_arrays(base64.b64decode(fields["arrays"]), source=SOURCE)
+        [group] = build_groups(parse_rows(fields["rows"].encode(), source=SOURCE), arrays, source=SOURCE)
+    except (StoreError, ValueError, json.JSONDecodeError) as cause:
+        raise EngineError(f"{SOURCE} for {attempt.id} cannot be read: {cause}") from cause
+    wrong = [str(t.id) for t in group.trajectories if (t.id.draw, t.id.member, t.id.attempt) != _key(attempt)]
+    if wrong:
+        raise EngineError(f"{SOURCE} for {attempt.id} holds {wrong[0]}")
+    return Episode(
+        draw=attempt.draw,
+        member=attempt.member,
+        trajectories=group.trajectories,
+        stop=StopReason(fields["stop"]),
+    )
+
+
+def _key(attempt: Attempt) -> tuple[int, int, int]:
+    return attempt.id.draw, attempt.id.member, attempt.id.attempt

@@ -1,0 +1,188 @@
+"""Rollout processes as the training process sees them: they play attempts, and adopt the weights that are published.
+
+What an episode samples depends on its attempt and the weights alone, so it is the same in any process, in every bit,
+with an engine of which that holds. A process that ends takes its episodes with it: they come back as failed attempts,
+which are made again, and another process takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from turnwise.core.episodes import AskingEnvironment, to_asking
+from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Environment, Interrupt
+from turnwise.core.types import Episode, Invalid, Session, StopReason, Trajectory
+from turnwise.engines.workers.link import Link
+from turnwise.engines.workers.pool import WorkerPool
+from turnwise.models.checksums import find_difference
+from turnwise.models.staging import Staged, Staging
+from turnwise.remote.episodes import decode_episode, encode_attempt
+from turnwise.rollout.attempt import Attempt
+from turnwise.rollout.loop import CLOSE_S, Cut, absorb_cut, close_environment, cut_reward
+from turnwise.rollout.meter import Meter
+from turnwise.rollout.workers import RolloutWorker
+
+StartProcess = Callable[[str, Path, int], Awaitable[Link]]
+"""Starts the process of a name on the weights in a folder, of a version, and waits until it is ready."""
+
+
+class RolloutPool(Meter):
+    """Plays attempts in processes of their own. Belongs to the event loop that first uses it.
+
+    Weights reach it as `PausableEngine`s get them: `pause`, `adopt`, `resume`."""
+
+    def __init__(self, model: PreTrainedModel, start: StartProcess, *, num_workers: int, max_open: int) -> None:
+        """Processes sample with the parameters of `model` as they were at the last `adopt`; each plays up to `max_open`
+        attempts at once before another is preferred. They start with the first attempt.
+
+        Raises EngineError if weights cannot be staged.
+        """
+        super().__init__()
+        self._version = 0
+        self._model = model
+        self._start_process = start
+        self._staging = Staging(None)
+        weakref.finalize(self, self._staging.remove)
+        self._staged: Staged | None = None
+        self._lock = asyncio.Lock()
+        self._pool = WorkerPool(self._start, num_workers=num_workers, max_open=max_open, name="rollout process")
+        weakref.finalize(self, self._pool.kill)
+
+    @property
+    def version(self) -> int:
+        """See `Engine.version`."""
+        return self._version
+
+    @property
+    def folder(self) -> Path:
+        """Where weights are staged, and processes write what they print."""
+        return self._staging.root
+
+    def pids(self) -> list[int]:
+        """Process ids of those that run."""
+        return self._pool.pids()
+
+    async def play(
+        self, worker: RolloutWorker, attempt: Attempt, cut: Cut | None, *, changes: Mapping[str, Any]
+    ) -> Episode:
+        """The episode of an attempt, as `RolloutWorker.run_attempt` gives it, in an environment with these `changes` of
+        its arguments. Where its process ends it is one without turns and with Invalid rewards that say so."""
+        async with self._lock:
+            if self._staged is None:
+                self._staged = await asyncio.to_thread(self._staging.write, self._model)
+                self._pool.remember(self.version, self._staged.folder)
+        key = attempt.session()
+        sampling = {name: getattr(worker.sampling, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")}
+        fields = {
+            "attempt": encode_attempt(attempt),
+            "limits": asdict(worker.limits),
+            "sampling": sampling,
+            "is_guided": worker.sampling.build_grammar is not None,
+            "is_branched": worker.branching is not None,
+            "changes": dict(changes),
+            "key": str(key),
+        }
+        asking = asyncio.ensure_future(self._pool.ask_one("play", fields, key))
+        try:
+            answer = await self._wait(asking, key, cut)
+            return decode_episode(answer, attempt)
+        except EngineError as error:
+            if cut is not None and cut.reason is not None:
+                return await _without_turns(worker, attempt, StopReason.CUT, cut_reward(), None)
+            text = f"{type(error).__name__}: {error}"
+            return await _without_turns(worker, attempt, StopReason.ERROR, Invalid(reason=text, retryable=True), text)
+        finally:
+            self._pool.release(key)
+
+    async def _wait(self, asking: asyncio.Future[Any], key: Session, cut: Cut | None) -> Any:
+        """What a process answers; when the task is cancelled for a cut, what it has."""
+        while True:
+            try:
+                return await asyncio.shield(asking)
+            except asyncio.CancelledError:
+                if not absorb_cut(cut):
+                    asking.cancel()
+                    await asyncio.wait({asking}, timeout=CLOSE_S)
+                    raise
+                assert cut is not None
+                assert cut.reason is not None
+                link = self._pool.find(key)
+                if link is None:  # its process has not started yet
+                    asking.cancel()
+                    raise EngineError("cut before it started") from None
+                link.tell("cut", key=str(key), reason=cut.reason.value)
+
+    async def pause(self, interrupt: Interrupt = "continue") -> int:
+        """See `PausableEngine.pause`."""
+        return await self._pool.pause(interrupt)
+
+    async def adopt(self, version: int) -> Mapping[str, int]:
+        """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a process read or holds differently."""
+        async with self._lock:
+            staged = await asyncio.to_thread(self._staging.write, self._model)
+            _compare(await self._pool.ask_all("stage", folder=staged.folder), staged, f"read for version {version}")
+            self._staged, self._version = staged, version
+            self._pool.remember(version, staged.folder)
+            answers = await self._pool.ask_all("adopt", folder=staged.folder, version=version)
+            _compare(answers, staged, f"holds in version {version}")
+            return staged.sums
+
+    async def resume(self) -> None:
+        """See `PausableEngine.resume`."""
+        await self._pool.resume()
+
+    async def close(self) -> None:
+        """End all processes; their episodes are lost."""
+        await self._pool.close()
+        self._staging.remove()
+
+    async def _start(self, name: str) -> Link:
+        assert self._staged is not None
+        link = await self._start_process(name, self._staged.folder, self.version)
+        link.hear_statistics = self._count_open
+        return link
+
+    def _count_open(self) -> None:
+        """Take in what processes say that they sample."""
+        statistics = self._pool.statistics()
+        self.open_sessions = Counter(Session(*each) for counts in statistics for each in counts["sessions"])
+        self.num_replies = sum(int(counts["num_replies"]) for counts in statistics)
+        self.look()
+
+
+def _compare(answers: list[tuple[Link, Mapping[str, int]]], staged: Staged, what: str) -> None:
+    for link, sums in answers:
+        tensor = find_difference(staged.sums, sums)
+        if tensor is not None:
+            raise EngineError(f"{link.name}: the {tensor} that it {what} is another than the trainer's")
+
+
+async def _without_turns(
+    worker: RolloutWorker, attempt: Attempt, stop: StopReason, reward: Invalid, error: str | None
+) -> Episode:
+    """An episode of which nothing came back."""
+    environment: Environment | AskingEnvironment = worker.build_environment(attempt.task)
+    roles = to_asking(environment).spec.roles
+    await close_environment(environment)
+    trajectories = [
+        Trajectory(
+            id=replace(attempt.id, role=role.name),
+            task_id=attempt.task.id,
+            turns=(),
+            stop=stop,
+            reward=reward,
+            error=error,
+            compare=role.compare,
+            learns=worker.policies[role.name].learns if role.name in worker.policies else True,
+        )
+        for role in roles
+    ]
+    return Episode(draw=attempt.draw, member=attempt.member, trajectories=tuple(trajectories), stop=stop)

@@ -1,0 +1,68 @@
+"""The rollout processes of a run, and where they live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.config.load import dump_resolved
+from turnwise.config.roles import list_learners
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+from turnwise.engines.workers.link import Link
+from turnwise.engines.workers.programs import start_program
+from turnwise.hosts.host import Host, Program
+from turnwise.hosts.local import LocalHost
+from turnwise.remote.pool import RolloutPool
+
+START_S, SILENCE_S = 600.0, 600.0
+"""Most seconds from the start of a process to its first word, and of silence of one that has something to do."""
+
+
+def build_rollouts(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> RolloutPool:
+    """The processes that play the trajectories of a recipe, with the weights of `model`.
+
+    Raises ConfigError for roles whose weights they do not get.
+    """
+    others = [role for role, text in config.roles.items() if text.startswith("past:")] + list_learners(config)
+    if others:
+        raise ConfigError(
+            f"rollout.num_workers={config.rollout.num_workers} with {', '.join(map(repr, others))} in roles: rollout "
+            "processes get the weights of one learner and no snapshots of the run; use rollout.num_workers=0"
+        )
+    num_workers = config.rollout.num_workers
+    share = -(-config.engine.max_concurrency // num_workers)
+    host: Host = LocalHost()
+    settings = {"config": _cut_config(config, share)}
+
+    async def start(name: str, folder: Path, version: int) -> Link:
+        return await start_program(
+            host,
+            Program(
+                name=name,
+                arguments=(sys.executable, "-m", "turnwise.runs.rollout_process"),
+                environment={"OMP_NUM_THREADS": str(config.engine.num_threads)} if config.engine.num_threads else {},
+                log=pool.folder / f"{name.replace(' ', '-')}.log",
+            ),
+            {**settings, "version": version},
+            folders={"folder": folder, "tokenizer": pool.folder / "tokenizer"},
+            start_s=START_S,
+            silence_s=SILENCE_S,
+        )
+
+    pool = RolloutPool(model, start, num_workers=num_workers, max_open=share)
+    tokenizer.save_pretrained(pool.folder / "tokenizer")
+    return pool
+
+
+def _cut_config(config: RunConfig, share: int) -> Mapping[str, Any]:
+    """The recipe of one process."""
+    table = dump_resolved(config)
+    table["rollout"]["num_workers"] = 0
+    table["engine"]["max_concurrency"] = share
+    table["scale"] = {}
+    return table

@@ -1,0 +1,151 @@
+"""A rollout process: it plays the attempts that it is sent, with environments and an engine of its own.
+
+    PYTHON -m turnwise.runs.rollout_process SOCKET_FD PARENT_PID
+
+The first message tells the recipe and where weights and tokenizer are. Nothing is sampled between `pause` and
+`resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import EngineError, boundary
+from turnwise.core.protocols import PausableEngine
+from turnwise.core.types import DropReason
+from turnwise.engines.workers.serving import Say, follow_parent, serve
+from turnwise.models.checksums import compute_checksums, sum_tensors
+from turnwise.remote.episodes import decode_attempt, encode_episode
+from turnwise.rendering.tokenizer import load_tokenizer
+from turnwise.rollout.attempt import Sampling
+from turnwise.rollout.limits import Limits
+from turnwise.rollout.loop import Cut
+from turnwise.rollout.workers import RolloutWorker
+from turnwise.runs.branches import with_branches
+from turnwise.runs.build import System, build_reply_grammar, build_system
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def main() -> None:
+    """The whole life of a rollout process."""
+    number, parent_pid = sys.argv[1:]
+    if follow_parent(int(parent_pid)):
+        asyncio.run(serve(socket.socket(fileno=int(number)), _build, None))
+
+
+async def _build(settings: Mapping[str, Any], say: Say) -> _RolloutProcess:
+    config = RunConfig.model_validate(settings["config"])
+    torch.set_num_threads(max(1, config.engine.num_threads))
+    system = build_system(config, tokenizer=load_tokenizer(Path(settings["tokenizer"])))
+    if not isinstance(system.engine.engine, PausableEngine):
+        raise EngineError(f"engine.kind={config.engine.kind!r} cannot change its weights; choose another engine")
+    process = _RolloutProcess(system=system, engine=system.engine.engine)
+    system.engine.tell_switch = say
+    await process.adopt(Path(settings["folder"]), settings["version"])
+    return process
+
+
+@dataclass(slots=True, kw_only=True)
+class _RolloutProcess:
+    """Implements `Service`."""
+
+    system: System
+    engine: PausableEngine
+    is_computing: bool = False
+    """Never without a sign of life: engines compute on threads of their own."""
+    playing: dict[str, tuple[asyncio.Task[Any], Cut]] = field(default_factory=dict)
+    """By key of the attempt."""
+    workers: dict[str, RolloutWorker] = field(default_factory=dict)
+    """By the changes of the environment's arguments."""
+    is_paused: bool = False
+
+    def statistics(self) -> Mapping[str, Any]:
+        meter = self.system.engine
+        return {"sessions": [[s.group, s.name] for s in meter.open_sessions], "num_replies": meter.num_replies}
+
+    async def answer(self, message: Mapping[str, Any]) -> Any:
+        match message["kind"]:
+            case "play":
+                return await self.play(message)
+            case "cut":
+                # An attempt that came just before has not begun yet.
+                await asyncio.sleep(0)
+                if message["key"] in self.playing:
+                    task, cut = self.playing[message["key"]]
+                    cut.reason = DropReason(message["reason"])
+                    task.cancel()
+            case "stage":
+                return self.stage(Path(message["folder"]))[1]
+            case "adopt":
+                return await self.adopt(Path(message["folder"]), message["version"])
+            case "pause":
+                self.is_paused = True
+                return await self.engine.pause(message["interrupt"])
+            case "resume":
+                self.is_paused = False
+                await self.engine.resume()
+            case kind:
+                raise EngineError(f"a rollout process does not know messages of kind {kind!r}")
+        return None
+
+    async def play(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The episode of one attempt."""
+        cut, task = Cut(), asyncio.current_task()
+        assert task is not None
+        self.playing[message["key"]] = task, cut
+        try:
+            build_grammar = build_reply_grammar if message["is_guided"] else None
+            worker = replace(
+                self._worker(message["changes"], is_branched=message["is_branched"]),
+                limits=Limits(**message["limits"]),
+                sampling=Sampling(**message["sampling"], build_grammar=build_grammar),
+            )
+            return encode_episode(await worker.run_attempt(decode_attempt(message["attempt"]), cut=cut))
+        finally:
+            del self.playing[message["key"]]
+
+    def _worker(self, changes: Mapping[str, Any], *, is_branched: bool) -> RolloutWorker:
+        key = f"{is_branched} {sorted(changes.items())}"
+        if key not in self.workers:
+            worker = self.system.worker("train", changes)
+            self.workers[key] = with_branches(self.system, worker) if is_branched else worker
+        return self.workers[key]
+
+    def stage(self, folder: Path) -> tuple[Tensors, Mapping[str, int]]:
+        """The tensors in a folder, and the checksums of a model that holds them."""
+        with boundary(EngineError, f"the weights in {folder} cannot be read"):
+            tensors = load_file(folder / "model.safetensors")
+        parameters = dict(self.system.model.named_parameters())
+        for name, tensor in tensors.items():
+            if name not in parameters or parameters[name].shape != tensor.shape:
+                raise EngineError(f"the recipe's model has no {name} of shape {tuple(tensor.shape)}")
+        return tensors, compute_checksums(self.system.model, sum_tensors(tensors))
+
+    async def adopt(self, folder: Path, version: int) -> Mapping[str, int]:
+        """Sample with the weights in `folder` from now on; the checksums of what the engine holds."""
+        tensors, _ = self.stage(folder)
+        parameters = dict(self.system.model.named_parameters())
+        if not self.is_paused:
+            await self.engine.pause("continue")
+        try:
+            with torch.no_grad():
+                for name, tensor in tensors.items():
+                    parameters[name].copy_(tensor)
+            return dict(await self.engine.adopt(version))
+        finally:
+            if not self.is_paused:
+                await self.engine.resume()
+
+
+if __name__ == "__main__":
+    main()
