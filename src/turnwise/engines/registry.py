@@ -24,6 +24,7 @@ from turnwise.engines.options import (
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.vllm import VllmEngine
 from turnwise.engines.workers import WorkerEngine
+from turnwise.hosts.host import Host
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -84,8 +85,10 @@ def build_engine(
     options: Mapping[str, Any],
     grammars: GrammarCompiler | None = None,
     decode: Decode | None = None,
+    host: Host | None = None,
 ) -> Engine:
-    """An engine that samples from the parameters of `model`. Workers start with the first request.
+    """An engine that samples from the parameters of `model`. Workers start with the first request; vLLM's on `host`,
+    None is this machine.
 
     Raises ConfigError when there is no such kind or the options are wrong, EngineError when the engine refuses the
     model.
@@ -102,7 +105,7 @@ def build_engine(
     if kind == "local":
         return LocalEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode)
     if kind == "vllm":
-        return VllmEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode)
+        return VllmEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode, host=host)
     if kind == "workers":
         return WorkerEngine(model, **limits, **chosen, grammars=grammars, decode=decode)
     return PagedEngine(model, **limits, **chosen, num_threads=common.num_threads, grammars=grammars, decode=decode)

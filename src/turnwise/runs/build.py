@@ -23,6 +23,9 @@ from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.registry import EngineSettings, build_engine, check_engine
 from turnwise.environments.mixture import list_families
+from turnwise.hosts.host import Host
+from turnwise.hosts.local import LocalHost
+from turnwise.hosts.ray_cluster import RayCluster
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
@@ -39,7 +42,7 @@ from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
 from turnwise.runs.openings import open_task, take_first
-from turnwise.runs.remote import build_rollouts
+from turnwise.runs.remote import build_host, build_rollouts
 from turnwise.runs.renderer import (
     build_renderer,
     build_tokenizer,
@@ -149,6 +152,8 @@ class System:
     """Snapshots of the run that play roles; None where none do."""
     rollouts: RolloutPool | None = None
     """Processes that play trajectories; None where the process of the run does."""
+    host: LocalHost | RayCluster = field(default_factory=LocalHost)
+    """Where processes live."""
 
     @property
     def meter(self) -> MeteredEngine | RolloutPool:
@@ -163,6 +168,8 @@ class System:
             await engine.close()
         for policy in self.policies.values():
             await policy.close()
+        if isinstance(self.host, RayCluster):
+            self.host.close()
 
     def worker(self, mode: Literal["train", "evaluate"], changes: Mapping[str, Any] | None = None) -> RolloutWorker:
         """A rollout worker that samples as training or as evaluation does, with these `changes` of the environment's
@@ -227,7 +234,8 @@ def build_system(
     renderer = build_renderer(config, choice, tokenizer)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
-    engine = MeteredEngine(build_policy_engine(config, served, tokenizer))
+    host = build_host(config) if training else LocalHost()
+    engine = MeteredEngine(build_policy_engine(config, served, tokenizer, host))
 
     def load_engine(path: Path) -> Engine:
         return load_frozen_engine(config, path, tokenizer)
@@ -251,7 +259,8 @@ def build_system(
         policies=policies,
         others=others,
         past=past if past.roles else None,
-        rollouts=build_rollouts(config, served, tokenizer) if training and config.rollout.num_workers else None,
+        rollouts=build_rollouts(config, served, tokenizer, host) if training and config.rollout.num_workers else None,
+        host=host,
     )
 
 
@@ -294,8 +303,10 @@ async def _check_opening(system: System, family: EnvironmentFamily) -> None:
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
 
 
-def build_policy_engine(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Engine:
-    """The recipe's engine, on the parameters of `model`."""
+def build_policy_engine(
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, host: Host | None = None
+) -> Engine:
+    """The recipe's engine, on the parameters of `model`; `host` None is this machine."""
     return build_engine(
         config.engine.kind,
         model,
@@ -303,6 +314,7 @@ def build_policy_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Pr
         options=config.engine.options,
         grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
         decode=tokenizer.decode,
+        host=host,
     )
 
 

@@ -17,14 +17,32 @@ from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
 from turnwise.hosts.host import Host, Program
 from turnwise.hosts.local import LocalHost
+from turnwise.hosts.ray_cluster import RayCluster
 from turnwise.remote.pool import RolloutPool
 
 START_S, SILENCE_S = 600.0, 600.0
 """Most seconds from the start of a process to its first word, and of silence of one that has something to do."""
 
 
-def build_rollouts(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> RolloutPool:
-    """The processes that play the trajectories of a recipe, with the weights of `model`.
+def build_host(config: RunConfig) -> LocalHost | RayCluster:
+    """Where the recipe's processes live. Raises ConfigError where there is no cluster, or none to run on it."""
+    scale, num_workers = config.scale, config.rollout.num_workers
+    if not scale.ray:
+        return LocalHost()
+    num_engines = int(str(config.engine.options.get("num_workers", 1))) if config.engine.kind == "vllm" else 0
+    num_actors = num_workers or num_engines
+    if not num_actors:
+        raise ConfigError(
+            f"scale.ray={scale.ray!r} with rollout.num_workers=0 and engine.kind={config.engine.kind!r}: nothing would "
+            "run on the cluster; set rollout.num_workers, or use engine.kind='vllm'"
+        )
+    return RayCluster(scale.ray, num_actors=num_actors, cpus=scale.cpus, strategy=scale.strategy)
+
+
+def build_rollouts(
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, host: Host
+) -> RolloutPool:
+    """The processes on `host` that play the trajectories of a recipe, with the weights of `model`.
 
     Raises ConfigError for roles whose weights they do not get.
     """
@@ -36,7 +54,6 @@ def build_rollouts(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrai
         )
     num_workers = config.rollout.num_workers
     share = -(-config.engine.max_concurrency // num_workers)
-    host: Host = LocalHost()
     settings = {"config": _cut_config(config, share)}
 
     async def start(name: str, folder: Path, version: int) -> Link:

@@ -1,0 +1,207 @@
+"""Programs as children of Ray actors, on this machine or on the nodes of a cluster.
+
+An actor is never restarted by Ray, whose new actor would answer in the old one's name and know nothing: one that ends
+closes its stream, as a program does that ends, and whoever spoke with it starts another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from turnwise.core.errors import ConfigError, EngineError, boundary
+from turnwise.hosts.host import Program
+from turnwise.hosts.relay import CHUNK_BYTES, Relay
+
+JOIN_S = 60.0
+"""Most seconds until a cluster answers and reserves what is asked of it."""
+CALL_S = 600.0
+"""Most seconds for an actor to start, and for a folder to arrive."""
+NOTHING_KEPT = {"num_cpus": 0}
+"""What an actor reserves that takes another's place: a node may be gone for good, and waiting for its cores would be
+waiting for ever."""
+
+
+class RayCluster:
+    """Implements `Host`. Starts or joins a cluster when it is made, and leaves it at `close`.
+
+    The Ray connection belongs to the process: one cluster at a time."""
+
+    def __init__(self, address: str, *, num_actors: int, cpus: float, strategy: Literal["PACK", "SPREAD"]) -> None:
+        """`address` "local" starts a cluster here, on the loopback interface, that ends with this process. Reserves
+        `cpus` cores for each of `num_actors` actors, placed by `strategy`.
+
+        Raises ConfigError if Ray is not installed, the cluster does not answer, or it has too few cores.
+        """
+        try:
+            import ray
+        except ImportError as cause:
+            raise ConfigError("scale.ray needs Ray; install turnwise[ray], or leave scale.ray empty") from cause
+        self._ray: Any = ray
+        with boundary(ConfigError, f"scale.ray={address!r}: no Ray cluster answers there"):
+            self._connect(address, num_cpus=max(1, round(num_actors * cpus + 0.5)))
+        try:
+            self._group = self._reserve(address, num_actors, cpus, strategy)
+        except BaseException:
+            ray.shutdown()
+            raise
+        self._places = itertools.count()
+        self._num_reserved = num_actors
+        self._sent: dict[Path, Any] = {}
+        """Files of folders that went into the object store, by folder."""
+
+    def _connect(self, address: str, *, num_cpus: int) -> None:
+        # Ray reports the use of libraries to its makers unless it is told not to.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        if address == "local":
+            self._ray.init(
+                num_cpus=num_cpus, include_dashboard=False, _node_ip_address="127.0.0.1", address="local", **quiet
+            )
+            return
+        if address != "auto":
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal():
+                raise ConfigError(f"scale.ray={address!r} is no address; use 'local', 'auto' or 'HOST:PORT'")
+            # Ray itself waits for minutes.
+            socket.create_connection((host, int(port)), timeout=JOIN_S / 6).close()
+        self._ray.init(address=address, **quiet)
+
+    def _reserve(self, address: str, num_actors: int, cpus: float, strategy: str) -> Any:
+        from ray.util import placement_group
+
+        group = placement_group([{"CPU": cpus} if cpus else {"CPU": 0.001}] * num_actors, strategy=strategy)
+        if not group.wait(timeout_seconds=JOIN_S):
+            there = self._ray.cluster_resources().get("CPU", 0)
+            raise ConfigError(
+                f"scale.ray={address!r} has {there:g} cores in all, and {num_actors} actors of scale.cpus={cpus:g} do "
+                f"not fit into what is free within {JOIN_S:g} s; lower scale.cpus or the number of processes"
+            )
+        return group
+
+    async def start(self, program: Program) -> tuple[RemoteProgram, asyncio.StreamReader, asyncio.StreamWriter]:
+        """See `Host.start`."""
+        ours, theirs = socket.socketpair()
+        with boundary(EngineError, f"{program.name} cannot be started on the Ray cluster"):
+            actor = self._place()
+            try:
+                pid = await asyncio.wait_for(_called(actor.start.remote(program)), CALL_S)
+                remote = RemoteProgram(name=program.name, pid=pid, actor=actor, cluster=self)
+                remote.relay(*await asyncio.open_connection(sock=theirs))
+                return remote, *await asyncio.open_connection(sock=ours)
+            except BaseException:
+                ours.close()
+                theirs.close()
+                self.end_actor(actor)
+                raise
+
+    def _place(self) -> Any:
+        """A new actor: in the reserved places first, then wherever there is a node."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        place = next(self._places)
+        options: dict[str, Any] = {"max_restarts": 0, "max_concurrency": 16, **NOTHING_KEPT}
+        if place < self._num_reserved:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=place
+            )
+        return self._ray.remote(Relay).options(**options).remote()
+
+    async def send(self, actor: Any, folder: Path) -> Path:
+        """Where an actor finds what `folder` holds: there, or in a copy on its node. Every folder crosses the network
+        once per node."""
+        if await _called(actor.holds.remote(folder, folder.stat().st_ino)):
+            return folder
+        if folder not in self._sent:
+            files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+            read = {name: np.frombuffer(path.read_bytes(), np.uint8) for name, path in files.items()}
+            while len(self._sent) > 3:
+                del self._sent[next(iter(self._sent))]
+            self._sent[folder] = await asyncio.to_thread(self._ray.put, read)
+        return Path(await _called(actor.receive.remote(folder.name, self._sent[folder])))
+
+    def end_actor(self, actor: Any) -> None:
+        """End an actor and, with it, its program."""
+        if self._ray.is_initialized():
+            self._ray.kill(actor)
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        self._sent.clear()
+        if self._ray.is_initialized():
+            self._ray.shutdown()
+
+
+async def _called(reference: Any) -> Any:
+    """What a call of an actor gives. Raises EngineError where the actor or its node has ended."""
+    with boundary(EngineError, "the actor"):
+        return await reference
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RemoteProgram:
+    """Implements `RunningProgram`: bytes go through an actor."""
+
+    name: str
+    pid: int
+    actor: Any
+    cluster: RayCluster
+    exitcode: int | None = None
+    log: str = ""
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    folders: dict[Path, Path] = field(default_factory=dict)
+    """Where the program finds what was carried, by folder here."""
+
+    def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on bytes between these streams and the program until one side ends."""
+        self.tasks = [
+            asyncio.create_task(self._guard(lambda: self._send(reader), writer)),
+            asyncio.create_task(self._guard(lambda: self._receive(writer), writer)),
+        ]
+
+    async def _guard(self, work: Callable[[], Awaitable[None]], writer: asyncio.StreamWriter) -> None:
+        """Whatever ends the relay ends the stream: the other side then sees an ended program."""
+        try:
+            await work()
+        except EngineError as error:
+            self.log = self.log or str(error)
+        finally:
+            writer.close()
+
+    async def _send(self, reader: asyncio.StreamReader) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            await _called(self.actor.write.remote(data))
+
+    async def _receive(self, writer: asyncio.StreamWriter) -> None:
+        while data := await _called(self.actor.read.remote()):
+            writer.write(data)
+            await writer.drain()
+        self.exitcode, self.log = await _called(self.actor.read_end.remote())
+
+    def kill(self) -> None:
+        """See `RunningProgram.kill`."""
+        for task in self.tasks:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed
+                task.cancel()
+        self.cluster.end_actor(self.actor)
+
+    def join(self, timeout: float) -> None:
+        """See `RunningProgram.join`: an actor that was killed takes its program along."""
+
+    def read_log(self) -> str:
+        """See `RunningProgram.read_log`."""
+        return self.log
+
+    async def carry(self, folder: Path) -> Path:
+        """See `RunningProgram.carry`."""
+        if folder not in self.folders:
+            self.folders[folder] = await asyncio.wait_for(self.cluster.send(self.actor, folder), CALL_S)
+        return self.folders[folder]
