@@ -1,0 +1,242 @@
+"""Kill processes of real training runs with SIGKILL at random moments: `python benchmarks/kills.py`.
+
+Each run is `turnwise train` on recipes/retool/tiny.toml, made small, with its programs in the sandbox. The layouts, in
+turn: two rollout processes; two engine workers; a rollout process and two trainer ranks; two rollout processes under
+Ray (only with --ray). All but the second are asynchronous with staleness 2. At random moments a process is chosen, its
+kind first: the run's own, a rollout process, an engine worker, a trainer rank, or one of the sandbox. A run that ended
+is continued with `--resume` until it has done its planned steps. Then it is audited, every draw must have trained at
+most once, and nothing that any of its processes had started may be left.
+
+Prints a JSON summary. Exits 1 on a breach."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "retool" / "tiny.toml"
+STEPS = 8
+SMALL = [
+    *("train.num_threads=1", "engine.num_threads=1", "engine.max_concurrency=32", "tokenizer.num_texts=400"),
+    *("sft.steps=40", "sft.num_demonstrations=640", "evaluate.tasks=8", "evaluate.controls={}"),
+    *(f"train.steps={STEPS}", "train.checkpoint_every=2", "rollout.tasks_per_step=4", "rollout.group_size=4"),
+    # A member may lose its process many times here, which is no fault of the environment.
+    *("rollout.max_retries=20", "train.parity_every=0"),
+]
+LAYOUTS = {
+    "rollouts": ["rollout.num_workers=2", "schedule.max_staleness=2"],
+    "engines": ["engine.kind=workers", "engine.options={num_workers=2}"],
+    "ranks": ["rollout.num_workers=1", "train.ranks=2", "schedule.max_staleness=2"],
+}
+RAY = {"ray": ["rollout.num_workers=2", "schedule.max_staleness=2", "scale.ray=local", "scale.cpus=0"]}
+LIFE_S = 1_200.0
+"""A run that is not done after so long hangs."""
+Process = tuple[int, str]
+"""Process id and start time: together never used twice."""
+
+
+def list_descendants(root: int) -> dict[Process, str]:
+    """What runs below a process, with what it is called."""
+    parents: dict[int, int] = {}
+    rows: dict[int, tuple[Process, str]] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if stat[0] != "Z":
+            pid = int(folder.name)
+            parents[pid] = int(stat[1])
+            rows[pid] = (pid, stat[19]), command
+    below = {root}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+    return {rows[pid][0]: rows[pid][1] for pid in below - {root} if pid in rows}
+
+
+def name_kind(command: str, layout: str) -> str | None:
+    """What a process is; None for one that is left alone (Ray's own and Python's bookkeeping)."""
+    if "turnwise.runs.rollout_process" in command:
+        return "rollout process"
+    if "multiprocessing.spawn" in command:
+        return {"engines": "engine worker", "ranks": "trainer rank"}.get(layout)
+    if "resource_tracker" in command or "ray" in command:
+        return None
+    return "sandbox"
+
+
+def is_alive(process: Process) -> bool:
+    """Whether it runs."""
+    try:
+        stat = Path(f"/proc/{process[0]}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return stat[0] != "Z" and stat[19] == process[1]
+
+
+@dataclass(kw_only=True)
+class Siege:
+    """One run and what was done to it."""
+
+    layout: str
+    options: list[str]
+    folder: Path
+    choose: random.Random
+    mean_s: float
+    """Between two kills, on average."""
+    max_kills: int
+    kills: Counter[str] = field(default_factory=Counter)
+    lives: int = 0
+    seen: dict[Process, str] = field(default_factory=dict)
+    """Everything that was ever started below the run."""
+    breaches: list[str] = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        """What all lives printed."""
+        return self.folder / "log"
+
+    def find_run(self) -> Path | None:
+        """The run folder; None before there is one."""
+        return next((path.parent for path in self.folder.glob("runs/*/config.json")), None)
+
+    def live(self) -> bool:
+        """Start or continue the run and kill until it ends or is done; whether it is done."""
+        run = self.find_run()
+        arguments = ["--resume", str(run)] if run else [str(RECIPE), *SMALL, *self.options]
+        if run is None:
+            arguments += [f"run.output={self.folder / 'runs'}", f"run.seed={self.choose.randrange(1000)}"]
+        self.lives += 1
+        with self.log.open("ab") as output:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "turnwise", "train", *arguments],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                cwd=self.folder,
+            )
+        began, was_killed = time.monotonic(), False
+        while driver.poll() is None:
+            pause_s = self.choose.expovariate(1 / self.mean_s) if self.left else 1.0
+            until = time.monotonic() + min(pause_s, 20.0)
+            while driver.poll() is None and time.monotonic() < until:
+                self.seen |= list_descendants(driver.pid)
+                time.sleep(0.1)
+            if time.monotonic() - began > LIFE_S:
+                self.breaches.append(f"{self.folder} hangs")
+                driver.kill()
+            elif driver.poll() is None and self.left:
+                was_killed |= self.kill_one(driver)
+        status = driver.wait()
+        if status and not was_killed:
+            self.breaches.append(f"{self.folder} ended with status {status} and nothing of it was killed; see its log")
+        return status == 0
+
+    @property
+    def left(self) -> bool:
+        """Whether there is more to kill."""
+        return sum(self.kills.values()) < self.max_kills
+
+    def kill_one(self, driver: subprocess.Popen[bytes]) -> bool:
+        """Kill one process of a random kind; whether there was one."""
+        kinds: dict[str, list[Process]] = {}
+        for process, command in list_descendants(driver.pid).items():
+            if (kind := name_kind(command, self.layout)) is not None:
+                kinds.setdefault(kind, []).append(process)
+        # The run itself seldom: each of its lives begins with seconds of imports.
+        kind = "the run" if self.choose.random() < 0.1 or not kinds else self.choose.choice(sorted(kinds))
+        if kind == "the run" and not kinds and self.choose.random() < 0.9:
+            return False
+        pid = driver.pid if kind == "the run" else self.choose.choice(kinds[kind])[0]
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        self.kills[kind] += 1
+        return True
+
+    def judge(self) -> None:
+        """What must hold of a run that is done."""
+        run = self.find_run()
+        assert run is not None
+        time.sleep(3.0)
+        left = [f"{pid}: {command[:100]}" for (pid, at), command in self.seen.items() if is_alive((pid, at))]
+        self.breaches += [f"left behind: {each}" for each in left]
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        steps = [row["step"] for row in rows if row["phase"] == "train"]
+        if steps != list(range(1, STEPS + 1)):
+            self.breaches.append(f"{run} has the steps {steps}")
+        fates = Counter(
+            row["draw"]
+            for row in map(json.loads, (run / "ledger.jsonl").read_text().splitlines())
+            if row["fate"] == "trained"
+        )
+        self.breaches += [f"draw {draw} trained {count} times" for draw, count in fates.items() if count > 1]
+        audit = subprocess.run(
+            [sys.executable, "-m", "turnwise", "audit", str(run), "--json"], capture_output=True, text=True, check=False
+        )
+        if audit.returncode:
+            self.breaches.append(f"{run}: the audit found a breach: {audit.stdout[-2000:]}{audit.stderr[-500:]}")
+
+
+def main() -> None:
+    """Run, print, exit 1 on a breach."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--kills-per-run", type=int, default=25)
+    parser.add_argument("--every", type=float, default=2.0, help="seconds between two kills, on average")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ray", action="store_true", help="also under Ray")
+    parser.add_argument("--only", choices=[*LAYOUTS, *RAY], help="one layout")
+    parser.add_argument("--seconds", type=float, help="begin no further run after so long")
+    options = parser.parse_args()
+    layouts = {**LAYOUTS, **(RAY if options.ray or options.only in RAY else {})}
+    names = [options.only] if options.only else list(layouts)
+    folder, choose = Path(tempfile.mkdtemp(prefix="kills")), random.Random(options.seed)
+    kills: Counter[str] = Counter()
+    runs: Counter[str] = Counter()
+    lives, began = 0, time.monotonic()
+    breaches: list[str] = []
+    while sum(kills.values()) < options.kills and not breaches:
+        if options.seconds and time.monotonic() - began > options.seconds:
+            break
+        name = names[sum(runs.values()) % len(names)]
+        path = folder / f"{sum(runs.values())}-{name}"
+        path.mkdir()
+        most = min(options.kills_per_run, options.kills - sum(kills.values()))
+        siege = Siege(
+            layout=name, options=layouts[name], folder=path, choose=choose, mean_s=options.every, max_kills=most
+        )
+        while not siege.breaches and not siege.live():
+            pass
+        if not siege.breaches:
+            siege.judge()
+        runs[name] += 1
+        kills += siege.kills
+        lives += siege.lives
+        breaches += siege.breaches
+        print(json.dumps({"run": path.name, "lives": siege.lives, "kills": siege.kills}), file=sys.stderr, flush=True)
+        if not siege.breaches:
+            shutil.rmtree(path)
+    seconds = round(time.monotonic() - began, 1)
+    summary = {"kills": sum(kills.values()), "by_kind": kills, "runs": runs, "lives": lives, "seconds": seconds}
+    print(json.dumps({**summary, "breaches": breaches, "ok": not breaches}, indent=1))
+    sys.exit(1 if breaches else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What a Ray actor does on its node, without Ray."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from turnwise.hosts import relay
+from turnwise.hosts.host import Program
+from turnwise.hosts.relay import Relay, sweep
+
+ECHO = """
+import os, socket, sys
+end = socket.socket(fileno=int(sys.argv[1]))
+assert int(sys.argv[2]) == os.getppid()
+print("hears", flush=True)
+while data := end.recv(9):
+    if data == b"end":
+        sys.exit(3)
+    end.sendall(data.upper())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "MEMORY", tmp_path)
+
+
+@asynccontextmanager
+async def open_relay() -> AsyncIterator[Relay]:
+    actor = Relay()
+    program = Program(
+        name="echo",
+        arguments=(sys.executable, "-c", ECHO),
+        environment={},
+        log=Path("/nowhere/echo.log"),
+    )
+    await actor.start(program)
+    yield actor
+    await actor.end()
+
+
+def test_bytes_go_both_ways_and_the_end_is_told_with_the_log(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_relay() as actor:
+            await actor.write(b"some ")
+            assert await actor.read() == b"SOME "
+            assert list(tmp_path.glob("turnwise-relay-*/echo.log"))
+            await actor.write(b"end")
+            assert await actor.read() == b""
+            assert await actor.read_end() == (3, "hears")
+            await actor.write(b"too late")
+        assert not list(tmp_path.iterdir())
+
+    asyncio.run(check())
+
+
+def test_the_last_two_versions_and_everything_else_stay(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_relay() as actor:
+            names = ["tokenizer", "1", "2", "3"]
+            paths = [await actor.receive(name, {"file": np.frombuffer(name.encode(), np.uint8)}) for name in names]
+            assert [path.exists() for path in paths] == [True, False, True, True]
+            assert (paths[3] / "file").read_bytes() == b"3"
+            mine = tmp_path / "mine"
+            mine.mkdir()
+            assert await actor.holds(mine, mine.stat().st_ino)
+            assert not await actor.holds(mine, mine.stat().st_ino + 1)
+            assert not await actor.holds(tmp_path / "other", 1)
+
+    asyncio.run(check())
+
+
+def test_what_killed_actors_left_is_swept(tmp_path: Path) -> None:
+    (tmp_path / "turnwise-relay-999999999-x").mkdir()
+    (tmp_path / "turnwise-relay-1-x").mkdir()
+    sweep()
+    assert [path.name for path in tmp_path.iterdir()] == ["turnwise-relay-1-x"]
