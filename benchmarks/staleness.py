@@ -28,7 +28,7 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "teams" / "relay.toml"
 SAMPLERS_RATIO = ("loss.recompute_old=false", "loss.correction.mode=none")
 LOSSES: Mapping[str, tuple[str, ...]] = {
     "PPO clip": ("loss.method=ppo", *SAMPLERS_RATIO),
-    "decoupled PPO": ("loss.method=decoupled_ppo",),
+    "decoupled PPO": ("loss.method=decoupled_ppo", "loss.recompute_old=true"),
     "GSPO": ("loss.method=gspo", *SAMPLERS_RATIO),
     "CISPO": ("loss.method=cispo", *SAMPLERS_RATIO),
 }

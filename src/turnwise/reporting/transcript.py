@@ -10,7 +10,7 @@ from turnwise.reporting.voices import Row, Said, Talk, list_talks, read_message
 COLOURS = (36, 33, 35, 32, 34, 31)
 """ANSI colours of the roles, in order."""
 GREY = 90
-_CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
