@@ -36,7 +36,7 @@ def draw_episode(episode: Sequence[Row], *, colour: bool) -> Iterator[str]:
     if any(talk.memory for talk in talks):
         yield "memory over time"
         longest = max(len(talk.name) for talk in talks)
-        written = ((talk.name, clean_text(talk.memory, joined=True)) for talk in talks if talk.memory)
+        written = ((talk.name, clean_for_terminal(talk.memory, joined=True)) for talk in talks if talk.memory)
         yield from (f"  {name:<{longest}}  {memory}" for name, memory in written)
 
 
@@ -45,11 +45,11 @@ def _draw_talk(talk: Talk, *, has_name: bool) -> Iterator[tuple[str, bool]]:
     indent = "    " * talk.depth
     if has_name:
         forgotten = bool(talk.said) and talk.said[0].forgot_context
-        yield f"{indent}{talk.name}: {clean_text(talk.opening, joined=True)}", forgotten
+        yield f"{indent}{talk.name}: {clean_for_terminal(talk.opening, joined=True)}", forgotten
     for said in talk.said:
-        yield f"{indent}  model  {clean_text(said.turn['completion_text'])}", said.forgot_reply
+        yield f"{indent}  model  {clean_for_terminal(said.turn['completion_text'])}", said.forgot_reply
         for message in said.turn["observations"]:
-            yield f"{indent}  tool   {clean_text(read_message(message))}", _is_left(said, talk)
+            yield f"{indent}  tool   {clean_for_terminal(read_message(message))}", _is_left(said, talk)
 
 
 def _is_left(said: Said, talk: Talk) -> bool:
@@ -58,7 +58,7 @@ def _is_left(said: Said, talk: Talk) -> bool:
     return after < len(talk.said) and talk.said[after].forgot_context
 
 
-def clean_text(text: str, *, joined: bool = False) -> str:
+def clean_for_terminal(text: str, *, joined: bool = False) -> str:
     """What a model or a tool wrote, without what a terminal would obey; `joined` on one line."""
     text = _CONTROL.sub("\ufffd", text.strip())
     return " ".join(text.split()) if joined else text
