@@ -76,6 +76,7 @@ class Job:
     arm: str
     number: int
     """The round, or the seed of "learning"."""
+    recipe: Path = RECIPE
     overrides: tuple[str, ...] = field(repr=False)
 
     @property
@@ -109,11 +110,13 @@ def main() -> None:
     results = []
     for number in numbers:
         seed = 0 if by_time else number
-        start = run_apart(prepare_start, arguments.output, seed, warmup)
+        start = run_apart(prepare_start, arguments.output, RECIPE, seed, warmup)
         for latency in latencies:
             for arm in arguments.arms or arms:
                 overrides = (*warmup, *COMMON, *LEARNING_ARMS[arm], f"run.seed={seed}", f"train.steps={steps}")
                 overrides += ("evaluate.tasks=0",) if by_time else (f"evaluate.every={steps // 3}",)
+                median_s, p99_s = LATENCIES[latency]
+                overrides += (f"environment.args.median_s={median_s}", f"environment.args.p99_s={p99_s}")
                 job = Job(part=arguments.part, latency=latency, arm=arm, number=number, overrides=overrides)
                 results.append(run_apart(measure, arguments.output, start, job))
                 print(json.dumps(results[-1]), file=sys.stderr, flush=True)
@@ -133,7 +136,7 @@ def run_apart(function: Any, *arguments: Any) -> Any:
 # ------------------------------------------------------------------------------------------------ one run
 
 
-def prepare_start(output: Path, seed: int, warmup: Sequence[str]) -> Path:
+def prepare_start(output: Path, recipe: Path, seed: int, warmup: Sequence[str]) -> Path:
     """The checkpoint of the recipe's warm-up; trained if it is not there."""
     from turnwise.config.load import load_config
     from turnwise.runs.train import run_train
@@ -142,7 +145,7 @@ def prepare_start(output: Path, seed: int, warmup: Sequence[str]) -> Path:
     if not link.exists():
         overrides = [*warmup, f"run.seed={seed}", f"run.output={output}", "run.name=warmup", "train.steps=0"]
         overrides += ["train.num_threads=1", "evaluate.tasks=0"]
-        run_train(load_config([RECIPE], overrides), resume=None, display=False).rename(link)
+        run_train(load_config([recipe], overrides), resume=None, display=False).rename(link)
     return link / "checkpoints" / "step_000000"
 
 
@@ -173,12 +176,8 @@ def prepare_run(run: Path, start: Path, job: Job) -> None:
     from turnwise.runs.methods import check_methods
     from turnwise.store.run_folder import RunFolder
 
-    config = load_config([RECIPE], [*job.overrides, f"run.name={job.name}"])
-    median_s, p99_s = LATENCIES[job.latency]
-    environment = config.environment.model_copy(
-        update={"args": {**config.environment.args, "median_s": median_s, "p99_s": p99_s}}
-    )
-    config = fit_to_machine(check_methods(config.model_copy(update={"environment": environment})))
+    config = load_config([job.recipe], [*job.overrides, f"run.name={job.name}"])
+    config = fit_to_machine(check_methods(config))
     RunFolder.create(run).write_json("config.json", dump_resolved(config))
     shutil.copytree(start, run / "checkpoints" / start.name)
 
@@ -209,6 +208,7 @@ def read_result(run: Path, job: Job) -> dict[str, Any]:
         "sampled_per_trajectory": sum(account.sampled for account in accounts) / (per_step * len(rows)),
         "mean_age": statistics.mean(ages),
         "max_age": max(ages),
+        "clip_fraction": statistics.mean(row.get("train/clip_fraction", 0.0) for row in rows),
         "trainer_idle_share": sum(row["schedule/trainer_idle_seconds"] for row in rows) / (rows[-1]["time"] - began),
         "engine_idle_share": sum(row["schedule/engine_idle_seconds"] for row in rows) / (rows[-1]["time"] - began),
         "heldout": {},

@@ -128,9 +128,11 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from turnwise.reporting.transcript import clean_for_terminal
+
     rewards = ", ".join("invalid" if reward is None else f"{reward:g}" for reward in explanation.group_rewards)
     outcome = "could not be scored" if explanation.reward is None else f"reward {explanation.reward:g}"
-    print(explanation.prompt.strip())
+    print(clean_for_terminal(explanation.prompt))
     print(f"{name}: {outcome}, ended by {explanation.stop}; rewards of its group: {rewards}")
     shown = Table()
     shown.add_column("turn", justify="right")
@@ -148,7 +150,7 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
         )
         shown.add_row(
             f"{label}\n{turn.ends}".strip(),
-            Text(turn.text.strip()),
+            Text(clean_for_terminal(turn.text)),
             *numbers,
             *(_to_cell(turn.credit[column]) for column in explanation.columns),
         )

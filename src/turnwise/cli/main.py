@@ -92,8 +92,10 @@ def main() -> None:
     except (TurnwiseError, Stopped, MemoryError) as error:
         if len(arguments) < len(sys.argv) - 1:
             raise
+        from turnwise.reporting.transcript import clean_for_terminal
+
         message, code = explain(error)
-        print(message, file=sys.stderr)
+        print(clean_for_terminal(message), file=sys.stderr)
         raise SystemExit(code) from None
 
 

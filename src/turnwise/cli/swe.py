@@ -131,6 +131,7 @@ def import_tasks(
 
 
 async def _show(tasks: Sequence[Instance], patches: Mapping[str, str]) -> None:
+    from turnwise.reporting.transcript import clean_for_terminal
     from turnwise.repositories.library import default_library, load_repository
     from turnwise.repositories.showing import show_instance
     from turnwise_sandbox import LocalSandbox
@@ -139,7 +140,7 @@ async def _show(tasks: Sequence[Instance], patches: Mapping[str, str]) -> None:
         for task in tasks:
             repository = load_repository(task.repository, default_library())
             page = await show_instance(sandbox, repository, task, patches.get(task.instance_id))
-            print(f"{page}\n", flush=True)
+            print(f"{clean_for_terminal(page)}\n", flush=True)
 
 
 async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str | None], slots: int | None) -> list[Grade]:

@@ -87,6 +87,7 @@ def load_model(
             dtype=DTYPES[dtype],
             trust_remote_code=trust_remote_code,
             local_files_only=True,
+            use_safetensors=True,  # other files are pickled
         )
     return _place(model, device)
 

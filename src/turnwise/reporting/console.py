@@ -20,6 +20,7 @@ from rich.table import Table
 
 from turnwise.core.events import Evaluated, Event, Note, PhaseBegins, StepEnds
 from turnwise.reporting.summaries import describe_behaviour, format_success, kinds_of, row_of
+from turnwise.reporting.transcript import clean_for_terminal
 
 PLAIN_INTERVAL_S = 2.0
 """Least seconds between two lines without a terminal."""
@@ -142,7 +143,7 @@ class Display:
     def _print(self, text: str) -> None:
         if self._enabled:
             with contextlib.suppress(OSError, ValueError):
-                self._console.print(text, markup=False, soft_wrap=True)
+                self._console.print(clean_for_terminal(text), markup=False, soft_wrap=True)
 
 
 def format_numbers(values: Mapping[str, float | None]) -> str:

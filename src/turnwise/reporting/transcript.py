@@ -10,7 +10,7 @@ from turnwise.reporting.voices import Row, Said, Talk, list_talks, read_message
 COLOURS = (36, 33, 35, 32, 34, 31)
 """ANSI colours of the roles, in order."""
 GREY = 90
-_CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
@@ -36,7 +36,8 @@ def draw_episode(episode: Sequence[Row], *, colour: bool) -> Iterator[str]:
     if any(talk.memory for talk in talks):
         yield "memory over time"
         longest = max(len(talk.name) for talk in talks)
-        yield from (f"  {talk.name:<{longest}}  {_clean(talk.memory, joined=True)}" for talk in talks if talk.memory)
+        written = ((talk.name, clean_for_terminal(talk.memory, joined=True)) for talk in talks if talk.memory)
+        yield from (f"  {name:<{longest}}  {memory}" for name, memory in written)
 
 
 def _draw_talk(talk: Talk, *, has_name: bool) -> Iterator[tuple[str, bool]]:
@@ -44,11 +45,11 @@ def _draw_talk(talk: Talk, *, has_name: bool) -> Iterator[tuple[str, bool]]:
     indent = "    " * talk.depth
     if has_name:
         forgotten = bool(talk.said) and talk.said[0].forgot_context
-        yield f"{indent}{talk.name}: {_clean(talk.opening, joined=True)}", forgotten
+        yield f"{indent}{talk.name}: {clean_for_terminal(talk.opening, joined=True)}", forgotten
     for said in talk.said:
-        yield f"{indent}  model  {_clean(said.turn['completion_text'])}", said.forgot_reply
+        yield f"{indent}  model  {clean_for_terminal(said.turn['completion_text'])}", said.forgot_reply
         for message in said.turn["observations"]:
-            yield f"{indent}  tool   {_clean(read_message(message))}", _is_left(said, talk)
+            yield f"{indent}  tool   {clean_for_terminal(read_message(message))}", _is_left(said, talk)
 
 
 def _is_left(said: Said, talk: Talk) -> bool:
@@ -57,8 +58,8 @@ def _is_left(said: Said, talk: Talk) -> bool:
     return after < len(talk.said) and talk.said[after].forgot_context
 
 
-def _clean(text: str, *, joined: bool = False) -> str:
-    """What a model wrote, without what a terminal would obey; `joined` on one line."""
+def clean_for_terminal(text: str, *, joined: bool = False) -> str:
+    """What a model or a tool wrote, without what a terminal would obey; `joined` on one line."""
     text = _CONTROL.sub("\ufffd", text.strip())
     return " ".join(text.split()) if joined else text
 

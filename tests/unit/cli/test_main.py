@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise import __version__
+from turnwise.audit.explain import ExplainedTurn, Explanation
 from turnwise.cli.main import Stopped, app, explain
 from turnwise.core.errors import ConfigError
 
@@ -185,6 +186,24 @@ def test_a_wrong_option_is_exit_code_2() -> None:
     done = turnwise("train", "--nonsense")
     assert done.returncode == 2
     assert "--nonsense" in done.stderr
+
+
+def test_stored_texts_command_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task, a reply and what an error repeats."""
+    turn = ExplainedTurn(
+        text="\x1b[2Jreply", num_tokens=1, reward=0.0, state=None, twins=0, parent=None, ends="", credit={}
+    )
+    stored = Explanation(
+        prompt="\x1b]0;task\x07", stop="done", reward=1.0, group_rewards=(1.0,), columns=(), turns=(turn,)
+    )
+    monkeypatch.setattr("turnwise.audit.explain.explain_trajectory", lambda *_: stored)
+    shown = invoke("algorithms", "explain", "run", "0/0")
+    assert "\ufffd[2Jreply" in shown
+    assert "\ufffd]0;task\ufffd" in shown
+    assert "\x1b" not in shown
+    done = turnwise("report", "nowhere\x1b[2J")
+    assert done.returncode == 2
+    assert "nowhere\ufffd[2J" in done.stderr
 
 
 def test_explain() -> None:

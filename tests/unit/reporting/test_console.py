@@ -75,6 +75,13 @@ def test_not_enabled_shows_nothing_and_markup_stays_text() -> None:
     assert "[/red] kept" in stream.getvalue()
 
 
+def test_what_a_note_repeats_of_a_model_commands_no_terminal() -> None:
+    stream, console = make_console()
+    with Display(total_steps=1, title="demo", console=console) as show:
+        show.note("the answer \x1b[2J\r\x9b1m is no [0,\xa01]")
+    assert stream.getvalue().endswith("the answer \ufffd[2J\ufffd\ufffd1m is no [0,\xa01]\n")
+
+
 def test_a_terminal_gets_a_live_line_and_it_ends_with_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CI", "NO_COLOR"):  # either asks for plain lines, wherever the tests run
         monkeypatch.delenv(name, raising=False)

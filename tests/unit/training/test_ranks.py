@@ -57,6 +57,20 @@ def test_two_ranks_train_as_one_process_does(both: Both) -> None:
     assert find_gap(both.alone.model, both.ranked.model) < EIGHT_STEPS
 
 
+def find_listening(pids: list[int]) -> set[str]:
+    """Address, as the kernel writes it, of every TCP socket on which these processes listen."""
+    held = {os.readlink(link) for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    listen = "0A"
+    return {row[1].split(":")[0] for row in rows if row[3] == listen and f"socket:[{row[9]}]" in held}
+
+
+def test_other_machines_reach_no_rank(both: Both) -> None:
+    both.ranked.remember()
+    loopback = "0100007F"
+    assert find_listening(both.ranked.group.pids) == {loopback}
+
+
 def test_a_loss_that_is_not_finite_on_one_rank_takes_the_step_back_on_all(both: Both) -> None:
     before = compute_checksums(both.ranked.model)
     samples = make_samples(3)

@@ -6,6 +6,7 @@ With TURNWISE_VLLM=PYTHON the tests without a planted fault run on the real vLLM
 import asyncio
 import gc
 import os
+import stat
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -357,6 +358,12 @@ def test_an_engine_that_nobody_closed_is_collected_with_its_folder(stand_in: Sta
     gc.collect()
     assert gone() is None
     assert list((tmp_path / "staged").iterdir()) == []
+
+
+def test_staged_weights_are_for_this_user_alone(tmp_path: Path) -> None:
+    staging = Staging(tmp_path)
+    assert stat.S_IMODE(staging.root.stat().st_mode) == 0o700
+    staging.remove()
 
 
 def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:

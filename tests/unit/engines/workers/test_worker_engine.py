@@ -132,6 +132,15 @@ def test_workers_see_weights_that_change_in_place(
     assert [c.logprobs.tolist() for c in repeated] == [c.logprobs.tolist() for c in before]
 
 
+def test_shared_weights_have_no_name_that_another_process_could_open(engine: WorkerEngine) -> None:
+    address = next(iter(engine._runner.model.parameters())).data_ptr()
+    rows = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    [row] = [row for row in rows if int(row[0].split("-")[0], 16) <= address < int(row[0].split("-")[1], 16)]
+    assert row[1] == "rw-s"
+    assert row[5].startswith("/dev/shm/")
+    assert row[5].endswith("(deleted)")
+
+
 def test_a_grammar_holds_in_a_worker(engine: WorkerEngine, alone: PagedEngine) -> None:
     pytest.importorskip("llguidance")
     params = SamplingParams(max_tokens=12, seed=4, grammar=Grammar(kind="regex", text="[0-9]{1,3} cats"))

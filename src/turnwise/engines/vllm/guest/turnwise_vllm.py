@@ -307,6 +307,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         return
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else vLLM's process group, of one, listens on the host's address
     end = socket.socket(fileno=descriptor)
     inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
     threading.Thread(target=read_all, args=(end, inbox), daemon=True).start()

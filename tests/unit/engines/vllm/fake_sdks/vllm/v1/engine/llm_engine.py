@@ -1,6 +1,7 @@
 """Stands in for vLLM's module of that name."""
 
 import importlib
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,8 @@ class LLMEngine:
         """As vLLM's."""
         if has_fault("cannot_start"):
             raise RuntimeError("no memory for the cache")
+        if os.environ.get("GLOO_SOCKET_IFNAME") != "lo":
+            raise RuntimeError("the process group, of one, would listen on the host's address")
         return cls(args.args)
 
     def add_request(self, name: str, prompt: TokensPrompt, params: SamplingParams) -> None:
