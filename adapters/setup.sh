@@ -1,8 +1,10 @@
 #!/bin/sh
 # Makes .venv-adapters-GROUP with the packages of one group of adapters and runs their tests there, where a missing package
-# is a failure. One environment cannot hold all: OpenEnv and verifiers pin different releases of mcp.
+# is a failure. One environment cannot hold all: OpenEnv and verifiers pin different releases of mcp. torch is the release of
+# constraints.txt, so that a CPU build is taken where pip finds one: four of a build with CUDA are 20 GB.
 set -eu
 cd "$(dirname "$0")/.."
+torch=$(grep '^torch==' constraints.txt)
 PYTHON=${PYTHON:-python3}
 for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl}; do
   venv=.venv-adapters-$group
@@ -16,6 +18,7 @@ for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl}; do
     trl) extras=dev packages='trl datasets accelerate jmespath' ;;
     *) echo "unknown group $group: use a, verifiers, openenv, trl" >&2; exit 2 ;;
   esac
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" -e ".[$extras]" $packages
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" \
+    "$torch" -e ".[$extras]" $packages
   TURNWISE_ADAPTERS=$group OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest tests/unit/environments/adapters
 done

@@ -29,6 +29,9 @@ _MAX_CHARS = 2_000
 _MAX_REQUESTS = 5_000
 """A worker is replaced after so many: the libraries' caches only grow."""
 
+_GRACE_S = 60.0
+"""Longest start of a worker: a process, and the import of a library that takes seconds on a busy machine."""
+
 _CHECKS = (
     (r"\frac{1}{2}", "0.5", True),
     ("12", "13", False),
@@ -52,7 +55,7 @@ def to_plain(value: Any) -> Any:
 class MathVerifier:
     """Up to `num_workers` comparisons at a time, each at most `timeout_s` long.
 
-    Workers start on first use and die with this object.
+    Workers start on first use, which is no part of `timeout_s`, and die with this object.
     """
 
     def __init__(self, *, num_workers: int = 2, timeout_s: float = 10.0, memory_bytes: int = 2 << 30) -> None:
@@ -150,8 +153,9 @@ class _Worker:
         """The reply; None if none came in time or the process ended, which it has in both cases afterwards."""
         assert self._process.stdout is not None
         self.num_requests += 1
-        # The worker's own alarm counts from when it reads the request; a little later here, to hear of it as an end.
-        deadline = time.monotonic() + timeout_s + 5.0
+        # The worker's own alarm counts from when it has read the request and imported its library; later here, to hear
+        # of it as an end.
+        deadline = time.monotonic() + timeout_s + _GRACE_S
         poll = select.poll()  # select() cannot watch descriptors above 1023
         poll.register(self._process.stdout, select.POLLIN)
         line = b""

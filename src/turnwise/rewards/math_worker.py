@@ -1,8 +1,8 @@
 """The process that compares mathematical answers: one JSON request per line in, one JSON answer per line out.
 
 It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it
-when a request takes too long (an alarm without a handler), whether or not its owner still lives. `math_verifier` starts
-it; nothing imports it.
+when a request takes too long (an alarm without a handler), whether or not its owner still lives. Importing the library,
+seconds on a busy machine, is no part of a request's time. `math_verifier` starts it; nothing imports it.
 
     {"limits": {"memory_bytes": 2147483648, "timeout_s": 10}}                      first line
     {"answer": "0.5", "golds": ["\\\\frac{1}{2}"]}                                 equal to a gold answer?
@@ -20,7 +20,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from turnwise.core.errors import RewardError, TurnwiseError, boundary
@@ -91,8 +91,11 @@ def serve() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     for line in sys.stdin:
+        request = json.loads(line)
+        with suppress(Exception):  # the reply will say why
+            importlib.import_module("reasoning_gym" if "dataset" in request else "math_verify")
         with alarm(limits["limits"]["timeout_s"]):
-            reply = answer_request(json.loads(line))
+            reply = answer_request(request)
         channel.write(json.dumps(reply) + "\n")
         channel.flush()
 

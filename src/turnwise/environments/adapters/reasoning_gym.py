@@ -21,7 +21,7 @@ from turnwise.core.seeds import rng
 from turnwise.environments.adapters.game_family import GameArguments, GameFamily
 from turnwise.environments.adapters.packages import require_package
 from turnwise.environments.adapters.text_game import MAX_ACTION_CHARS, Outcome, ReplyKind, TextGame
-from turnwise.environments.arguments import check_weights, read_arguments
+from turnwise.environments.arguments import Seconds, check_weights, read_arguments
 from turnwise.rewards.math_verifier import MathVerifier, to_plain
 
 EVALUATING = frozenset(
@@ -47,6 +47,8 @@ class ReasoningGymArguments(GameArguments):
     """Arguments of data sets, by name, such as {"maze": {"max_dist": 5}}."""
     compare_timeout_s: float = Field(10.0, gt=0, le=3600)
     """Seconds the scorer may take for one answer."""
+    tool_timeout_s: Seconds = 90.0
+    """Seconds an answer may take in all: that, and the start of the process that scores, which imports the package."""
     reply: ReplyKind = "text"
     """As in `GameArguments`."""
     split_by: Literal["seed", "opening"] = "opening"
