@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters vllm test-vllm voices clean
+.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -61,6 +61,11 @@ voices: $(STAMP) ## Train every recipe of several voices on three seeds (hours),
 
 vllm: ## Install vLLM for the CPU in .venv-vllm, for engine.kind=vllm and for comparison.
 	PYTHON=$(PYTHON) sh peers/vllm_setup.sh
+
+test-scale: $(STAMP) ## The tests of ranks, rollout processes and real Ray clusters (two nodes need root), and 40 kills.
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/scale tests/unit/training/test_ranks.py tests/e2e/test_rollout_processes.py tests/unit/hosts
+	$(BIN)/python benchmarks/kills.py --kills 40
 
 test-vllm: $(STAMP) vllm ## The tests of the vLLM engine on the real vLLM.
 	TURNWISE_VLLM=.venv-vllm/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/engines/vllm -o faulthandler_timeout=1200

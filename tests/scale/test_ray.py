@@ -63,7 +63,7 @@ def audit(folder: Path) -> None:
 
 def find_processes(text: str) -> list[int]:
     """Of every process whose command line has the text."""
-    lines = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
     return [int(line.split()[0]) for line in lines if text in line and "ps -eo" not in line]
 
 
