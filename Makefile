@@ -64,7 +64,7 @@ vllm: ## Install vLLM for the CPU in .venv-vllm, for engine.kind=vllm and for co
 
 test-scale: $(STAMP) ## The tests of ranks, rollout processes and real Ray clusters (two nodes need root), and 40 kills.
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/scale tests/unit/training/test_ranks.py tests/e2e/test_rollout_processes.py tests/unit/hosts
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/scale tests/unit/training/test_ranks.py tests/e2e/test_rollout_processes.py tests/unit/hosts -o faulthandler_timeout=1200
 	$(BIN)/python benchmarks/kills.py --kills 40
 
 test-vllm: $(STAMP) vllm ## The tests of the vLLM engine on the real vLLM.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -119,12 +120,16 @@ def test_a_cluster_that_is_not_there_or_too_small_is_refused() -> None:
 
 
 @pytest.fixture
-def two_nodes(tmp_path: Path) -> Iterator[str]:
-    """The address of a cluster whose second node is in a network namespace of its own."""
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The network device of a cluster's first node; its second one is in a network namespace of its own."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
     name = f"tw{os.getpid()}"
     ray_command = Path(sys.executable).parent / "ray"
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # By Ray's defaults a node that is silent for about half a minute is dead; here it may be so for three.
+    monkeypatch.setenv("RAY_health_check_failure_threshold", "60")
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 
     def call(*arguments: str | Path, check: bool = True) -> None:
