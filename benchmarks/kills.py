@@ -157,9 +157,11 @@ class Siege:
         for process, command in list_descendants(driver.pid).items():
             if (kind := name_kind(command, self.layout)) is not None:
                 kinds.setdefault(kind, []).append(process)
-        # The run itself seldom: each of its lives begins with seconds of imports.
-        kind = "the run" if self.choose.random() < 0.1 or not kinds else self.choose.choice(sorted(kinds))
-        if kind == "the run" and not kinds and self.choose.random() < 0.9:
+        # The run itself seldom, above all while it starts, which is most of its life here.
+        kind = self.choose.choice(sorted(kinds)) if kinds else ""
+        if self.choose.random() < (0.05 if kinds else 0.02):
+            kind = "the run"
+        if not kind:
             return False
         pid = driver.pid if kind == "the run" else self.choose.choice(kinds[kind])[0]
         try:

@@ -52,6 +52,7 @@ def test_scripts_print_what_they_promise(name: str, words: str, capsys: pytest.C
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_loop_learns_and_imports_no_kind_of_run() -> None:
     """With each of the seeds 0 to 2 held-out success rises from about 0.2 to above 0.9."""
     program = (

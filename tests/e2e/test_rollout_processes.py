@@ -51,6 +51,7 @@ def read_rows(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.endswith(TIMES) and "schedule/" not in k} for row in rows]
 
 
+@pytest.mark.slow
 def test_rollout_processes_write_the_run_that_one_process_writes(tmp_path: Path) -> None:
     one = run_train(recipe(tmp_path / "one"), resume=None, display=False)
     other = run_train(recipe(tmp_path / "two", "rollout.num_workers=2"), resume=None, display=False)

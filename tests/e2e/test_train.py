@@ -312,6 +312,7 @@ def test_a_task_longer_than_its_budget_is_named_with_the_remedy(tmp_path: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.slow
 def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -34,6 +34,7 @@ def measure_without(missing: str) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_without_pytest_and_sympy_the_rest_is_measured_and_the_extra_named(sandbox):
     measured = measure_without("pytest sympy")
     assert list(measured["tests"]) == ["unittest"]

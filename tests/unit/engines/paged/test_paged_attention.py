@@ -79,6 +79,7 @@ def test_a_packed_product_rounds_a_row_the_same_way_among_any_number_of_rows(
     )
 
 
+@pytest.mark.slow
 def test_the_same_holds_for_the_kernels_of_a_processor_without_avx512() -> None:
     # What the libraries read when they choose their kernels: torch's own, MKL's, oneDNN's.
     older = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
