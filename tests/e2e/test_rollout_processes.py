@@ -159,6 +159,6 @@ def test_what_is_cut_comes_back_as_far_as_it_went(tmp_path: Path) -> None:
 
 def test_roles_whose_weights_do_not_travel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    config = load_config([BENCHMARKS / "roles.toml"], ["rollout.num_workers=1", "roles={asker='learns:other'}"])
+    config = load_config([BENCHMARKS / "roles.toml"], ["rollout.num_workers=1", "roles={teller='learns:other'}"])
     with pytest.raises(ConfigError, match=r"rollout.num_workers=1 with 'other' in roles: .*use rollout.num_workers=0"):
         build_system(config, training=True)

@@ -118,7 +118,7 @@ class RayCluster:
     async def send(self, actor: Any, folder: Path) -> Path:
         """Where an actor finds what `folder` holds: there, or in a copy on its node. Every folder crosses the network
         once per node."""
-        if await _called(actor.holds.remote(folder, folder.stat().st_ino)):
+        if await self.holds(actor, folder):
             return folder
         if folder not in self._sent:
             files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
@@ -127,6 +127,10 @@ class RayCluster:
                 del self._sent[next(iter(self._sent))]
             self._sent[folder] = await asyncio.to_thread(self._ray.put, read)
         return Path(await _called(actor.receive.remote(folder.name, self._sent[folder])))
+
+    async def holds(self, actor: Any, folder: Path) -> bool:
+        """Whether an actor has this very folder."""
+        return bool(await _called(actor.holds.remote(folder, folder.stat().st_ino)))
 
     def end_actor(self, actor: Any) -> None:
         """End an actor and, with it, its program."""

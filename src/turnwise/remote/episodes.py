@@ -1,18 +1,19 @@
-"""Attempts and episodes as messages: plain data, and token arrays in the form of the group store."""
+"""Attempts and episodes as messages: plain data in the form of the group store."""
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from turnwise.core.errors import EngineError, StoreError
 from turnwise.core.types import Draw, Episode, StopReason, TrajectoryGroup
 from turnwise.rollout.attempt import Attempt
 from turnwise.store.rows import task_from_json, task_to_json
-from turnwise.store.trajectories import build_groups, encode_groups, parse_arrays, parse_rows
+from turnwise.store.trajectories import ARRAY_TYPES, build_groups, flatten_groups
 
 SOURCE = Path("the answer of a rollout process")
 
@@ -44,16 +45,20 @@ def decode_attempt(fields: Mapping[str, Any]) -> Attempt:
 def encode_episode(episode: Episode) -> dict[str, Any]:
     """An episode without its attempt."""
     group = TrajectoryGroup(draw=episode.draw, trajectories=episode.trajectories)
-    arrays, rows = encode_groups([group], decode=None)
-    return {"arrays": base64.b64encode(arrays).decode(), "rows": rows.decode(), "stop": episode.stop.value}
+    arrays, rows = flatten_groups([group], decode=None)
+    encoded = {name: base64.b64encode(array.tobytes()).decode() for name, array in arrays.items()}
+    return {"arrays": encoded, "rows": rows, "stop": episode.stop.value}
 
 
 def decode_episode(fields: Mapping[str, Any], attempt: Attempt) -> Episode:
     """The episode of `attempt`. Raises EngineError where the answer is not one."""
     try:
-        arrays = parse_arrays(base64.b64decode(fields["arrays"]), source=SOURCE)
-        [group] = build_groups(parse_rows(fields["rows"].encode(), source=SOURCE), arrays, source=SOURCE)
-    except (StoreError, ValueError, json.JSONDecodeError) as cause:
+        arrays = {
+            name: np.frombuffer(base64.b64decode(fields["arrays"][name]), kind).copy()
+            for name, kind in ARRAY_TYPES.items()
+        }
+        [group] = build_groups(fields["rows"], arrays, source=SOURCE)
+    except (StoreError, ValueError, KeyError) as cause:
         raise EngineError(f"{SOURCE} for {attempt.id} cannot be read: {cause}") from cause
     wrong = [str(t.id) for t in group.trajectories if (t.id.draw, t.id.member, t.id.attempt) != _key(attempt)]
     if wrong:

@@ -41,7 +41,7 @@ from turnwise.store.run_folder import write_bytes_atomic
 Decode = Callable[[Sequence[int]], str]
 Place = Literal["member", "baseline", "discarded"]
 
-_TYPES: Mapping[str, type[np.generic]] = {
+ARRAY_TYPES: Mapping[str, type[np.generic]] = {
     "token_ids": np.int32,
     "loss_mask": np.bool_,
     "logprobs": np.float32,
@@ -49,6 +49,7 @@ _TYPES: Mapping[str, type[np.generic]] = {
     "versions": np.int32,
     "full_logprobs": np.float32,
 }
+"""Of the flat token arrays, by name."""
 
 
 def save_groups(
@@ -110,7 +111,7 @@ def parse_arrays(data: bytes, *, source: Path) -> dict[str, np.ndarray]:
     """The arrays in the bytes of an NPZ; `source` is named by the StoreError of a broken one."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in _TYPES}
+            return {name: arrays[name] for name in ARRAY_TYPES}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as cause:
         raise _unreadable(source, cause) from cause
 
@@ -132,9 +133,20 @@ def encode_groups(
     groups: Sequence[TrajectoryGroup], *, decode: Decode | None, with_pieces: bool = False
 ) -> tuple[bytes, bytes]:
     """The bytes of the NPZ and of the JSONL. Raises ValueError when a group has no trajectory."""
+    arrays, rows = flatten_groups(groups, decode=decode, with_pieces=with_pieces)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue(), "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def flatten_groups(
+    groups: Sequence[TrajectoryGroup], *, decode: Decode | None, with_pieces: bool = False
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """The flat token arrays by name and the rows, one per trajectory: what `build_groups` takes. Raises ValueError when
+    a group has no trajectory."""
     arrays = _TokenArrays()
     pieces: dict[int, str] = {}
-    lines: list[str] = []
+    rows: list[dict[str, Any]] = []
     for index, group in enumerate(groups):
         placed = list(list_placed(group))
         if not placed:
@@ -155,8 +167,8 @@ def encode_groups(
                 arrays.add(turn, number, turn_row)
                 if decode is not None:
                     _add_text(turn, turn_row, decode, pieces if with_pieces else None)
-            lines.append(json.dumps(row) + "\n")
-    return arrays.to_npz(), "".join(lines).encode()
+            rows.append(row)
+    return arrays.join(), rows
 
 
 def list_placed(group: TrajectoryGroup) -> Iterator[tuple[Trajectory, Place, DropReason | None]]:
@@ -196,7 +208,7 @@ class _TokenArrays:
     """Collects the token data of turns and remembers where each lies."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in _TYPES}
+        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in ARRAY_TYPES}
         self._size = 0
 
     def add(self, turn: Turn, number: int, row: dict[str, Any]) -> None:
@@ -216,15 +228,12 @@ class _TokenArrays:
         parts["versions"] += [np.full(context, -1), np.full(completion, -1) if versions is None else versions]
         parts["turn_index"].append(np.full(context + completion, number, np.int32))
 
-    def to_npz(self) -> bytes:
-        """The file's bytes."""
-        arrays = {
-            name: np.concatenate([np.zeros(0, _TYPES[name]), *parts], dtype=_TYPES[name])
+    def join(self) -> dict[str, np.ndarray]:
+        """The flat arrays by name."""
+        return {
+            name: np.concatenate([np.zeros(0, ARRAY_TYPES[name]), *parts], dtype=ARRAY_TYPES[name])
             for name, parts in self._parts.items()
         }
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        return buffer.getvalue()
 
 
 def _add_text(turn: Turn, row: dict[str, Any], decode: Decode, pieces: dict[int, str] | None) -> None:

@@ -1,0 +1,55 @@
+"""Attempts and episodes survive the way between processes, in every bit."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from turnwise.core.errors import EngineError
+from turnwise.core.types import Draw, Episode, StopReason
+from turnwise.remote.episodes import decode_attempt, decode_episode, encode_attempt, encode_episode
+from turnwise.rollout.attempt import Attempt
+from turnwise.store.trajectories import encode_groups
+from turnwise.testing.builders import make_completion, make_group, make_task, make_trajectory, make_turn
+
+TASK = make_task("what is 0.1 + 0.2?", number=0.1)
+ATTEMPT = Attempt(draw=Draw(index=7, task=TASK, attempt=2), member=3, number=4, version=5, scope="parity")
+
+
+def make_episode() -> Episode:
+    turns = [
+        make_turn([1, 2], make_completion([3, 4, 5], logprobs=[-0.1, -1 / 3, -1e-30])),
+        make_turn([6], make_completion([7], logprobs=[-2.5]), parent=0),
+    ]
+    said = replace(make_trajectory(*turns, task_id=TASK.id), id=ATTEMPT.id)
+    silent = replace(make_trajectory(reward=None, task_id=TASK.id), id=replace(ATTEMPT.id, role="other"))
+    return Episode(draw=ATTEMPT.draw, member=3, trajectories=(said, silent), stop=StopReason.DONE)
+
+
+def travel(fields: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(fields))
+
+
+def test_an_attempt_and_its_episode_arrive_as_they_were_sent() -> None:
+    assert decode_attempt(travel(encode_attempt(ATTEMPT))) == ATTEMPT
+    sent = make_episode()
+    arrived = decode_episode(travel(encode_episode(sent)), ATTEMPT)
+    assert (arrived.draw, arrived.member, arrived.stop) == (sent.draw, sent.member, sent.stop)
+    both = [encode_groups([make_group(*each.trajectories, task=TASK)], decode=None) for each in (sent, arrived)]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("damage", ["rows", "arrays", "length", "member"])
+def test_an_answer_that_is_no_episode_of_the_attempt_is_refused(damage: str) -> None:
+    fields = travel(encode_episode(make_episode()))
+    if damage == "rows":
+        del fields["rows"][0]["turns"]
+    elif damage == "arrays":
+        del fields["arrays"]["logprobs"]
+    elif damage == "length":
+        fields["arrays"]["token_ids"] = fields["arrays"]["token_ids"][:6]
+    else:
+        fields["rows"][1]["id"]["member"] = 4
+    with pytest.raises(EngineError, match=r"the answer of a rollout process for 7/3.4 (cannot be read|holds 7/4)"):
+        decode_episode(fields, ATTEMPT)
