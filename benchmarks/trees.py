@@ -164,9 +164,9 @@ async def measure_opens(repository: Path, num_opens: int) -> tuple[str, bool]:
     waits_ms.sort()
     half, most = (waits_ms[int(share * (len(waits_ms) - 1))] for share in (0.5, 0.99))
     told = (
-        f"{len(waits_ms)} of {num_opens} sessions opened and closed, {cpu_ms:.2f} ms of the processor each; an open takes "
-        f"{half:.1f} ms of real time at the median, {most:.1f} ms at the 99th percentile; left: {left}; the supervisor "
-        f"grew by {grown / 1024:.1f} MiB after the first tenth"
+        f"{len(waits_ms)} of {num_opens} sessions opened and closed, {cpu_ms:.2f} ms of the processor each; an open "
+        f"takes {half:.1f} ms of real time at the median, {most:.1f} ms at the 99th percentile; left: {left}; the "
+        f"supervisor grew by {grown / 1024:.1f} MiB after the first tenth"
     )
     return told, any(left.values())
 
