@@ -1,7 +1,7 @@
 """Measures trees of layers: what a private copy of a repository costs, its memory, and whether anything is left.
 
     python benchmarks/trees.py                      # all of it
-    python benchmarks/trees.py --only opens --opens 100000
+    python benchmarks/trees.py --only opens --opens 100000      # Ctrl-C: the opens so far are measured
 
 Processor milliseconds (user and system) of caller, zygote and cell, or of the commands; the ways take turns in every
 round, and the median of the rounds is printed. What the kernel does later, such as freeing mounts, is not counted."""
@@ -13,6 +13,7 @@ import asyncio
 import os
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -133,7 +134,10 @@ def count_left() -> dict[str, int]:
 
 
 async def measure_opens(repository: Path, num_opens: int) -> tuple[str, bool]:
-    """Open and close sessions, each with a layer and an edit of its own; what is left, and whether anything is."""
+    """Open and close sessions, each with a layer and an edit of its own; what is left, and whether anything is. An
+    interrupt ends the opening, not the measurement."""
+    interrupted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
     before = count_left()
     started, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     waits_ms: list[float] = []
@@ -151,16 +155,18 @@ async def measure_opens(repository: Path, num_opens: int) -> tuple[str, bool]:
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             if (number + 1) % 10_000 == 0:
                 print(f"{number + 1} opened and closed", file=sys.stderr, flush=True)
-        cpu_ms = 1e3 * (time.process_time() - started + sandbox.processor_seconds()) / num_opens
+            if interrupted.is_set():
+                break
+        cpu_ms = 1e3 * (time.process_time() - started + sandbox.processor_seconds()) / len(waits_ms)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
     after = count_left()
     left = {name: after[name] - before[name] for name in after}
     waits_ms.sort()
-    half, most = (waits_ms[int(share * (num_opens - 1))] for share in (0.5, 0.99))
+    half, most = (waits_ms[int(share * (len(waits_ms) - 1))] for share in (0.5, 0.99))
     told = (
-        f"{num_opens} sessions opened and closed, {cpu_ms:.2f} ms of the processor each; an open takes {half:.1f} ms "
-        f"of real time at the median, {most:.1f} ms at the 99th percentile; left: {left}; the supervisor grew by "
-        f"{grown / 1024:.1f} MiB after the first tenth"
+        f"{len(waits_ms)} of {num_opens} sessions opened and closed, {cpu_ms:.2f} ms of the processor each; an open "
+        f"takes {half:.1f} ms of real time at the median, {most:.1f} ms at the 99th percentile; left: {left}; the "
+        f"supervisor grew by {grown / 1024:.1f} MiB after the first tenth"
     )
     return told, any(left.values())
 
