@@ -129,7 +129,7 @@ class Pipeline:
             for group in [*self._waiting.values()]:
                 if (reason := self._why_dropped(group)) is not None:
                     self._drop(self._waiting.pop(group.draw.index), reason)
-            while self._steps.step < last_step:
+            while self._steps.step < last_step or self._training is not None:  # the last evaluation may take long
                 if self._training is None or self.config.schedule.max_staleness:
                     self._open_groups()
                 await self._wait(self._take_batch(after_step))
@@ -308,7 +308,8 @@ class Pipeline:
         """Say who waits for whom when nothing has moved for long."""
         ended = sum(self._stream.count_ended().values())
         counts = (self._engine.num_replies, ended, self._stream.num_open, len(self._storing), self._taken_step)
-        stalled_s = self._stalls.look((*counts, self._steps.step), time.monotonic())
+        is_working = self._training is not None
+        stalled_s = self._stalls.look((*counts, self._steps.step), time.monotonic(), is_working=is_working)
         if stalled_s is None:
             return
         asking = {(session.group, session.name.split("/")[0]) for session in self._engine.open_sessions}
@@ -324,7 +325,7 @@ class Pipeline:
             for draw, unsettled in self._stream.list_unsettled().items()
         }
         decision = self._gate.pick(time.monotonic())
-        reason = "training" if self._training is not None else getattr(decision, "reason", "a batch is ready")
+        reason = self._utilisation.trainer if is_working else getattr(decision, "reason", "a batch is ready")
         edges = find_waits(reason, decision.draws, members, storing=len(self._storing))
         self._recorder.record(Note(kind="alarm", text=describe_stall(stalled_s, edges)))
 

@@ -8,25 +8,36 @@ from turnwise.core.waiting import WaitsFor, describe_waits, find_sources
 
 STALL_S = 120.0
 """Seconds without a reply, an ended member, a stored group or a step after which a run says who waits for whom."""
+WORK_S = 1800.0
+"""The same while a batch trains or what follows its step goes on: longer than any collective of ranks may be silent."""
+WORK = {
+    "training": "the trainer's step",
+    "publishing": "engines that take the weights",
+    "after_step": "an evaluation or a checkpoint",
+}
+"""What the run waits for, by the state of the trainer (`utilisation.TRAINER`)."""
 
 
 class StallWatch:
-    """Notices that nothing moves: the same counts for `limit_s`. Each stall is noticed once."""
+    """Notices that nothing moves: the same counts for `limit_s`, or `work_s`. Each stall is noticed once."""
 
-    def __init__(self, limit_s: float = STALL_S) -> None:
-        self.limit_s = limit_s
-        """How long to wait between two looks."""
-        self._counts: tuple[int, ...] | None = None
+    def __init__(self, limit_s: float = STALL_S, work_s: float = WORK_S) -> None:
+        self.limit_s, self._work_s = limit_s, work_s
+        """`limit_s` is how long to wait between two looks."""
+        self._seen: tuple[tuple[int, ...], bool] | None = None
         self._since_s = 0.0
         self._is_told = False
 
-    def look(self, counts: tuple[int, ...], now_s: float) -> float | None:
-        """Seconds for which nothing has moved, once these reach the limit; None otherwise. `counts` is whatever grows
-        when something moves."""
-        if counts != self._counts:
-            self._counts, self._since_s, self._is_told = counts, now_s, False
+    def look(self, counts: tuple[int, ...], now_s: float, *, is_working: bool) -> float | None:
+        """Seconds for which nothing has moved, once these reach the limit; None otherwise.
+
+        `counts` is whatever grows when something moves. `is_working`: the trainer is in one of the states `WORK`, which
+        moves nothing that is counted. That it begins or ends is a move.
+        """
+        if (counts, is_working) != self._seen:
+            self._seen, self._since_s, self._is_told = (counts, is_working), now_s, False
         stalled_s = now_s - self._since_s
-        if self._is_told or stalled_s < self.limit_s:
+        if self._is_told or stalled_s < (self._work_s if is_working else self.limit_s):
             return None
         self._is_told = True
         return stalled_s
@@ -42,14 +53,14 @@ def find_waits(
     """The wait-for graph of a run.
 
     Args:
-        reason: why the trainer has no batch; "training" while it has one.
+        reason: why the trainer has no batch; its state in `WORK` while it has one.
         awaited: draws it waits for.
         members: per open draw, what each member that has not ended waits for.
         storing: complete groups on their way to annotators and to the disk.
     """
     groups = tuple(f"group {draw}" for draw in awaited)
-    if reason == "training":
-        edges = [WaitsFor("the run", ("the trainer's step",), "a batch trains")]
+    if reason in WORK:
+        edges = [WaitsFor("the run", (WORK[reason],), reason)]
     else:
         edges = [WaitsFor("the trainer", groups or ("a group that may open",), reason)]
     if storing:

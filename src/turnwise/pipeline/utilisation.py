@@ -28,6 +28,11 @@ class Utilisation:
         self._taken: dict[str, float] = {}
         self._taken = self._read(now)
 
+    @property
+    def trainer(self) -> str:
+        """Which of `TRAINER` it is in."""
+        return self._trainer.state
+
     def switch_trainer(self, state: str) -> None:
         """The trainer is in one of `TRAINER` from now on; "busy" is what the gate calls one that the last step's end
         still keeps."""

@@ -1,6 +1,7 @@
 """A dry run refuses what `turnwise train` refuses at its start, with the same line, and writes nothing; what it passes,
 `train` starts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -194,5 +195,11 @@ def test_what_a_dry_run_passes_starts_and_nothing_was_written_before(tmp_path: P
     result = CliRunner().invoke(app, ["train", "--resume", str(run), "--dry-run"], catch_exceptions=False)
     assert "checked checkpoint" in result.stdout
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    moved = CliRunner().invoke(
+        app, ["train", "--resume", str(run), "--ranks", "2", "--dry-run"], catch_exceptions=False
+    )
+    first, second = (json.JSONDecoder().raw_decode(each.stdout)[0]["train"] for each in (result, moved))
+    assert second == {**first, "ranks": 2}
+    assert "checked checkpoint" in moved.stdout
     (run / "checkpoints" / "step_000001" / "model.safetensors").write_bytes(b"torn")
     assert refuse("train", "--resume", str(run), "--dry-run") == refuse("train", "--resume", str(run))

@@ -110,6 +110,11 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
             "--device cpu moves a run that is resumed; for a new one use model.device=cpu",
         ),
         (["train", "--resume", "nowhere", "--device", "cpu"], "nowhere"),
+        (
+            ["train", "{tiny}", "--ranks", "2"],
+            "--ranks 2 is for a run that is resumed; for a new one use train.ranks=2",
+        ),
+        (["train", "--resume", "nowhere", "--ranks", "2"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--set", "search"], "--set 'search' is not of the form key=value"),
         (["report", "nowhere"], "nowhere"),
