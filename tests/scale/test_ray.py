@@ -223,6 +223,7 @@ def test_a_folder_reaches_a_node_with_another_disk(tmp_path: Path) -> None:
         )
         assert (sent / "weights").read_bytes() == (folder / "weights").read_bytes()
         running.kill()
+        assert not sent.exists()
 
     try:
         asyncio.run(check())

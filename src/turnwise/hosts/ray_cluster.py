@@ -25,6 +25,8 @@ JOIN_S = 60.0
 """Most seconds until a cluster answers and reserves what is asked of it."""
 CALL_S = 600.0
 """Most seconds for an actor to start, and for a folder to arrive."""
+END_S = 2.0
+"""Most seconds in which an actor removes its files."""
 NOTHING_KEPT = {"num_cpus": 0}
 """What an actor reserves that takes another's place: a node may be gone for good, and waiting for its cores would be
 waiting for ever."""
@@ -133,8 +135,9 @@ class RayCluster:
         return bool(await _called(actor.holds.remote(folder, folder.stat().st_ino)))
 
     def end_actor(self, actor: Any) -> None:
-        """End an actor and, with it, its program."""
+        """End an actor and, with it, its program; first it removes what it was given, if it answers."""
         if self._ray.is_initialized():
+            self._ray.wait([actor.end.remote()], timeout=END_S)
             self._ray.kill(actor)
 
     def close(self) -> None:
