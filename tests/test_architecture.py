@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -358,3 +359,9 @@ def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
 )
 def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) -> None:
     assert find_violations({f"{SIBLING}/{path}": text}) == []
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """pytest collects only the first of them."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]
