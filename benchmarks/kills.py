@@ -42,6 +42,8 @@ LAYOUTS = {
 RAY = {"ray": ["rollout.num_workers=2", "schedule.max_staleness=2", "scale.ray=local", "scale.cpus=0"]}
 LIFE_S = 1_200.0
 """A run that is not done after so long hangs."""
+END_S = 30.0
+"""Most seconds until everything has ended; Ray's own agents take longer than three."""
 Process = tuple[int, str]
 """Process id and start time: together never used twice."""
 
@@ -175,7 +177,9 @@ class Siege:
         """What must hold of a run that is done."""
         run = self.find_run()
         assert run is not None
-        time.sleep(3.0)
+        until = time.monotonic() + END_S
+        while any(map(is_alive, self.seen)) and time.monotonic() < until:
+            time.sleep(0.2)
         left = [f"{pid}: {command[:100]}" for (pid, at), command in self.seen.items() if is_alive((pid, at))]
         self.breaches += [f"left behind: {each}" for each in left]
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
