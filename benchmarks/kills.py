@@ -25,6 +25,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from processes import descendants, read_processes
+
 RECIPE = Path(__file__).parent.parent / "recipes" / "retool" / "tiny.toml"
 STEPS = 8
 SMALL = [
@@ -48,26 +52,20 @@ Process = tuple[int, str]
 """Process id and start time: together never used twice."""
 
 
+def start_of(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None where it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if stat[0] == "Z" else stat[19]
+
+
 def list_descendants(root: int) -> dict[Process, str]:
-    """What runs below a process, with what it is called."""
-    parents: dict[int, int] = {}
-    rows: dict[int, tuple[Process, str]] = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            stat = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if stat[0] != "Z":
-            pid = int(folder.name)
-            parents[pid] = int(stat[1])
-            rows[pid] = (pid, stat[19]), command
-    below = {root}
-    while more := {pid for pid, parent in parents.items() if parent in below} - below:
-        below |= more
-    return {rows[pid][0]: rows[pid][1] for pid in below - {root} if pid in rows}
+    """What runs below a process, with its command line."""
+    starts = {pid: start_of(pid) for pid in descendants(root)}
+    commands = read_processes()
+    return {(pid, at): commands[pid][2] for pid, at in starts.items() if at is not None and pid in commands}
 
 
 def name_kind(command: str, layout: str) -> str | None:
@@ -83,11 +81,7 @@ def name_kind(command: str, layout: str) -> str | None:
 
 def is_alive(process: Process) -> bool:
     """Whether it runs."""
-    try:
-        stat = Path(f"/proc/{process[0]}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return stat[0] != "Z" and stat[19] == process[1]
+    return start_of(process[0]) == process[1]
 
 
 @dataclass(kw_only=True)

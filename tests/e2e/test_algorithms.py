@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupted import at_step, train_until
+from run_rows import read_rows
 from typer.testing import CliRunner
 
 from turnwise.audit.explain import explain_trajectory
@@ -20,7 +21,6 @@ from turnwise.runs.train import run_train
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal
-from turnwise.store.run_folder import RunFolder
 
 TINY = Path(__file__).parent.parent.parent / "recipes" / "search_r1" / "tiny.toml"
 SMALL = [
@@ -38,7 +38,6 @@ SMALL = [
     "evaluate.tasks=0",
     "train.checkpoint_every=1",
 ]
-TIMES = ("time", "tokens_per_s", "seconds")
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +59,7 @@ def recipe(start: Path, output: Path, *overrides: str) -> RunConfig:
 
 
 def train_rows(run: Path) -> list[dict[str, Any]]:
-    rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
-    return [{k: v for k, v in row.items() if not k.endswith(TIMES) and not k.startswith("schedule/")} for row in rows]
+    return [row for row in read_rows(run) if row["phase"] == "train"]
 
 
 KL = ("loss.kl.coefficient=0.05", "loss.kl.kind=k1", "loss.kl.place=reward")

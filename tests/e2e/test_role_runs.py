@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from interrupted import at_step, train_until
+from run_rows import read_rows
 from safetensors.torch import load_file
 
 from turnwise.config.load import load_config
@@ -14,7 +15,6 @@ from turnwise.runs.evaluate import run_evaluate
 from turnwise.runs.export import export_policy
 from turnwise.runs.train import run_train
 from turnwise.store.groups import GroupStore
-from turnwise.store.run_folder import RunFolder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = [
@@ -31,7 +31,6 @@ SMALL = [
     "evaluate.tasks=6",
     "engine.max_concurrency=16",
 ]
-TIMES = ("time", "seconds", "tokens_per_s")
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +40,6 @@ def _find_the_family(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
     return load_config([BENCHMARKS / "roles.toml"], [*SMALL, f"run.output={tmp_path}", *overrides])
-
-
-def read_rows(run: Path) -> list[dict[str, object]]:
-    rows = RunFolder.open(run).read_metrics()
-    return [{k: v for k, v in row.items() if not k.endswith(TIMES) and "schedule/" not in k} for row in rows]
 
 
 def check_same(first: Path, second: Path) -> None:

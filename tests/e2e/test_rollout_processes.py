@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_rows import read_rows
 
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
@@ -24,7 +25,6 @@ from turnwise.rollout.workers import GroupStream
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import System, build_system
 from turnwise.runs.train import run_train
-from turnwise.store.run_folder import RunFolder
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 BENCHMARKS = RECIPES.parent / "benchmarks"
@@ -39,16 +39,10 @@ SMALL = [
     "rollout.group_size=3",
     "engine.max_concurrency=8",
 ]
-TIMES = ("time", "seconds", "tokens_per_s")
 
 
 def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
     return load_config([RECIPES / "search_r1" / "tiny.toml"], [*SMALL, f"run.output={tmp_path}", *overrides])
-
-
-def read_rows(run: Path) -> list[dict[str, Any]]:
-    rows = RunFolder.open(run).read_metrics()
-    return [{k: v for k, v in row.items() if not k.endswith(TIMES) and "schedule/" not in k} for row in rows]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from interrupted import at_evaluation, at_step, train_until
+from run_rows import read_rows
 
 from turnwise.cli.main import main
 from turnwise.config.load import load_config
@@ -48,19 +49,10 @@ SMALL = [
     "evaluate.tasks=6",
     "engine.max_concurrency=16",
 ]
-TIMES = ("time", "seconds", "tokens_per_s")
 
 
 def recipe(tmp_path: Path, *overrides: str) -> RunConfig:
     return load_config([TINY], [*SMALL, f"run.output={tmp_path}", *overrides])
-
-
-def metrics_of(run: Path) -> list[dict[str, object]]:
-    """Every row without what a clock measured: a redone step has no schedule."""
-    return [
-        {k: v for k, v in row.items() if not k.endswith(TIMES) and not k.startswith("schedule/")}
-        for row in RunFolder.open(run).read_metrics()
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_leaves_everything_it_promises(finished: Path) -> None:
-    rows = metrics_of(finished)
+    rows = read_rows(finished)
     assert [r["step"] for r in rows if r["phase"] == "train"] == [1, 2, 3, 4]
     assert [r["step"] for r in rows if r["phase"] == "sft"] == list(range(1, 9))
     assert {p.name for p in (finished / "checkpoints").iterdir()} == {"step_000000", "step_000002", "step_000004"}
@@ -88,7 +80,7 @@ def test_a_run_leaves_everything_it_promises(finished: Path) -> None:
 
 
 def test_the_sampler_and_the_trainer_agree_at_every_step(finished: Path) -> None:
-    gaps = [float(str(r["train/logprob_gap_max"])) for r in metrics_of(finished) if r["phase"] == "train"]
+    gaps = [float(str(r["train/logprob_gap_max"])) for r in read_rows(finished) if r["phase"] == "train"]
     assert len(gaps) == 4
     assert max(gaps) < 1e-4
 
@@ -110,7 +102,7 @@ def test_a_checkpoint_is_a_hugging_face_directory(finished: Path) -> None:
 def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, tmp_path: Path, stop_at: int) -> None:
     stopped = train_until(recipe(tmp_path, "loss.kl.coefficient=0.01"), tmp_path / "stopped", at_step(stop_at))
     resumed = run_train(None, resume=stopped, display=False)
-    assert metrics_of(resumed) == metrics_of(finished)
+    assert read_rows(resumed) == read_rows(finished)
     for name in ("model.safetensors", "state.safetensors"):
         left, right = (run / "checkpoints" / "step_000004" / name for run in (resumed, finished))
         assert left.read_bytes() == right.read_bytes()
@@ -120,15 +112,15 @@ def test_an_interrupted_last_evaluation_is_made_up_for(finished: Path, tmp_path:
     # The second evaluation of a run is the one after RL.
     stopped = train_until(recipe(tmp_path, "loss.kl.coefficient=0.01"), tmp_path / "stopped", at_evaluation(2))
     resumed = run_train(None, resume=stopped, display=False)
-    assert metrics_of(resumed) == metrics_of(finished)
+    assert read_rows(resumed) == read_rows(finished)
     for summary in (finished / "evaluations").glob("*.summary.json"):
         assert (resumed / "evaluations" / summary.name).read_bytes() == summary.read_bytes()
 
 
 def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
-    before = metrics_of(finished)
+    before = read_rows(finished)
     assert run_train(None, resume=finished, display=False) == finished
-    assert metrics_of(finished) == before
+    assert read_rows(finished) == before
 
 
 def test_a_damaged_checkpoint_is_refused_with_its_name(finished: Path, tmp_path: Path) -> None:
@@ -216,7 +208,7 @@ def test_ten_megabytes_from_a_tool_are_clipped_not_fatal(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     config = recipe(tmp_path, "environment.name=broken_big:Family", "train.steps=1", "evaluate.tasks=0")
     run = run_train(config, resume=None, display=False)
-    (row,) = [r for r in metrics_of(run) if r["phase"] == "train"]
+    (row,) = [r for r in read_rows(run) if r["phase"] == "train"]
     assert row["rollout/invalid"] == 0.0
 
 
@@ -333,7 +325,7 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
         subprocess.run(["mount", "-o", "remount,nr_inodes=10000", str(disk)], check=True)
         resumed = run_cli("train", "--resume", str(run))
         assert resumed.returncode == 0, resumed.stderr
-        assert [r["step"] for r in metrics_of(run) if r["phase"] == "train"] == [1, 2, 3, 4]
+        assert [r["step"] for r in read_rows(run) if r["phase"] == "train"] == [1, 2, 3, 4]
     finally:
         subprocess.run(["umount", str(disk)], check=False)
 
@@ -390,7 +382,7 @@ def test_ctrl_c_exits_with_130_and_nothing_written_is_lost(tmp_path: Path, overr
     assert "--resume" in stderr
     assert "Traceback" not in stderr
     (run,) = tmp_path.glob("*/")
-    assert metrics_of(run)
+    assert read_rows(run)
 
 
 REWARD_MODULE = """
@@ -427,7 +419,7 @@ def test_a_reward_that_fails_stops_the_run_and_is_never_a_zero(
 
 def test_only_the_warm_up(tmp_path: Path) -> None:
     run = run_sft(recipe(tmp_path, "sft.steps=2"), display=False)
-    assert {row["phase"] for row in metrics_of(run)} == {"sft", "evaluate"}
+    assert {row["phase"] for row in read_rows(run)} == {"sft", "evaluate"}
     assert (run / "checkpoints" / "step_000000" / "model.safetensors").exists()
 
 
@@ -442,7 +434,7 @@ def test_a_chat_model_format_trains_too(tmp_path: Path) -> None:
     run = run_train(
         recipe(tmp_path, "renderer.kind=chat", "tokenizer.vocab_size=600", *limits), resume=None, display=False
     )
-    (row,) = [r for r in metrics_of(run) if r["phase"] == "train"]
+    (row,) = [r for r in read_rows(run) if r["phase"] == "train"]
     assert float(str(row["train/logprob_gap_max"])) < 1e-4
 
 

@@ -1,6 +1,5 @@
 """Runs on real Ray clusters: started here, joined, of two nodes that lose one another. `make test-scale` runs them."""
 
-import json
 import os
 import secrets
 import shutil
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import read_processes
+from run_rows import read_rows
 
 from turnwise.core.errors import ConfigError
 from turnwise.hosts.ray_cluster import RayCluster
@@ -27,7 +28,6 @@ SMALL = [
     *("evaluate.tasks=4", "evaluate.controls={}", "rollout.tasks_per_step=2", "rollout.group_size=3"),
     *("engine.max_concurrency=8", "rollout.max_retries=5", "train.parity_every=0"),
 ]
-TIMES = ("time", "seconds", "tokens_per_s")
 
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen[bytes]:
@@ -50,8 +50,7 @@ def finish(run: subprocess.Popen[bytes], folder: Path, timeout_s: float = 400.0)
         run.kill()
     assert status == 0, (folder / "log").read_text()[-3000:]
     [metrics] = folder.glob("*/metrics.jsonl")
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith(TIMES) and "schedule/" not in k} for row in rows]
+    return read_rows(metrics.parent)
 
 
 def audit(folder: Path) -> None:
@@ -64,8 +63,7 @@ def audit(folder: Path) -> None:
 
 def find_processes(text: str) -> list[int]:
     """Of every process whose command line has the text."""
-    lines = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [int(line.split()[0]) for line in lines if text in line and "ps -eo" not in line]
+    return [pid for pid, (_, state, command) in read_processes().items() if text in command and state != "Z"]
 
 
 def wait_until(condition: Any, what: str, timeout_s: float = 120.0) -> Any:

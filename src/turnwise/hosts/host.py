@@ -26,8 +26,8 @@ class Program:
     """A file here, or of this name on another machine, for what the program prints."""
 
 
-class RunningProgram(Protocol):
-    """A program that was started."""
+class RunningProcess(Protocol):
+    """A process that was started, whatever started it."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class RunningProgram(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process id, where it runs."""
+        """Its process id where it runs; None before it runs."""
         ...
 
     @property
@@ -52,6 +52,10 @@ class RunningProgram(Protocol):
         """Wait for its end, at most `timeout` seconds."""
         ...
 
+
+class RunningProgram(RunningProcess, Protocol):
+    """A `Program` that was started."""
+
     def read_log(self) -> str:
         """The end of what it printed, as far as that is known here."""
         ...
@@ -66,4 +70,8 @@ class Host(Protocol):
 
     async def start(self, program: Program) -> tuple[RunningProgram, asyncio.StreamReader, asyncio.StreamWriter]:
         """Start a program, and the streams from it and to it. Raises EngineError naming why it cannot start."""
+        ...
+
+    def close(self) -> None:
+        """Leave what programs ran on, after they have ended."""
         ...

@@ -68,6 +68,9 @@ class LocalHost:
             raise
         return Child(program.name, running, program.log), *streams
 
+    def close(self) -> None:
+        """See `Host.close`."""
+
 
 def spawn(
     arguments: Sequence[str], *, environment: Mapping[str, str], log: Path

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from subprocess import Popen
 from typing import Any
 
 from turnwise.hosts.host import Program
+from turnwise.hosts.leftovers import make_folder
 from turnwise.hosts.local import merge_environment, read_log, spawn
 
 CHUNK_BYTES = 1 << 20
@@ -28,8 +28,7 @@ class Relay:
     """One program on this node. Ray calls the methods on one event loop, in the order in which they were submitted."""
 
     def __init__(self) -> None:
-        sweep()
-        self._root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY if MEMORY.is_dir() else None))
+        self._root = make_folder(MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()), PREFIX)
         self._running: Popen[bytes] | None = None
         self._log = self._root / "log"
         self._versions: list[Path] = []
@@ -88,11 +87,3 @@ class Relay:
             self._running.kill()
             self._running.wait()
         shutil.rmtree(self._root, ignore_errors=True)
-
-
-def sweep() -> None:
-    """Remove the folders of actors that have ended."""
-    for folder in MEMORY.glob(f"{PREFIX}*"):
-        pid = folder.name.removeprefix(PREFIX).split("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(folder, ignore_errors=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
+from turnwise.hosts.leftovers import make_folder
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.lora import is_adapter_name
 
@@ -44,8 +43,7 @@ class Staging:
         parent = parent or MEMORY
         with boundary(EngineError, f"weights cannot be staged in {parent}; make room there, or name another folder"):
             parent.mkdir(parents=True, exist_ok=True)
-            sweep(parent)
-            self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+            self.root = make_folder(parent, PREFIX)
         self._kept: list[Path] = []
         self._num_written = 0
 
@@ -76,11 +74,3 @@ class Staging:
     def remove(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def sweep(parent: Path) -> None:
-    """Remove the folders of processes that have ended."""
-    for folder in parent.glob(f"{PREFIX}*"):
-        pid = folder.name.removeprefix(PREFIX).split("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(folder, ignore_errors=True)

@@ -25,7 +25,6 @@ from turnwise.engines.registry import EngineSettings, build_engine, check_engine
 from turnwise.environments.mixture import list_families
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
-from turnwise.hosts.ray_cluster import RayCluster
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
@@ -152,7 +151,7 @@ class System:
     """Snapshots of the run that play roles; None where none do."""
     rollouts: RolloutPool | None = None
     """Processes that play trajectories; None where the process of the run does."""
-    host: LocalHost | RayCluster = field(default_factory=LocalHost)
+    host: Host = field(default_factory=LocalHost)
     """Where processes live."""
 
     @property
@@ -168,8 +167,7 @@ class System:
             await engine.close()
         for policy in self.policies.values():
             await policy.close()
-        if isinstance(self.host, RayCluster):
-            self.host.close()
+        self.host.close()
 
     def worker(self, mode: Literal["train", "evaluate"], changes: Mapping[str, Any] | None = None) -> RolloutWorker:
         """A rollout worker that samples as training or as evaluation does, with these `changes` of the environment's

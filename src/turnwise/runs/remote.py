@@ -13,6 +13,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.engines.options import VllmOptions, read_options
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
 from turnwise.hosts.host import Host, Program
@@ -24,12 +25,13 @@ START_S, SILENCE_S = 600.0, 600.0
 """Most seconds from the start of a process to its first word, and of silence of one that has something to do."""
 
 
-def build_host(config: RunConfig) -> LocalHost | RayCluster:
+def build_host(config: RunConfig) -> Host:
     """Where the recipe's processes live. Raises ConfigError where there is no cluster, or none to run on it."""
     scale, num_workers = config.scale, config.rollout.num_workers
     if not scale.ray:
         return LocalHost()
-    num_engines = int(str(config.engine.options.get("num_workers", 1))) if config.engine.kind == "vllm" else 0
+    is_vllm = config.engine.kind == "vllm"
+    num_engines = read_options("vllm", VllmOptions, config.engine.options).num_workers if is_vllm else 0
     num_actors = num_workers or num_engines
     if not num_actors:
         raise ConfigError(

@@ -61,13 +61,16 @@ class _RolloutProcess:
 
     system: System
     engine: PausableEngine
-    is_computing: bool = False
-    """Never without a sign of life: engines compute on threads of their own."""
     playing: dict[str, tuple[asyncio.Task[Any], Cut]] = field(default_factory=dict)
     """By key of the attempt."""
     workers: dict[str, RolloutWorker] = field(default_factory=dict)
     """By the changes of the environment's arguments."""
     is_paused: bool = False
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a step of the engine is computed, of an engine that can tell."""
+        return bool(getattr(self.engine, "is_computing", False))
 
     def statistics(self) -> Mapping[str, Any]:
         meter = self.system.engine

@@ -11,7 +11,8 @@ import pytest
 
 from turnwise.hosts import relay
 from turnwise.hosts.host import Program
-from turnwise.hosts.relay import Relay, sweep
+from turnwise.hosts.leftovers import sweep
+from turnwise.hosts.relay import Relay
 
 ECHO = """
 import os, socket, sys
@@ -78,5 +79,5 @@ def test_the_last_two_versions_and_everything_else_stay(tmp_path: Path) -> None:
 def test_what_killed_actors_left_is_swept(tmp_path: Path) -> None:
     (tmp_path / "turnwise-relay-999999999-x").mkdir()
     (tmp_path / "turnwise-relay-1-x").mkdir()
-    sweep()
+    sweep(tmp_path, "turnwise-relay-")
     assert [path.name for path in tmp_path.iterdir()] == ["turnwise-relay-1-x"]

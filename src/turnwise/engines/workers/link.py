@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch.multiprocessing as multiprocessing
 from transformers import PreTrainedModel
@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError, boundary
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise.engines.workers.process import run_worker
+from turnwise.hosts.host import RunningProcess
 
 ALIVE_S = 0.5
 """Most seconds between two signs of life."""
@@ -42,39 +43,12 @@ class WorkerPlan:
     """Longest time that a worker with something to do says nothing: longer than any single step."""
 
 
-class WorkerProcess(Protocol):
-    """The process of a worker, whatever started it."""
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        ...
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id; None before it runs."""
-        ...
-
-    @property
-    def exitcode(self) -> int | None:
-        """Its exit status, minus the signal that ended it; None while it runs."""
-        ...
-
-    def kill(self) -> None:
-        """End it at once."""
-        ...
-
-    def join(self, timeout: float) -> None:
-        """Wait for its end, at most `timeout` seconds."""
-        ...
-
-
 class Link:
     """A running worker. Belongs to one event loop."""
 
     def __init__(
         self,
-        process: WorkerProcess,
+        process: RunningProcess,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
@@ -196,7 +170,10 @@ class Link:
                 future.set_result(message["answer"])
         self._process.join(END_S)
         status = self._process.exitcode
-        how = f"was ended by signal {-status}" if status and status < 0 else f"ended with status {status}"
+        if status is None:
+            how = "was lost with what ran it"
+        else:
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
         self.end(f"{how}; its requests are lost, and the next ones get a new worker")
 
     async def _watch(self) -> None:

@@ -23,10 +23,11 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
 from turnwise.engines.vllm import VllmEngine
+from turnwise.hosts.leftovers import sweep
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import build_model
 from turnwise.models.checksums import compute_checksums
-from turnwise.models.staging import PREFIX, Staging, sweep
+from turnwise.models.staging import PREFIX, Staging
 
 VOCAB = 96
 SHAPE = {
@@ -370,5 +371,5 @@ def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:
     dead, alive, other = tmp_path / f"{PREFIX}999999999-a", tmp_path / f"{PREFIX}{os.getpid()}-b", tmp_path / "other"
     for folder in (dead, alive, other):
         folder.mkdir()
-    sweep(tmp_path)
+    sweep(tmp_path, PREFIX)
     assert sorted(tmp_path.iterdir()) == sorted([alive, other])
