@@ -1,5 +1,6 @@
 """Runs on real Ray clusters: started here, joined, of two nodes that lose one another. `make test-scale` runs them."""
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from processes import read_processes
 from run_rows import read_rows
 
 from turnwise.core.errors import ConfigError
+from turnwise.hosts.host import Program
 from turnwise.hosts.ray_cluster import RayCluster
 
 ray = pytest.importorskip("ray")
@@ -109,7 +110,7 @@ def test_killed_actors_are_replaced_and_a_killed_run_leaves_nothing(tmp_path: Pa
     assert "opened" in ledger.read_text()
 
 
-def test_a_cluster_that_is_not_there_or_too_small_is_refused() -> None:
+def test_a_cluster_that_is_not_there_is_refused() -> None:
     options: dict[str, Any] = {"cpus": 1.0, "strategy": "PACK"}
     with pytest.raises(ConfigError, match=r"scale.ray='nowhere' is no address; use 'local', 'auto' or 'HOST:PORT'"):
         RayCluster("nowhere", num_actors=1, **options)
@@ -156,6 +157,15 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         call("ip", "link", "del", f"{name}a", check=False)
 
 
+def test_a_cluster_with_too_few_cores_is_refused(two_nodes: str, tmp_path: Path) -> None:
+    run = start(tmp_path, "rollout.num_workers=2", "scale.ray=10.77.0.1:6399", "scale.cpus=5")
+    try:
+        assert run.wait(200) == 2
+    finally:
+        run.kill()
+    assert "has 2 cores in all, and 2 actors of scale.cpus=5 do not fit" in (tmp_path / "log").read_text()
+
+
 def test_a_node_that_is_cut_off_comes_back_and_one_that_dies_is_done_without(two_nodes: str, tmp_path: Path) -> None:
     run = start(
         tmp_path,
@@ -196,30 +206,25 @@ def network_of(pid: int) -> str:
         return ""
 
 
-def test_a_folder_reaches_a_node_with_another_disk(tmp_path: Path) -> None:
-    """Through the object store, as on another machine: the actor is told a folder that it does not have."""
-    import asyncio
-
-    from turnwise.hosts.host import Program
-
+def test_a_folder_reaches_a_node_with_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the object store, as on another machine: the actor is said not to have the folder."""
     folder = tmp_path / "7"
     folder.mkdir()
-    (folder / "weights").write_bytes(bytes(range(256)) * 1000)
+    data = bytes(range(256)) * 1000
+    (folder / "weights").write_bytes(data)
     cluster = RayCluster("local", num_actors=1, cpus=0.5, strategy="PACK")
 
+    async def holds(*_: object) -> bool:
+        return False
+
     async def check() -> None:
-        program = Program(
-            name="cat",
-            arguments=("/bin/sleep", "60"),
-            environment={},
-            log=tmp_path / "log",
-        )
+        program = Program(name="sleep", arguments=("/bin/sleep", "60"), environment={}, log=tmp_path / "log")
         running, _, _ = await cluster.start(program)
-        assert await running.carry(folder) == folder
-        sent = await running.actor.receive.remote(
-            "8", {"weights": np.frombuffer((folder / "weights").read_bytes(), np.uint8)}
-        )
-        assert (sent / "weights").read_bytes() == (folder / "weights").read_bytes()
+        assert await cluster.send(running.actor, folder) == folder
+        monkeypatch.setattr(RayCluster, "holds", holds)
+        sent = await running.carry(folder)
+        assert sent != folder
+        assert (sent / "weights").read_bytes() == data
         running.kill()
         assert not sent.exists()
 
