@@ -35,29 +35,32 @@ def read_changes(
     hiding: set[str] = set()
     num_left = max_bytes
     try:
-        entries = files.walk(folder, max_files=max_files + (0 if is_overlay else len(manifest.files)))
-        for path, about in entries:
-            if stat.S_ISDIR(about.st_mode):
-                covers = is_overlay and path in manifest.folders and _is_opaque(folder, path)
-                if covers or path in manifest.files:
+        max_entries = max_files + (0 if is_overlay else len(manifest.files))
+        # Closed at once also where an error, and with it this frame, is kept: `folder` is then read from its beginning
+        # again, which it would not be while the walk is suspended in it.
+        with contextlib.closing(files.walk(folder, max_files=max_entries)) as entries:
+            for path, about in entries:
+                if stat.S_ISDIR(about.st_mode):
+                    covers = is_overlay and path in manifest.folders and _is_opaque(folder, path)
+                    if covers or path in manifest.files:
+                        hiding.add(path)
+                    continue
+                entry = manifest.files.get(path)
+                if not stat.S_ISREG(about.st_mode):
+                    kept = entry is not None and entry.is_link and _link_target(folder, path) == tree.read(path)
+                    (seen if kept else hiding).add(path)
+                    continue
+                content = _read(folder, path, num_left if entry is None or is_overlay else max_bytes + about.st_size)
+                if content is None:
                     hiding.add(path)
-                continue
-            entry = manifest.files.get(path)
-            if not stat.S_ISREG(about.st_mode):
-                kept = entry is not None and entry.is_link and _link_target(folder, path) == tree.read(path)
-                (seen if kept else hiding).add(path)
-                continue
-            content = _read(folder, path, num_left if entry is None or is_overlay else max_bytes + about.st_size)
-            if content is None:
-                hiding.add(path)
-                continue
-            seen.add(path)
-            hiding.add(path)  # a folder of this name is gone
-            if entry is None or entry.is_link or tree.read(path) != content:
-                changes[path] = content
-                num_left -= len(content)
-                if num_left < 0:
-                    raise OSError(errno.EFBIG, "too many bytes")
+                    continue
+                seen.add(path)
+                hiding.add(path)  # a folder of this name is gone
+                if entry is None or entry.is_link or tree.read(path) != content:
+                    changes[path] = content
+                    num_left -= len(content)
+                    if num_left < 0:
+                        raise OSError(errno.EFBIG, "too many bytes")
     except OSError as error:
         if error.errno not in (errno.EFBIG, errno.E2BIG):
             raise SandboxError(f"the changes of the tree cannot be read: {error}") from error

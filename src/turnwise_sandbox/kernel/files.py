@@ -11,7 +11,7 @@ import itertools
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from turnwise_sandbox.kernel.syscalls import AT_SYMLINK_NOFOLLOW, syscall
 
@@ -160,8 +160,9 @@ def read_link(dir_fd: int, path: str) -> bytes:
         os.close(parent)
 
 
-def walk(dir_fd: int, *, max_files: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Path and status of everything below `dir_fd`, each folder before what it holds. Follows no link, and leaves out
+def walk(dir_fd: int, *, max_files: int) -> Generator[tuple[str, os.stat_result], None, None]:
+    """Path and status of everything below `dir_fd`, each folder before what it holds. Close it where it is not read to
+    its end: until then another walk of `dir_fd` begins where this one is. Follows no link, and leaves out
     unreadable folders and what lies below more than 64 folders. Raises OSError(E2BIG) for more than `max_files`, and
     where descriptors or memory run out."""
     folders = [""]

@@ -130,6 +130,24 @@ def test_what_is_no_plain_file_is_not_a_change_and_nothing_is_followed(tmp_path)
     os.close(fd)
 
 
+def test_changes_that_were_too_large_are_read_again_from_the_beginning(tmp_path):
+    """An error that somebody keeps, as asyncio does, must not leave the folder read halfway: nothing would be left."""
+    edits, store = tmp_path / "edits", tmp_path / "store"
+    for folder in (edits, store, tmp_path / "source"):
+        folder.mkdir()
+    stored = asyncio.run(TreeStore(store, has_overlay=True).take(Tree(layers=(tmp_path / "source",))))
+    for name in ("one", "two"):
+        (edits / name).write_bytes(bytes(60))
+    fd = open_folder(edits)
+    kept = []
+    for _ in range(3):
+        with pytest.raises(ChangesTooLarge) as error:
+            read_changes(fd, stored, is_overlay=True, max_bytes=100, max_files=10)
+        kept.append(error)
+    assert set(read_changes(fd, stored, is_overlay=True, max_bytes=120, max_files=10)) == {"one", "two"}
+    os.close(fd)
+
+
 def test_a_copy_keeps_modes_links_and_times_and_is_complete_or_absent(tmp_path):
     source = tmp_path / "source"
     (source / "empty").mkdir(parents=True)
