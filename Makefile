@@ -68,7 +68,7 @@ test-scale: $(STAMP) ## The tests of ranks, rollout processes and real Ray clust
 	$(BIN)/python benchmarks/kills.py --kills 40
 
 test-vllm: $(STAMP) vllm ## The tests of the vLLM engine on the real vLLM.
-	TURNWISE_VLLM=.venv-vllm/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/engines/vllm -o faulthandler_timeout=1200
+	TURNWISE_VLLM=.venv-vllm/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/engines/vllm tests/unit/engines/server -o faulthandler_timeout=1200
 
 clean: ## Remove .venv and caches; run folders stay.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

@@ -23,8 +23,8 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.types import SamplingParams, Session, to_ids
+from turnwise.engines.canary import score_canary
 from turnwise.engines.vllm import VllmEngine
-from turnwise.engines.vllm.canary import score_canary
 from turnwise.models.build import build_model
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ async def measure(size: str, python: Path, staging: Path | None, rounds: int) ->
     )
     rows: list[dict[str, float]] = []
     try:
-        token_ids, _ = score_canary(model)
+        token_ids = score_canary(model).token_ids
         ask = SamplingParams(max_tokens=16)
         await engine.generate(to_ids(token_ids), ask, session=Session("g", "0"))
         for version in range(1, rounds + 1):
@@ -66,10 +66,10 @@ async def measure(size: str, python: Path, staging: Path | None, rounds: int) ->
             began = time.perf_counter()
             await engine.adopt(version)
             rows.append({**engine.seconds, "adopt": time.perf_counter() - began})
-        _, expected = score_canary(model)
+        expected = score_canary(model).logprobs
         (link,) = engine.links()
         scores = await link.ask("score", token_ids=list(token_ids))
-        gap = float(np.abs(np.asarray(scores) - np.asarray(expected)).max())
+        gap = float(np.abs(np.asarray(scores) - expected).max())
     finally:
         await engine.close()
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]} | {

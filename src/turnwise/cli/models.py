@@ -59,6 +59,19 @@ def convert(
     print(f"written to {folder}; use it as model.path={str(folder)!r}")
 
 
+@app.command()
+def init(
+    recipe: Annotated[list[str], typer.Argument(metavar="RECIPE.toml [section.key=value ...]")],
+    to: Annotated[Path, typer.Option(help="Folder to write.")],
+) -> None:
+    """Write the model that a run of a recipe begins with, for servers that are started before it."""
+    from turnwise.cli.recipe import split_recipe
+    from turnwise.config.load import load_config
+    from turnwise.runs.export import write_first_model
+
+    print(f"written to {write_first_model(load_config(*split_recipe(recipe)), to)}")
+
+
 def export(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or RUN/checkpoints/step_N.")],
     to: Annotated[Path, typer.Option(help="Folder to write.")],

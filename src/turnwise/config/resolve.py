@@ -23,6 +23,10 @@ CALL_FORMATS = ("qwen3",)
 """Chat renderers for whose calls `rendering.call_grammar` builds a grammar."""
 
 
+WITHOUT_GRAMMARS = ("local", "vllm", "server")
+"""Engines that cannot hold replies to a grammar."""
+
+
 def check_sections(config: RunConfig) -> RunConfig:
     """Return the config if its sections fit together; else raise ConfigError naming the keys, values and remedy."""
     checks = (
@@ -70,7 +74,23 @@ def _adapter_problems(config: RunConfig) -> list[Problem]:
 
 def _sampling_problems(config: RunConfig) -> list[Problem]:
     rollout, engine = config.rollout, config.engine
+    by_url = engine.kind == "server"
+    weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
     return [
+        (
+            by_url and bool(weighty),
+            f"engine.kind='server' with weights of their own for {', '.join(weighty)} in roles: servers hold those of "
+            "one policy; use 'paged' or 'vllm'",
+        ),
+        (
+            by_url and rollout.num_workers > 0,
+            f"engine.kind='server' with rollout.num_workers={rollout.num_workers}: each rollout process would publish "
+            "to the same servers; use rollout.num_workers=0, or 'vllm'",
+        ),
+        (
+            by_url and config.model.lora is not None,
+            "engine.kind='server' samples whole models; use 'paged' with model.lora",
+        ),
         (
             rollout.max_turn_tokens >= rollout.max_tokens,
             f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt in "
@@ -118,8 +138,8 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
                 f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'",
             ),
             (
-                guided and config.engine.kind == "local",
-                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not 'local'",
+                guided and config.engine.kind in WITHOUT_GRAMMARS,
+                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not {config.engine.kind!r}",
             ),
         ]
     return problems

@@ -17,11 +17,13 @@ from turnwise.engines.options import (
     EngineOptions,
     LocalOptions,
     PagedOptions,
+    ServerOptions,
     VllmOptions,
     WorkersOptions,
     read_options,
 )
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.server import ServerEngine
 from turnwise.engines.vllm import VllmEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.hosts.host import Host
@@ -62,6 +64,7 @@ OPTIONS: Mapping[str, type[EngineOptions]] = {
     "workers": WorkersOptions,
     "local": LocalOptions,
     "vllm": VllmOptions,
+    "server": ServerOptions,
 }
 """Options of the engines that have a name; any other kind is an import path."""
 
@@ -106,6 +109,8 @@ def build_engine(
         return LocalEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode)
     if kind == "vllm":
         return VllmEngine(model, **limits, **chosen, num_threads=common.num_threads, decode=decode, host=host)
+    if kind == "server":
+        return ServerEngine(model, **limits, **chosen, decode=decode)
     if kind == "workers":
         return WorkerEngine(model, **limits, **chosen, grammars=grammars, decode=decode)
     return PagedEngine(model, **limits, **chosen, num_threads=common.num_threads, grammars=grammars, decode=decode)

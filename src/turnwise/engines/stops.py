@@ -12,3 +12,14 @@ def completes_stop(sampled: Sequence[int], stop: Sequence[str], decode: Callable
     """Whether the last of these tokens, of which no earlier one did, completes a stop string."""
     tail = decode(sampled[-STOP_TAIL_TOKENS:])
     return any(text in tail for text in stop)
+
+
+def find_stop(
+    sampled: Sequence[int], stop: Sequence[str], decode: Callable[[Sequence[int]], str], *, start: int = 0
+) -> int | None:
+    """How many tokens there are when a stop string is first complete, looking at those from `start` on; None if none
+    is."""
+    for num_tokens in range(start + 1, len(sampled) + 1):
+        if completes_stop(sampled[max(0, num_tokens - STOP_TAIL_TOKENS) : num_tokens], stop, decode):
+            return num_tokens
+    return None

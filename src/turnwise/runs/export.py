@@ -19,10 +19,10 @@ from turnwise.models.folders import model_writer, save_tokenizer
 from turnwise.models.lora import holds_adapter, merge_adapter
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
-from turnwise.runs.build import load_checkpoint
+from turnwise.runs.build import build_policy_model, load_checkpoint
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
-from turnwise.runs.renderer import build_renderer, resolve_renderer
+from turnwise.runs.renderer import build_renderer, build_tokenizer, load_own_tokenizer, resolve_renderer
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint, whole_folder
 
 RECIPE = "turnwise_recipe.json"
@@ -58,6 +58,20 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
         step = int(whole_folder(checkpoint).name.rpartition("_")[2])
         card = write_card(config, load_summaries(folder.path), step=step, model=model, dtype=dtype, renderer=renderer)
         (out / "README.md").write_text(card, encoding="utf-8")
+    return target
+
+
+def write_first_model(config: RunConfig, target: Path) -> Path:
+    """Write the model and tokenizer that a run of a recipe begins with to `target`, for servers that are started before
+    the run. Raises ConfigError if `target` exists."""
+    family = build_family(config)
+    loaded = load_own_tokenizer(config)
+    tokenizer = loaded or build_tokenizer(config, family, resolve_renderer(config, family, loaded))
+    model = build_policy_model(config, tokenizer)
+    with model_writer(target) as out:
+        model.save_pretrained(out)
+        save_tokenizer(tokenizer, out)
+        _add_older_names(out / "config.json")
     return target
 
 

@@ -179,6 +179,13 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
         (["train.algorithm=rejection", "loss.kl.coefficient=0.1"], "has a loss of its own"),
         (["train.algorithm=dpo", "loss.updates_per_step=2"], "makes one update of a step's pairs"),
         (["train.algorithm=step_dpo", "rollout.train_truncated=false"], "has no credit; set it to true"),
+        (["engine.kind=server", "rollout.num_workers=2"], "each rollout process would publish to the same servers"),
+        (
+            ["engine.kind=server", "roles={b='frozen:x'}"],
+            "weights of their own for b in roles: servers hold those of one",
+        ),
+        (["engine.kind=server", "model.lora={}"], "engine.kind='server' samples whole models"),
+        (["engine.kind=server", "rollout.grammar=calls"], "rollout.grammar='calls'"),
         (["train.algorithm=dpo", "rollout.group_size=1"], "pairs the members of a group"),
         (["train.algorithm=step_dpo", "preference.kind=ipo"], "belong to 'dpo'"),
         (["train.algorithm=dpo", "preference.kind=ipo", "preference.label_smoothing=0.1"], "set it to 0 with 'ipo'"),

@@ -53,7 +53,7 @@ FLEX = {"attention": "flex", "cuda_graphs": True}
 @pytest.mark.parametrize(
     ("kind", "options", "device", "words"),
     [
-        ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local, vllm nor a path"),
+        ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local, vllm, server nor a path"),
         ("no.such:thing", {}, "cpu", r"engine.kind='no.such:thing' cannot be imported"),
         (f"{__name__}:COMMON", {}, "cpu", r"names no function"),
         ("paged", {"max_draft": 3}, "cpu", r"options.max_draft is unknown .* did you mean 'max_draft_tokens'"),

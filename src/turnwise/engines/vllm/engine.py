@@ -21,8 +21,8 @@ from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_request
-from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop
-from turnwise.engines.vllm.canary import Canary, score_canary
+from turnwise.engines.canary import Canary, score_canary
+from turnwise.engines.stops import find_stop
 from turnwise.engines.vllm.guests import Guests
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
@@ -231,13 +231,14 @@ class _StopWatch:
             self._token_ids, self._end = [], None
         elif self._end is None:
             self._token_ids += part
-            self._end = self._find(self._token_ids, start=len(self._token_ids) - len(part))
+            start = len(self._token_ids) - len(part)
+            self._end = find_stop(self._token_ids, self._stop, self._decode, start=start)
             if self._end is not None:
                 link.tell("cut", request=number, num_tokens=self._end)
 
     def cut(self, completion: Completion) -> Completion:
         """The completion up to where it should end: more may have been sampled before the engine heard of it."""
-        end = self._find(completion.token_ids.tolist(), start=0)
+        end = find_stop(completion.token_ids.tolist(), self._stop, self._decode)
         if end is None or end == len(completion.token_ids):
             ends = completion.finish_reason if end is None else FinishReason.STOP
             return replace(completion, finish_reason=ends)
@@ -250,11 +251,3 @@ class _StopWatch:
             version_last=completion.version_last if versions is None else int(versions[-1]),
             finish_reason=FinishReason.STOP,
         )
-
-    def _find(self, token_ids: Sequence[int], *, start: int) -> int | None:
-        """How many tokens there are when a stop string is first complete, from `start` on; None if none is."""
-        for num_tokens in range(start + 1, len(token_ids) + 1):
-            tail = token_ids[max(0, num_tokens - STOP_TAIL_TOKENS) : num_tokens]
-            if completes_stop(tail, self._stop, self._decode):
-                return num_tokens
-        return None

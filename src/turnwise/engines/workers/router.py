@@ -18,16 +18,17 @@ class Router:
         self._num_kept = [0] * num_workers
         self._groups: dict[str, dict[str, int]] = {}
         """By group and name: the worker that keeps the conversation."""
+        self._out: set[int] = set()
 
     def start(self, session: Session) -> int:
         """The worker of a new request: the one that keeps its conversation.
 
         A new conversation is kept with the first of its group, unless that worker is full and another is not; else
-        with the worker that keeps fewest."""
+        with the worker that keeps fewest. At least one must not be out."""
         members = self._groups.setdefault(session.group, {})
         worker = members.get(session.name)
         if worker is None:
-            workers = range(len(self._num_open))
+            workers = [each for each in range(len(self._num_open)) if each not in self._out]
             free = [each for each in workers if self._num_open[each] < self._max_open] or workers
             near = [each for each in free if each == next(iter(members.values()), None)]
             worker = members[session.name] = min(
@@ -54,6 +55,19 @@ class Router:
             if not members:
                 del self._groups[session.group]
         return worker
+
+    def leave(self, worker: int) -> None:
+        """Send nothing to this worker until `enter`, and forget what it keeps."""
+        self._out.add(worker)
+        for group, members in list(self._groups.items()):
+            self._groups[group] = {name: each for name, each in members.items() if each != worker}
+            if not self._groups[group]:
+                del self._groups[group]
+        self._num_kept[worker] = 0
+
+    def enter(self, worker: int) -> None:
+        """Send requests to this worker again."""
+        self._out.discard(worker)
 
     def forget(self) -> None:
         """Caches are gone, so no conversation is kept anywhere; does nothing while requests are open."""

@@ -17,46 +17,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from served_model import PROMPT, VOCAB, change, decode, make_model, score
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
 from turnwise.engines.vllm import VllmEngine
 from turnwise.hosts.leftovers import sweep
-from turnwise.models.attention import PackedAttention
-from turnwise.models.build import build_model
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.staging import PREFIX, Staging
 
-VOCAB = 96
-SHAPE = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "initializer_range": 0.2,
-    "max_position_embeddings": 256,
-}
 StandIn = Callable[[str], Path]
-
-
-def make_model(*, tied: bool = True) -> PreTrainedModel:
-    return build_model("qwen3", {**SHAPE, "tie_word_embeddings": tied}, vocab_size=VOCAB, seed=1)
-
-
-def change(model: PreTrainedModel, *, seed: int) -> None:
-    """A step of a trainer: every weight moves."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-
-
-def decode(ids: Sequence[int]) -> str:
-    return "".join(f"<{token}>" for token in ids)
 
 
 @asynccontextmanager
@@ -92,18 +63,6 @@ def subject(python: Path, request: pytest.FixtureRequest) -> Iterator[Subject]:
 async def ask(engine: VllmEngine, prompt: Sequence[int], *, name: str = "0", **params: Any) -> Completion:
     settings = SamplingParams(**{"max_tokens": 12, **params})
     return await engine.generate(to_ids(prompt), settings, session=Session("g", name))
-
-
-@torch.no_grad()
-def score(model: PreTrainedModel, prompt: Sequence[int], completion: Completion, temperature: float = 1.0) -> Any:
-    ids = [*prompt, *completion.token_ids.tolist()]
-    plan, positions = PackedAttention([len(ids)]), torch.arange(len(ids))[None]
-    output = model(input_ids=torch.tensor([ids]), position_ids=positions, attention_plan=plan, use_cache=False)
-    logits = output.logits[0, len(prompt) - 1 : -1].float() / temperature
-    return torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[len(prompt) :])[:, None])[:, 0].numpy()
-
-
-PROMPT = list(range(3, 43))
 
 
 def test_logprobs_are_the_trainers_before_and_after_three_versions(subject: Subject) -> None:

@@ -54,3 +54,14 @@ def test_conversations_without_a_cache_go_anywhere() -> None:
     router.end(busy)
     router.forget()
     assert [router.start(Session("x", "0")), router.start(Session("a", "0"))] == [0, 1]
+
+
+def test_a_worker_that_is_out_gets_nothing_until_it_enters_again() -> None:
+    router = Router(num_workers=2, max_open=8)
+    assert [router.start(Session(group, "0")) for group in "ab"] == [0, 1]
+    router.leave(0)
+    # What it kept moves, and moves only once.
+    assert [router.start(Session(group, "0")) for group in "acd"] == [1, 1, 1]
+    router.enter(0)
+    assert router.start(Session("a", "0")) == 1
+    assert router.start(Session("e", "0")) == 0

@@ -1,0 +1,125 @@
+"""One server by URL: calls with a deadline, and weights that it proves to compute with."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, TypeVar
+
+import httpx
+
+from turnwise.core.errors import EngineError
+from turnwise.core.types import SamplingParams
+from turnwise.engines.canary import WARM, Canary
+from turnwise.engines.server.calls import Call, Dialect
+from turnwise.models.checksums import find_difference
+from turnwise.models.staging import Staged
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""Where the key is read from; a server without keys needs none."""
+CONNECT_S = 10.0
+"""Of a connection, and of the question whether a server is there."""
+MAX_ANSWER_BYTES = 64 << 20
+UNIX = "unix:"
+_AWAY = (429, 502, 503, 504)
+Answer = TypeVar("Answer")
+
+
+class ServerLost(EngineError):
+    """A server gives no answer, or lost its weights; another one may do."""
+
+
+class Server:
+    """Belongs to the event loop that first uses it."""
+
+    def __init__(self, url: str, dialect: Dialect, *, timeout_s: float) -> None:
+        """`url` is `http(s)://host:port` or `unix:/path/of/socket`. Raises EngineError if it is none, or no server
+        answers there."""
+        self.name = url
+        self.dialect = dialect
+        self._timeout_s = timeout_s
+        path = url.removeprefix(UNIX) if url.startswith(UNIX) else None
+        self._root = "http://localhost" if path is not None else url.rstrip("/")
+        key = os.environ.get(KEY_VARIABLE)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        try:
+            # Not through a proxy: servers that weights are published to are of the cluster.
+            with httpx.Client(transport=httpx.HTTPTransport(uds=path), headers=headers, timeout=CONNECT_S) as client:
+                status = client.get(f"{self._root}/health").status_code
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise EngineError(
+                f"no server answers at {url} ({type(error).__name__}); start it (docs/engines.md has the command), or "
+                "change engine.options.urls"
+            ) from None
+        if status in (401, 403):
+            raise EngineError(f"{url} refuses with {status}; set {KEY_VARIABLE} to its key")
+        if status != 200:
+            raise EngineError(f"{url} answers {status} to /health; wait until it is ready")
+        self._client = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(
+                uds=path, limits=httpx.Limits(max_connections=None, max_keepalive_connections=None)
+            ),
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+        )
+
+    async def send(self, call: Call[Answer]) -> Answer:
+        """What a call is answered. Raises ServerLost where the server is away or too slow, EngineError where it refuses
+        or its answer is none."""
+        received = bytearray()
+        try:
+            async with self._client.stream("POST", self._root + call.path, json=call.body) as response:
+                async for chunk in response.aiter_bytes():
+                    received += chunk
+                    if len(received) > MAX_ANSWER_BYTES:
+                        raise EngineError(f"{self.name}{call.path} answered more than {MAX_ANSWER_BYTES} bytes")
+        except httpx.ReadTimeout:
+            raise ServerLost(f"{self.name}{call.path} gave no answer in {self._timeout_s:g} s") from None
+        except httpx.HTTPError as error:
+            raise ServerLost(f"{self.name}{call.path} gave no answer ({type(error).__name__})") from None
+        text = received.decode("utf-8", "replace")
+        if response.status_code in _AWAY:
+            raise ServerLost(f"{self.name}{call.path} answered {response.status_code}: {text[:300]}")
+        if response.is_error:
+            raise EngineError(f"{self.name}{call.path} answered {response.status_code}: {text[:300]}")
+        try:
+            return call.read(_parse(text))
+        except EngineError as error:
+            raise EngineError(f"{self.name}{call.path}: {error}") from None
+
+    async def stage(self, staged: Staged, version: int) -> None:
+        """Let the server read the weights, where it can, and compare what all its processes read with what was written.
+
+        Raises EngineError naming the tensor that differs; nothing is loaded."""
+        call = self.dialect.stage(str(staged.folder))
+        if call is None:
+            return
+        for sums in await self.send(call):
+            tensor = find_difference(staged.sums, sums)
+            if tensor is not None:
+                raise EngineError(f"{self.name} read another {tensor} than the trainer wrote in version {version}")
+
+    async def commit(self, staged: Staged, canary: Canary, version: int) -> None:
+        """Let the server load the weights, and make it prove that it samples with them. No request of ours is open.
+
+        Raises EngineError; the server must then not be sampled from before another `commit`."""
+        for call in self.dialect.commit(str(staged.folder), str(version)):
+            await self.send(call)
+        scores = await self.send(self.dialect.score(canary.token_ids))
+        canary.check_scores(scores, self.name)
+        ask = SamplingParams(max_tokens=1, temperature=WARM)
+        reply = await self.send(self.dialect.generate(f"canary-{version}", canary.token_ids, ask, str(version)))
+        if reply.version != str(version):
+            raise EngineError(f"{self.name} says that it samples with weights {reply.version}, given {version}")
+        canary.check_sample(reply.token_ids[0], reply.logprobs[0], self.name)
+
+    async def close(self) -> None:
+        """Close the connections, which ends requests under way."""
+        await self._client.aclose()
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError:
+        return text  # a status as a word, which SGLang's control routes answer
