@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,8 +25,8 @@ async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: 
     """Samples of the demonstrations of training tasks `0 .. count - 1`, by the learner whose weights speak for the
     role, as they are or as they were. Raises DataError where a learner has none."""
     samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(system.config))}
-    for index in range(count):
-        for trajectory in (await demonstrate(system, policy, index)).trajectories:
+    for episode in await _play_all(system, policy, count):
+        for trajectory in episode.trajectories:
             binding = find_binding(system.config, trajectory.id.role)
             if binding.is_own:
                 samples[binding.learner] += to_samples(trajectory)
@@ -36,6 +37,25 @@ async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: 
                 f"none of {count} demonstrations has a reply of {who}; raise sft.num_demonstrations, or set sft.steps=0"
             )
     return samples
+
+
+async def _play_all(system: System, policy: ScriptedPolicy, count: int) -> list[Episode]:
+    """The episodes in the order of their tasks, `engine.max_concurrency` played at a time, as tools may take long."""
+    episodes: dict[int, Episode] = {}
+    waiting = iter(range(count))
+
+    async def play_next() -> None:
+        for index in waiting:
+            episodes[index] = await demonstrate(system, policy, index)
+
+    players = [asyncio.create_task(play_next()) for _ in range(min(count, system.config.engine.max_concurrency))]
+    try:
+        await asyncio.gather(*players)
+    finally:
+        for player in players:
+            player.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
+    return [episodes[index] for index in range(count)]
 
 
 async def demonstrate(system: System, policy: ScriptedPolicy, index: int) -> Episode:

@@ -11,7 +11,7 @@ from turnwise.environments.arguments import FamilyArguments, Seconds, Share
 from turnwise.environments.swe.environment import ToolName
 
 Protocol = Literal["tools", "mini"]
-Prompt = Literal["full", "short"]
+Prompt = Literal["full", "short", "oracle"]
 
 
 class SweArguments(FamilyArguments):
@@ -30,7 +30,11 @@ class SweArguments(FamilyArguments):
     tools: list[ToolName] = Field(default_factory=lambda: list(get_args(ToolName)))
     """The tools of protocol "tools"."""
     prompt: Prompt = "full"
-    """"full" says what is to be done and how it is judged, "short" is the issue alone."""
+    """"full" says what is to be done and how it is judged, "short" is the issue alone, "oracle" names a failing test
+    and shows the functions with the bug instead."""
+    max_lines: int | None = Field(None, ge=1)
+    """Most lines that the functions with the bug have together; instances of longer ones are left out. None takes
+    all."""
     command_s: Seconds = 30.0
     """Seconds of real time of a command, a snippet, a search, or a step of pdb."""
     test_s: Seconds = 120.0

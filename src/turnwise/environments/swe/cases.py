@@ -9,6 +9,7 @@ from pathlib import Path
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.protocols import Split
+from turnwise.environments.swe.places import Place, find_places
 from turnwise.repositories.grading import check_tests
 from turnwise.repositories.instance import Instance, load_instances
 from turnwise.repositories.library import load_repository
@@ -26,6 +27,11 @@ class Case:
     bug: Mapping[str, bytes | None]
     """The layer over the pristine tree."""
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The functions that the bug is in."""
+        return find_places(self.instance, self.bug)
+
     def why_changed(self) -> str | None:
         """Why the tree on disk is not the one that was measured; None if it is. Reads every file of it."""
         root, key = self.repository.root, self.repository.key
@@ -34,8 +40,8 @@ class Case:
         return None
 
 
-def load_cases(path: Path, library: Path, *, allow_installed: bool) -> dict[str, Case]:
-    """The cases of a JSONL file by instance id.
+def load_cases(path: Path, library: Path, *, allow_installed: bool, max_lines: int | None) -> dict[str, Case]:
+    """The cases of a JSONL file by instance id, without those whose functions with the bug have more than `max_lines`.
 
     Raises DataError for an instance that does not fit its repository, ConfigError for a repository that is not on this
     machine, or that this Python has installed, where an agent could read the source without the bug.
@@ -53,7 +59,9 @@ def load_cases(path: Path, library: Path, *, allow_installed: bool) -> dict[str,
     for instance in instances:
         repository = repositories[instance.repository]
         check_tests(repository, instance)
-        cases[instance.instance_id] = Case(instance=instance, repository=repository, bug=instance.bug_layer(repository))
+        case = Case(instance=instance, repository=repository, bug=instance.bug_layer(repository))
+        if max_lines is None or sum(len(place.lines) for place in case.places) <= max_lines:
+            cases[instance.instance_id] = case
     return cases
 
 

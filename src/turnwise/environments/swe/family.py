@@ -19,7 +19,6 @@ from turnwise.environments.swe.environment import Rules, SweEnvironment
 from turnwise.environments.swe.mini import MiniEnvironment
 from turnwise.environments.swe.policies import NaivePolicy, OraclePolicy, RandomPolicy, Speaker
 from turnwise.environments.swe.prompts import write_prompt
-from turnwise.repositories.instance import Instance
 from turnwise.repositories.library import default_library
 from turnwise_sandbox.types import Limits
 
@@ -61,14 +60,11 @@ class Swe:
         Raises IndexError past the end and for a negative index, ConfigError for another split and as `load_cases` does.
         """
         check_index(split, index)
-        instance = self._load().splits.row(split, index).instance
-        return self._write_task(instance, split)
-
-    def _write_task(self, instance: Instance, split: Split) -> Task:
+        case = self._load().splits.row(split, index)
         return Task(
             environment="swe",
-            prompt=write_prompt(instance, self._chosen.prompt, self._chosen.protocol),
-            payload={"instance": instance.to_row(), "split": split},
+            prompt=write_prompt(case, self._chosen.prompt, self._chosen.protocol),
+            payload={"instance": case.instance.to_row(), "split": split},
         )
 
     def build_environment(self, task: Task) -> Environment:
@@ -89,7 +85,9 @@ class Swe:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
         chosen = self._chosen
         speaker = Speaker(protocol=chosen.protocol, tools=tuple(chosen.tools), view_lines=chosen.view_lines)
-        naive = NaivePolicy(speaker, right=chosen.naive_right, test=chosen.naive_test)
+        naive = NaivePolicy(
+            speaker, right=chosen.naive_right, test=chosen.naive_test, knows_place=chosen.prompt == "oracle"
+        )
         return choose_policy(name, {"oracle": OraclePolicy(speaker), "random": RandomPolicy(speaker), "naive": naive})
 
     def texts(self, count: int) -> list[str]:
@@ -98,7 +96,7 @@ class Swe:
         rows = self._load().splits
         for index in range(count):
             case = rows.row("train", index % rows.count("train"))
-            prompt = write_prompt(case.instance, self._chosen.prompt, self._chosen.protocol)
+            prompt = write_prompt(case, self._chosen.prompt, self._chosen.protocol)
             sources = [text.decode("utf-8", "replace") for text in case.bug.values() if text]
             texts += [message.text for message in prompt] + sources
             if len(texts) >= count:
@@ -112,7 +110,9 @@ class Swe:
                 if not chosen.instances:
                     raise ConfigError("instances='' names no file; give one that `turnwise bugs make` wrote")
                 library = Path(chosen.library) if chosen.library else default_library()
-                cases = load_cases(Path(chosen.instances), library, allow_installed=chosen.allow_installed)
+                cases = load_cases(
+                    Path(chosen.instances), library, allow_installed=chosen.allow_installed, max_lines=chosen.max_lines
+                )
                 splits = FileSplits(split_cases(cases, chosen.heldout), chosen.seed)
                 self._loaded = Loaded(cases=cases, splits=splits)
             return self._loaded

@@ -16,52 +16,12 @@ from turnwise.core.types import Message, Task, ToolCall, text_message
 from turnwise.environments.swe.arguments import Protocol
 from turnwise.environments.swe.environment import ToolName
 from turnwise.environments.swe.mini import MARKER, write_command
-from turnwise.repositories.diffs import parse_diff
+from turnwise.environments.swe.places import CONTEXT, Change, read_changes
+from turnwise.environments.swe.tools.test import ALL_PASS
 
 Call = tuple[ToolName, Mapping[str, Any]]
-CONTEXT = 4
-"""Lines above a change that a policy looks at."""
 SHOWN_TESTS = 3
 """Failing tests that a policy runs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Lines of a file in place of others."""
-
-    path: str
-    first: int
-    """The first line that goes, from 1."""
-    last: int
-    """The last one; `first - 1` if none goes."""
-    text: str
-    lines: tuple[Change, ...] = ()
-    """Every line of the hunk as it is, each written in its own place: changes that change nothing."""
-
-
-def read_changes(patch: str) -> list[Change] | None:
-    """The changed lines of a unified diff, the last ones of each file first, so that each fits after those before it;
-    None if the diff makes or removes files."""
-    changes = []
-    for file in parse_diff(patch):
-        if file.old_path is None or file.old_path != file.new_path:
-            return None
-        for hunk in reversed(file.hunks):
-            old, new = hunk.side("-"), hunk.side("+")
-            head = tail = 0
-            while head < min(len(old), len(new)) and old[head] == new[head]:
-                head += 1
-            while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-                tail += 1
-            first = hunk.old_start + head
-            text = "".join(new[head : len(new) - tail])
-            last = hunk.old_start + len(old) - tail - 1
-            same_lines = tuple(
-                Change(path=file.old_path, first=number, last=number, text=line)
-                for number, line in enumerate(old, hunk.old_start)
-            )
-            changes.append(Change(path=file.old_path, first=first, last=last, text=text, lines=same_lines))
-    return changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,13 +108,15 @@ class OraclePolicy:
 
 class NaivePolicy:
     """The demonstrator: runs a failing test, looks at the right place, and edits it, but mostly writes a line as it is;
-    seldom runs the test again before it submits."""
+    seldom runs the test again before it submits. Where the prompt shows the place it edits at once, and edits again
+    after a test that fails."""
 
-    def __init__(self, speaker: Speaker, *, right: float, test: float) -> None:
+    def __init__(self, speaker: Speaker, *, right: float, test: float, knows_place: bool) -> None:
         """Probabilities: of the right edit, and of a test after it."""
         self._speaker = speaker
         self._right = right
         self._test = test
+        self._knows_place = knows_place
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next call."""
@@ -163,12 +125,24 @@ class NaivePolicy:
         test = speaker.test(instance["FAIL_TO_PASS"][:1])
         if not changes:
             return speaker.say(test if number == 0 else speaker.submit(), number)
+
+        def edit() -> Call:
+            return speaker.change(changes[0] if rng.random() < self._right else rng.choice(changes[0].lines))
+
+        def check() -> Call:
+            return test if rng.random() < self._test else speaker.submit()
+
+        def go_on() -> Call:
+            return speaker.submit() if number and ALL_PASS in messages[-1].text else edit()
+
         steps: list[Callable[[], Call]] = [
             lambda: test,
             lambda: speaker.view(changes[0], rng.randint(0, 2 * CONTEXT)),
-            lambda: speaker.change(changes[0] if rng.random() < self._right else rng.choice(changes[0].lines)),
-            lambda: test if rng.random() < self._test else speaker.submit(),
+            edit,
+            check,
         ]
+        if self._knows_place:
+            return speaker.say((check if number % 2 else go_on)(), number)
         return speaker.say(steps[number]() if number < len(steps) else speaker.submit(), number)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from turnwise.core.types import Message, text_message
 from turnwise.environments.swe.arguments import Prompt, Protocol
+from turnwise.environments.swe.cases import Case
 from turnwise.environments.swe.mini import FENCES, MARKER
-from turnwise.repositories.instance import Instance
 
 TASK = (
     "You work on the source of the Python package {name} {version}, in the current folder. Repair what this "
@@ -20,11 +20,18 @@ MINI = (
 )
 
 
-def write_prompt(instance: Instance, prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
+ORACLE = "The test {test} fails. The bug is here:\n\n{places}"
+
+
+def write_prompt(case: Case, prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
     """The first messages."""
+    instance = case.instance
     name, version = instance.repository.split("==")
     task = TASK.format(name=name, version=version)
     texts = [task, instance.issue] if prompt == "full" else [instance.issue]
+    if prompt == "oracle":
+        places = "\n\n".join(place.show() for place in case.places)
+        texts = [ORACLE.format(test=instance.fail_to_pass[0], places=places)]
     user = text_message("user", "\n\n".join(texts).strip() or task)
     if protocol == "tools":
         return (user,)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 from driving import CORE, RIGHT, SUBMIT, Call, bash, make_calls, open_episode, parts, play
 
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, SandboxError
@@ -17,7 +19,7 @@ from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.swe.cases import is_installed
 from turnwise.environments.swe.family import Swe
 from turnwise.environments.swe.mini import MARKER, MiniEnvironment, read_commands
-from turnwise.environments.swe.policies import read_changes
+from turnwise.environments.swe.places import find_places, read_changes
 from turnwise.repositories import grading
 from turnwise.repositories.diffs import apply_exactly, make_diff
 
@@ -46,6 +48,27 @@ def test_the_demonstrator_is_right_as_often_as_it_is_told(arguments: dict[str, A
     wrong, right = (played(Swe(**{**arguments, "naive_right": share}), "naive") for share in (0.0, 1.0))
     assert (parts(wrong.reward)["no_edit"], parts(right.reward)["resolved"]) == (1.0, 1.0)
     assert parts(right.reward)["tested_first"] == 1.0
+
+
+def test_the_oracle_prompt_shows_a_failing_test_and_the_function_with_the_bug(arguments: dict[str, Any]) -> None:
+    task = Swe(**arguments, prompt="oracle", max_lines=2).task("heldout", 0)
+    test = "tests/test_core.py::test_add[1]"
+    assert task.prompt[0].text == (
+        f"The test {test} fails. The bug is here:\n\nsrc/sums/core.py\n4 def add(a, b):\n5     return a - b"
+    )
+    with pytest.raises(DataError, match="has no instance"):
+        Swe(**arguments, prompt="oracle", max_lines=1).task("heldout", 0)
+
+
+@pytest.mark.slow
+def test_a_demonstrator_that_is_shown_the_place_edits_until_the_test_passes(arguments: dict[str, Any]) -> None:
+    shown = {**arguments, "prompt": "oracle", "tools": ["test", "edit_lines", "submit"], "naive_test": 1.0}
+    names = []
+    for share in (0.0, 1.0):
+        replies = played(Swe(**shown, naive_right=share), "naive").replies
+        names.append([call.name for reply in replies for call in reply.tool_calls])
+    # Writing a line as it is never makes the test pass: it goes on until the episode's turns end.
+    assert names == [["edit_lines", "test"] * 4, ["edit_lines", "test", "submit"]]
 
 
 @pytest.mark.parametrize(
@@ -305,6 +328,23 @@ def test_texts_are_as_many_as_asked_for(family: Swe) -> None:
     assert len(family.texts(2)) == 2
     assert family.texts(3) == family.texts(3)
     assert SweArguments().protocol == "tools"
+
+
+def test_the_place_of_a_bug_is_the_innermost_function_with_its_decorators() -> None:
+    text = "import os||@cache|def f(x):|    def g():|        return 1|    return x||y = 2|z = 3"
+    lines = text.split("|")
+    source = "\n".join(lines) + "\n"
+    whole = [(5, "        return 1", "        return 2"), (6, "    return x", "    return -x"), (8, "y = 2", "y = 1")]
+    places = []
+    for number, old, new in whole:
+        bug = "\n".join([*lines[:number], new, *lines[number + 1 :]]) + "\n"
+        patch = make_diff({"f.py": source.encode()}, {"f.py": bug.encode()})
+        instance = replace(tiny.INSTANCE, patch=patch)
+        assert lines[number] == old
+        [place] = find_places(instance, {"f.py": bug.encode()})
+        places.append((place.first, len(place.lines), new in place.lines))
+    # g; f with its decorator; four lines around what is in no function, of which one follows.
+    assert places == [(5, 2, True), (3, 5, True), (5, 6, True)]
 
 
 def test_a_gold_patch_as_lines() -> None:

@@ -1,0 +1,91 @@
+"""Where a bug is: the lines that the gold patch changes, and the functions that they are in.
+
+SWE-bench's "oracle" setting shows the files that the gold patch changes; functions are what small models can read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turnwise.repositories.diffs import parse_diff
+from turnwise.repositories.instance import Instance
+
+CONTEXT = 4
+"""Lines above a change that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Lines of a file in place of others."""
+
+    path: str
+    first: int
+    """The first line that goes, from 1."""
+    last: int
+    """The last one; `first - 1` if none goes."""
+    text: str
+    lines: tuple[Change, ...] = ()
+    """Every line of the hunk as it is, each written in its own place: changes that change nothing."""
+
+
+def read_changes(patch: str) -> list[Change] | None:
+    """The changed lines of a unified diff, the last ones of each file first, so that each fits after those before it;
+    None if the diff makes or removes files."""
+    changes = []
+    for file in parse_diff(patch):
+        if file.old_path is None or file.old_path != file.new_path:
+            return None
+        for hunk in reversed(file.hunks):
+            old, new = hunk.side("-"), hunk.side("+")
+            head = tail = 0
+            while head < min(len(old), len(new)) and old[head] == new[head]:
+                head += 1
+            while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+                tail += 1
+            first = hunk.old_start + head
+            text = "".join(new[head : len(new) - tail])
+            last = hunk.old_start + len(old) - tail - 1
+            same_lines = tuple(
+                Change(path=file.old_path, first=number, last=number, text=line)
+                for number, line in enumerate(old, hunk.old_start)
+            )
+            changes.append(Change(path=file.old_path, first=first, last=last, text=text, lines=same_lines))
+    return changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Lines of a file."""
+
+    path: str
+    first: int
+    """From 1."""
+    lines: tuple[str, ...]
+
+    def show(self) -> str:
+        """The path and the lines with their numbers, as the tool `view` shows them."""
+        return "\n".join([self.path, *(f"{number} {line}" for number, line in enumerate(self.lines, self.first))])
+
+
+def find_places(instance: Instance, bug: Mapping[str, bytes | None]) -> tuple[Place, ...]:
+    """The innermost functions that the gold patch changes, as they are with the bug, each once; lines around a change
+    outside of functions. Empty for a patch that makes or removes files."""
+    places: dict[tuple[str, int], Place] = {}
+    for change in read_changes(instance.gold) or ():
+        text = (bug[change.path] or b"").decode("utf-8", "replace")
+        first, last = _find_lines(ast.parse(text), change)
+        lines = tuple(text.splitlines()[first - 1 : last])
+        places[change.path, first] = Place(path=change.path, first=first, lines=lines)
+    return tuple(places.values())
+
+
+def _find_lines(tree: ast.Module, change: Change) -> tuple[int, int]:
+    holding = [
+        (min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    holding = [(first, last) for first, last in holding if first <= change.first and change.last <= last]
+    around = (max(1, change.first - CONTEXT), max(change.first, change.last) + CONTEXT)
+    return min(holding, key=lambda lines: lines[1] - lines[0], default=around)
