@@ -7,8 +7,10 @@
 Single turn: every contender samples `--new-tokens` tokens for each of `--sequences` prompts of `PROMPT` tokens, all of
 one length (the best case for padding). Multi-turn: 64 trajectories in groups of 8, a system prompt of 300 tokens, a
 task of 30 tokens per group, `--turns` replies of 24 tokens with observations of 32 between them; every contender but
-ours gets the whole history each turn. vLLM runs the same weights in the environment of `peers/vllm_setup.sh`, "vllm" in
-its own process, "vllm_http" as a server with prefix caching; where the environment is missing its columns say so.
+ours gets the whole history each turn. "through_vllm" and "through_server" are `engine.kind = "vllm"` and "server",
+which start vLLM and speak with it as a run does. vLLM runs the same weights in the environment of
+`peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix caching; where the environment is
+missing its columns say so.
 Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two:
 "paged_2_threads", and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged
 by the wall clock. "paged_long_steps" computes up to 8192 tokens in a step, where the default is 1024.
@@ -30,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,9 +42,12 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from turnwise.core.errors import EngineError
 from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.server import ServerEngine
+from turnwise.engines.vllm import VllmEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model, num_parameters
 
@@ -80,6 +85,8 @@ SIZES: dict[str, tuple[int, dict[str, int]]] = {
     ),
 }
 
+ROOT = Path(__file__).parents[1]
+VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 NAMES = [
     "paged",
     "paged_long_steps",
@@ -89,6 +96,8 @@ NAMES = [
     "slots",
     "generate",
     "generate_batch",
+    "through_vllm",
+    "through_server",
     "vllm",
     "vllm_http",
 ]
@@ -119,8 +128,11 @@ def build(size: str, attention: str | None = None) -> PreTrainedModel:
     return model
 
 
-def engine_turn(engine: Any) -> Contender:
-    """A contender from an object with `generate`, `release` and `adopt`."""
+def engine_turn(
+    engine: Any, pids: Callable[[], Iterable[int]] = lambda: (), end: Callable[[], None] = lambda: None
+) -> Contender:
+    """A contender from an object with `generate`, `release` and `adopt`, and the processes that work for it; `end` is
+    called after it is closed."""
     version = 0
     # Engines with workers belong to one event loop.
     loop = asyncio.Runner()
@@ -152,15 +164,62 @@ def engine_turn(engine: Any) -> Contender:
 
         loop.run(run())
 
-    if isinstance(engine, WorkerEngine):
-        return Contender(turn, finish, lambda: time.process_time() + worker_s(engine), lambda: loop.run(engine.close()))
-    return Contender(turn, finish)
+    def close() -> None:
+        if hasattr(engine, "close"):
+            loop.run(engine.close())
+        end()
+
+    return Contender(turn, finish, lambda: time.process_time() + sum(map(processor_s_of, pids())), close)
 
 
-def worker_s(engine: WorkerEngine) -> float:
-    """Processor seconds of the workers (Linux)."""
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in engine.worker_pids()]
-    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+def workers_turn(engine: WorkerEngine) -> Contender:
+    """The paged engine in processes."""
+    return engine_turn(engine, engine.worker_pids)
+
+
+def processor_s_of(pid: int) -> float:
+    """Processor seconds of a process so far (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def through_vllm(size: str, shape: dict[str, Any]) -> Contender:
+    """`engine.kind = "vllm"` with one process."""
+    engine = VllmEngine(build(size), python=VLLM_PYTHON, num_workers=1, cache_mib=2048, **shape)
+    return engine_turn(engine, engine.pids)
+
+
+def through_server(size: str, shape: dict[str, Any]) -> Contender:
+    """`engine.kind = "server"` on vLLM's own server on a Unix socket."""
+    folder = tempfile.TemporaryDirectory()
+    model, socket = build(size), Path(folder.name) / "server.sock"
+    model.save_pretrained(folder.name)
+    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--kv-cache-memory-bytes", str(2 << 30)]
+    options += ["--max-model-len", str(shape["max_context"]), "--max-num-seqs", str(shape["max_concurrency"])]
+    options += ["--disable-uvicorn-access-log"]
+    with (Path(folder.name) / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            [ROOT / "peers" / "vllm_server.sh", folder.name, f"unix:{socket}", *options],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+
+    def end() -> None:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        folder.cleanup()
+
+    deadline = time.monotonic() + 600
+    while True:
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise Missing("the server did not start: " + (Path(folder.name) / "server.log").read_text()[-400:])
+        try:
+            engine = ServerEngine(model, urls=[f"unix:{socket}"], speaks="vllm", **shape)
+            return engine_turn(engine, lambda: find_family(server.pid), end)
+        except EngineError:
+            time.sleep(1)
 
 
 def generate_turn(model: PreTrainedModel) -> Contender:
@@ -200,6 +259,13 @@ def _generation(model: PreTrainedModel, new_tokens: int, **more: Any) -> Generat
 
 def signal_all(pid: int, number: int) -> None:
     """To a process and all that it started (Linux)."""
+    for each in find_family(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, number)
+
+
+def find_family(pid: int) -> set[int]:
+    """A process and all that it started (Linux)."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -207,9 +273,7 @@ def signal_all(pid: int, number: int) -> None:
     family = {pid}
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
-    for each in family:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each, number)
+    return family
 
 
 class Missing(Exception):
@@ -221,16 +285,14 @@ def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
 
     It is stopped whenever it is not its turn: its processes wait by spinning and would take the processor from the
     others."""
-    root = Path(__file__).parents[1]
-    python = root / ".venv-vllm" / "bin" / "python"
-    if not python.exists():
+    if not VLLM_PYTHON.exists():
         raise Missing("vLLM is not installed; sh peers/vllm_setup.sh makes .venv-vllm")
     folder = tempfile.TemporaryDirectory()
     build(size, "sdpa").save_pretrained(folder.name)
     log = Path(folder.name) / "vllm.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [python, root / "peers" / "vllm_decode.py"],
+            [VLLM_PYTHON, ROOT / "peers" / "vllm_decode.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -288,7 +350,9 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
         "paged_long_steps": lambda: engine_turn(PagedEngine(build(size), **shape, max_batch_tokens=8192)),
         "paged_2_threads": lambda: engine_turn(PagedEngine(build(size), **shape, num_threads=2)),
-        "paged_workers": lambda: engine_turn(WorkerEngine(build(size), num_workers=2, **shape)),
+        "paged_workers": lambda: workers_turn(WorkerEngine(build(size), num_workers=2, **shape)),
+        "through_vllm": lambda: through_vllm(size, shape),
+        "through_server": lambda: through_server(size, shape),
         "paged_modules": lambda: engine_turn(PagedEngine(build(size), **shape, fused=False)),
         "slots": lambda: engine_turn(LocalEngine(build(size), **shape)),
         "generate": lambda: generate_turn(build(size, "sdpa")),
@@ -423,6 +487,13 @@ def compare(
         for clock in ("cpu_s", "wall_s"):
             ratios = [other[clock] / mine[clock] for other, mine in zip(kept, rows["paged"][1:], strict=True)]
             report[name][f"paged_is_faster_by_{clock}"] = {
+                "median": statistics.median(ratios),
+                "min": min(ratios),
+                "max": max(ratios),
+            }
+        if "vllm" in entries and name != "vllm":
+            ratios = [other["wall_s"] / mine["wall_s"] for other, mine in zip(rows["vllm"][1:], kept, strict=True)]
+            report[name]["is_faster_than_vllm_by_wall_s"] = {
                 "median": statistics.median(ratios),
                 "min": min(ratios),
                 "max": max(ratios),
