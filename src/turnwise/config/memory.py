@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,10 @@ DRAWING_COPIES = 6
 """Arrays of sampled rows by vocabulary that live at once."""
 WORKER_BYTES = 260 << 20
 """Interpreter and libraries of one engine worker or rank, without what it shares with other processes: measured."""
+GUEST_BYTES = 600 << 20
+"""Interpreter and libraries of one process of vLLM, without weights and cache: measured."""
 LIBRARY_BYTES = 400 << 20
-"""Interpreter and libraries of the trainer's process; not part of a `MemoryPlan`."""
+"""Interpreter and libraries of the trainer's process, which is not part of a `MemoryPlan`, and of a rollout process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +179,8 @@ class MemoryPlan:
 
     weights: int
     """Of the policy, and of a reference copy and a separate critic if the recipe has them; with `model.lora` these
-    copy the adapter only. With `train.ranks` above 1 ranks hold a part each, and the trainer's process the policy."""
+    copy the adapter only. With `train.ranks` above 1 ranks hold a part each, and the trainer's process the policy; each
+    rollout process and each of vLLM holds the policy too."""
     optimizer: int
     """Gradients and two AdamW moments of the trained parameters, an adapter's where there is one."""
     packed: int
@@ -185,7 +188,7 @@ class MemoryPlan:
     cache: int
     """Keys and values of all workers."""
     libraries: int
-    """Interpreters and libraries of engine workers and ranks; 0 if engine and trainer share a process."""
+    """Interpreters and libraries of engine workers, ranks and rollout processes; 0 if all share a process."""
     sampling: int
     """Further memory while all workers sample, at most."""
     training: int
@@ -219,7 +222,8 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     num_trained = 1 + (config.critic.kind == "separate")
     num_copies = num_trained - 1 + needs_reference
     options = engine.options
-    paged = engine.kind != "local"
+    is_outside = engine.kind in ("vllm", "server")
+    paged = engine.kind != "local" and not is_outside
     is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
     gathers = paged and not is_flex
     copied = 0
@@ -231,7 +235,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
             copied = shape.num_linear - shape.vocab_size * shape.hidden_size
     workers = _count(options.get("num_workers", 2)) if engine.kind == "workers" else 1
     concurrency = -(-engine.max_concurrency // workers)
-    tokens, pages = engine.max_concurrency * engine.max_context, 0
+    tokens, pages = 0 if is_outside else engine.max_concurrency * engine.max_context, 0
     if paged:
         pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + has_graphs
         tokens = workers * pages * PAGE_SIZE
@@ -251,7 +255,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     if config.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
         saved = saved / shape.num_layers + shape.num_layers * to_resident(batch * shape.hidden_size * item)
     logits = LOGIT_COPIES * to_resident(batch * share * shape.vocab_size * 4)
-    sampling = step * widest * item + drawn
+    sampling = 0 if is_outside else step * widest * item + drawn
     batch_size = 1 << (concurrency - 1).bit_length()
     if is_flex:
         sampling += batch_size * pages * TABLE_BYTES
@@ -260,17 +264,33 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     learners = 1 + len(list_learners(config))  # each with weights, moments and an engine of its own
     ranks = config.train.ranks
     processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
-    return MemoryPlan(
-        weights=learners * (kept * (1 + (ranks > 1)) + trained * num_copies),
+    guests = learners * _count(options.get("num_workers", 1)) if engine.kind == "vllm" else 0
+    plan = MemoryPlan(
+        weights=learners * (kept * (1 + (ranks > 1)) + trained * num_copies) + guests * parameters,
         optimizer=learners * 3 * trained * num_trained - (learners - 1) * trained * num_trained,
         packed=learners * workers * copied * item,
-        cache=learners * tokens * shape.num_cached * item,
-        libraries=processes * WORKER_BYTES,
+        cache=learners * tokens * shape.num_cached * item + guests * (_count(options.get("cache_mib", 512)) << 20),
+        libraries=processes * WORKER_BYTES + guests * GUEST_BYTES,
         sampling=workers * (int(SAMPLING_FACTOR * sampling) + SAMPLING_BYTES)
         if device == "cpu"
         else sampling + GATHERED * item * gathers,
         training=ranks * int(saved + logits) + (learners - 1) * 3 * trained * num_trained,  # copies to take a step back
         gradients=trained * num_trained,
+    )
+    if not rollout.num_workers:
+        return plan
+    # Each rollout process has the policy and an engine for its share of the conversations.
+    share = {"max_concurrency": -(-engine.max_concurrency // rollout.num_workers)}
+    alone = {"engine": engine.model_copy(update=share), "rollout": rollout.model_copy(update={"num_workers": 0})}
+    each = plan_memory(config.model_copy(update=alone), device=device)
+    assert each is not None
+    return replace(
+        plan,
+        weights=plan.weights + rollout.num_workers * (kept + guests * parameters),
+        packed=plan.packed + rollout.num_workers * each.packed,
+        cache=plan.cache + rollout.num_workers * each.cache,
+        libraries=plan.libraries + rollout.num_workers * (LIBRARY_BYTES + guests * GUEST_BYTES),
+        sampling=plan.sampling + rollout.num_workers * each.sampling,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.config.memory import PACKED_FAMILIES, plan_memory
+from turnwise.config.memory import PACKED_FAMILIES, MemoryPlan, plan_memory
 from turnwise.config.plan import Plan, compute_plan
 from turnwise.config.run import RunConfig
 
@@ -109,6 +109,32 @@ def test_memory_by_hand() -> None:
     with_critic = plan_memory(config(critic={"kind": "separate"}, credit={"method": "gae"}))
     assert with_critic is not None
     assert (with_critic.weights, with_critic.optimizer) == (2 * 2376 * 4, 6 * 2376 * 4)
+
+
+def test_memory_of_other_programs_by_hand() -> None:
+    """Of a model of 2,376 numbers, as above."""
+
+    def plan(**sections: Any) -> MemoryPlan:
+        memory = plan_memory(config(**sections))
+        assert memory is not None
+        return memory
+
+    limits = {"max_concurrency": 4, "max_context": 10}
+    paged = plan(engine=limits)
+    vllm = plan(engine={**limits, "kind": "vllm", "options": {"num_workers": 2, "cache_mib": 100}})
+    assert (vllm.packed, vllm.cache) == (0, 2 * 100 * 2**20)
+    assert vllm.weights == (1 + 2) * 2376 * 4
+    assert vllm.libraries == 2 * 600 * 2**20
+    server = plan(engine={**limits, "kind": "server"})
+    assert (server.packed, server.cache, server.libraries) == (0, 0, 0)
+    players = plan(engine=limits, rollout={"num_workers": 2})
+    half = plan(engine={**limits, "max_concurrency": 2})
+    assert players.weights == (1 + 2) * 2376 * 4
+    assert players.cache == paged.cache + 2 * half.cache
+    assert players.packed == 3 * paged.packed
+    assert players.libraries == 2 * 400 * 2**20
+    assert players.sampling == paged.sampling + 2 * half.sampling
+    assert players.training == paged.training
 
 
 def test_memory_on_a_gpu_by_hand() -> None:
