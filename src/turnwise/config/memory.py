@@ -280,8 +280,8 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     if not rollout.num_workers:
         return plan
     # Each rollout process has the policy and an engine for its share of the conversations.
-    share = {"max_concurrency": -(-engine.max_concurrency // rollout.num_workers)}
-    alone = {"engine": engine.model_copy(update=share), "rollout": rollout.model_copy(update={"num_workers": 0})}
+    limits = {"max_concurrency": -(-engine.max_concurrency // rollout.num_workers)}
+    alone = {"engine": engine.model_copy(update=limits), "rollout": rollout.model_copy(update={"num_workers": 0})}
     each = plan_memory(config.model_copy(update=alone), device=device)
     assert each is not None
     return replace(
