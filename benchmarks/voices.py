@@ -40,6 +40,7 @@ class Arm:
     """Commands of `turnwise` that are given the run and print its further figures."""
 
 
+JUDGE = "roles.judge=frozen:{judge}/checkpoints/step_000020"
 ARMS = (
     Arm(name="memory_chunks", recipes=("memory/chunks.toml",)),
     Arm(
@@ -82,13 +83,14 @@ ARMS = (
         overrides=("roles.player1=scripted:uniform",),
         then=("exploitability",),
     ),
+    Arm(name="nim", recipes=("games/nim.toml",), then=("exploitability",)),
     Arm(name="proposer_search", recipes=("proposer/search.toml",)),
     Arm(name="proposer_programs", recipes=("proposer/programs.toml",)),
     Arm(name="relay", recipes=("teams/relay.toml",)),
     Arm(name="judge", recipes=("teams/judge.toml",)),
-    Arm(
-        name="debate", recipes=("teams/debate.toml",), overrides=("roles.judge=frozen:{judge}/checkpoints/step_000020",)
-    ),
+    Arm(name="debate", recipes=("teams/debate.toml",), overrides=(JUDGE,)),
+    Arm(name="consultancy", recipes=("teams/debate.toml",), overrides=(JUDGE, "environment.args.protocol=consultancy")),
+    Arm(name="debate_unverified", recipes=("teams/debate.toml",), overrides=(JUDGE, "environment.args.verify=false")),
 )
 
 
