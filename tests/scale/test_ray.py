@@ -219,13 +219,14 @@ def test_a_folder_reaches_a_node_with_another_disk(tmp_path: Path, monkeypatch: 
 
     async def check() -> None:
         program = Program(name="sleep", arguments=("/bin/sleep", "60"), environment={}, log=tmp_path / "log")
-        running, _, _ = await cluster.start(program)
+        running, end = await cluster.start(program)
         assert await cluster.send(running.actor, folder) == folder
         monkeypatch.setattr(RayCluster, "holds", holds)
         sent = await running.carry(folder)
         assert sent != folder
         assert (sent / "weights").read_bytes() == data
         running.kill()
+        end.close()
         assert not sent.exists()
 
     try:
