@@ -12,7 +12,9 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from turnwise.algorithms.losses.table import build_loss
 from turnwise.batching.collate import Packing
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.hosts.host import Host
 from turnwise.models.build import build_model
 from turnwise.training.local import LocalTrainer, TrainerSettings
 from turnwise.training.optimizer import Schedule
@@ -56,6 +59,16 @@ def build(model: PreTrainedModel, placement: Placement = WHOLE) -> LocalTrainer:
     )
     loss = PolicyLoss(function=build_loss("grpo"), temperature=1.0)
     return LocalTrainer(model, None, settings, loss=loss, placement=placement)
+
+
+def build_for_rank(recipe: Mapping[str, Any], model: PreTrainedModel, placement: Placement) -> LocalTrainer:
+    """See `training.ranks.plan.RankPlan.build`."""
+    return build(model, placement)
+
+
+def build_ranked(model: PreTrainedModel, size: int, host: Host | None = None) -> RankedTrainer:
+    """The same trainer on ranks."""
+    return RankedTrainer(model, None, f"{Path(__file__).stem}:build_for_rank", {}, num_ranks=size, host=host)
 
 
 def build_policy() -> PreTrainedModel:
@@ -99,7 +112,7 @@ def main() -> None:
     batch = make_batch()
     trainers: dict[str, LocalTrainer | RankedTrainer] = {"one process": build(build_policy())}
     for size in RANKS:
-        trainers[f"{size} ranks"] = RankedTrainer(build_policy(), None, build, num_ranks=size)
+        trainers[f"{size} ranks"] = build_ranked(build_policy(), size)
     losses = {name: trainer.step(batch).metrics["train/loss"].value for name, trainer in trainers.items()}
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     names = list(trainers)

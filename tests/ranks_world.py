@@ -222,7 +222,7 @@ def compare_on_ranks(num_ranks: int, cases: Mapping[str, Case], folder: Path, *,
 
 def _compare(index: int, num_ranks: int, cases: Mapping[str, Case], folder: Path, steps: int) -> None:
     torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "meeting"), num_ranks)
+    store = dist.FileStore(str(folder / "meeting"), num_ranks)  # type: ignore[attr-defined]
     join_group(store, index, num_ranks, deadline_s=120, device=torch.device("cpu"))
     gaps = {}
     for name, case in cases.items():

@@ -38,7 +38,8 @@ def build_host(config: RunConfig) -> Host:
     if not num_actors:
         raise ConfigError(
             f"scale.ray={scale.ray!r} with rollout.num_workers=0, engine.kind={config.engine.kind!r} and "
-            f"train.ranks={ranks}: nothing would run on the cluster; set rollout.num_workers or train.ranks, or use engine.kind='vllm'"
+            f"train.ranks={ranks}: nothing would run on the cluster; set rollout.num_workers or train.ranks, or use "
+            "engine.kind='vllm'"
         )
     return RayCluster(scale.ray, num_actors=num_actors, cpus=scale.cpus, strategy=scale.strategy)
 

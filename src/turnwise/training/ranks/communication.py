@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from turnwise.core.errors import TrainingError
 
@@ -31,19 +32,19 @@ def listen(address: str) -> socket.socket:
         raise TrainingError(f"nothing can listen at {address}, by which the ranks of other nodes reach it") from cause
 
 
-def host_store(listener: socket.socket) -> dist.Store:
+def host_store(listener: socket.socket) -> Store:
     """Where ranks meet, in the process of the first one."""
     host, port = listener.getsockname()
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
-def join_store(address: str, port: int) -> dist.Store:
+def join_store(address: str, port: int) -> Store:
     """Where ranks meet, for all others."""
-    return dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=START_S))
+    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=START_S))
 
 
 def join_group(
-    store: dist.Store,
+    store: Store,
     index: int,
     size: int,
     *,

@@ -74,4 +74,5 @@ def _open(files: Path, table: Mapping[str, Any]) -> torch.Tensor:
     if table["file"] is None:
         return empty.view(table["shape"])
     storage = torch.UntypedStorage.from_file(str(files / str(table["file"])), True, table["bytes"])
+    assert isinstance(storage, torch.UntypedStorage)
     return empty.set_(storage, table["offset"], table["shape"], table["stride"])
