@@ -12,8 +12,11 @@ import pytest
 
 
 @pytest.fixture
-def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The network device of a cluster's first node; its second one is in a network namespace of its own."""
+def two_nodes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The network device of a cluster's first node; its second one is in a network namespace of its own. With the
+    parameter "processes" it does not see the processes of the first one either, and so not their memory."""
+    is_hidden = getattr(request, "param", "") == "processes"
+    nodes: list[subprocess.Popen[bytes]] = []
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
     name = f"tw{os.getpid()}"
@@ -42,9 +45,17 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         call(*inside, "ip", "link", "set", "lo", "up")
         node = (ray_command, "start", "--num-cpus=1", "--disable-usage-stats")
         call(*node, "--head", "--port=6399", "--node-ip-address=10.77.0.1", "--include-dashboard=false")
-        call(*inside, *node, "--address=10.77.0.1:6399", "--node-ip-address=10.77.0.2")
+        second = (*node, "--address=10.77.0.1:6399", "--node-ip-address=10.77.0.2")
+        if is_hidden:
+            hide = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+            nodes.append(subprocess.Popen([*inside, *hide, *second, "--block"], env=environment))
+        else:
+            call(*inside, *second)
         yield f"{name}a"
     finally:
+        for running in nodes:
+            running.kill()
+            running.wait(60)
         call(ray_command, "stop", "--force", check=False)
         call("ip", "netns", "del", name, check=False)
         call("ip", "link", "del", f"{name}a", check=False)

@@ -46,8 +46,8 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_resume_goes_on(kind: str, 
     audit(tmp_path)
 
 
+@pytest.mark.parametrize("two_nodes", ["processes"], indirect=True)
 def test_a_rank_on_each_of_two_nodes_takes_the_steps_of_local_ranks(two_nodes: str, tmp_path: Path) -> None:
-    """The second node sees neither the network interfaces nor the processes of the first, and so not its memory."""
     here, there = tmp_path / "here", tmp_path / "there"
     rows = finish(start(here, *RANKS), here)
     run = start(there, *RANKS, "scale.ray=10.77.0.1:6399", "scale.strategy=SPREAD", "scale.cpus=0.5")
