@@ -25,7 +25,7 @@ def test_ranks_on_an_embedded_cluster_write_the_run_of_local_ranks(tmp_path: Pat
 @pytest.mark.parametrize("kind", ["ray::Relay", PROGRAM])
 def test_a_killed_rank_ends_the_run_with_its_name_and_resume_goes_on(kind: str, tmp_path: Path) -> None:
     raylets = set(find_processes("raylet"))
-    run = start(tmp_path, "train.ranks=2", "train.steps=60", "train.checkpoint_every=2", "scale.ray=local")
+    run = start(tmp_path, "train.ranks=2", "train.steps=30", "train.checkpoint_every=2", "scale.ray=local")
     try:
         wait_until(lambda: count_steps(tmp_path) > 3, "steps", 200)
         os.kill(find_processes(kind)[0], signal.SIGKILL)
@@ -41,8 +41,8 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_resume_goes_on(kind: str, 
     trained = count_steps(tmp_path)
     [folder] = [path.parent for path in tmp_path.glob("*/config.json")]
     rows = finish(resume(folder), tmp_path)
-    assert [row["step"] for row in rows if row["phase"] == "train"] == list(range(1, 61))
-    assert trained < 60
+    assert [row["step"] for row in rows if row["phase"] == "train"] == list(range(1, 31))
+    assert trained < 30
     audit(tmp_path)
 
 
