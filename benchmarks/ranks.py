@@ -129,7 +129,7 @@ def measure_publication(rounds: int) -> None:
             host: Host = RayCluster("local", num_actors=4, cpus=0, strategy="PACK") if place == "Ray" else LocalHost()
             for rows in ("shared memory", "sent"):
                 if rows == "sent":
-                    SharedMemory.describe = hide  # type: ignore[method-assign]
+                    SharedMemory.describe = hide  # type: ignore[assignment, method-assign]
                 trainer = build_ranked(build_policy(scale), 2, host)
                 nothing = replace(make_batch(), updates=())
                 trainer.step(nothing)
