@@ -72,8 +72,10 @@ def name_kind(command: str, layout: str) -> str | None:
     """What a process is; None for one that is left alone (Ray's own and Python's bookkeeping)."""
     if "turnwise.runs.rollout_process" in command:
         return "rollout process"
+    if "turnwise.training.ranks.rank" in command:
+        return "trainer rank"
     if "multiprocessing.spawn" in command:
-        return {"engines": "engine worker", "ranks": "trainer rank"}.get(layout)
+        return "engine worker" if layout == "engines" else None
     if "resource_tracker" in command or "ray" in command:
         return None
     return "sandbox"

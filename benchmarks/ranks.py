@@ -3,6 +3,9 @@
 All four trainers live at once and take their steps in turn, in another order every round, so that each meets the same
 load; ratios are of a round's own steps. Every process computes on one thread. Memory is the proportional set size: what
 several processes share is divided among them. Prints JSON.
+
+With --publication instead: seconds of a step of two ranks that trains nothing (comparison of weights, checksums, rows
+to the trainer's process), of ranks that see its memory and of ranks that send their rows, here and under Ray.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +28,15 @@ from turnwise.algorithms.losses.table import build_loss
 from turnwise.batching.collate import Packing
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.hosts.host import Host
+from turnwise.hosts.local import LocalHost
+from turnwise.hosts.ray_cluster import RayCluster
 from turnwise.models.build import build_model
 from turnwise.training.local import LocalTrainer, TrainerSettings
 from turnwise.training.optimizer import Schedule
 from turnwise.training.placement import WHOLE, Placement
 from turnwise.training.policy_step import PolicyLoss
+from turnwise.training.ranks.memory import SharedMemory
 from turnwise.training.ranks.trainer import RankedTrainer
 
 SHAPE = {
@@ -58,9 +68,24 @@ def build(model: PreTrainedModel, placement: Placement = WHOLE) -> LocalTrainer:
     return LocalTrainer(model, None, settings, loss=loss, placement=placement)
 
 
-def build_policy() -> PreTrainedModel:
-    """The same weights every time."""
-    return build_model("qwen3", SHAPE, vocab_size=VOCAB, seed=0)
+def build_for_rank(recipe: Mapping[str, Any], model: PreTrainedModel, placement: Placement) -> LocalTrainer:
+    """See `training.ranks.plan.RankPlan.build`."""
+    return build(model, placement)
+
+
+def build_ranked(model: PreTrainedModel, size: int, host: Host | None = None) -> RankedTrainer:
+    """The same trainer on ranks."""
+    return RankedTrainer(model, None, f"{Path(__file__).stem}:build_for_rank", {}, num_ranks=size, host=host)
+
+
+def build_policy(scale: int = 1) -> PreTrainedModel:
+    """The same weights every time; `scale` times as wide."""
+    wide = {
+        **SHAPE,
+        "hidden_size": scale * SHAPE["hidden_size"],
+        "intermediate_size": scale * SHAPE["intermediate_size"],
+    }
+    return build_model("qwen3", wide, vocab_size=VOCAB, seed=0)
 
 
 def make_batch() -> TrainingBatch:
@@ -90,16 +115,52 @@ def read_memory(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
+def measure_publication(rounds: int) -> None:
+    """Print a table."""
+    print("| parameters | ranks | rows | median s |\n|---|---|---|---|")
+    describe = SharedMemory.describe
+
+    def hide(memory: SharedMemory) -> dict[str, Any]:
+        """Pretends that no rank sees the memory."""
+        return {**describe(memory), "pid": 0}
+
+    for scale in (1, 3):
+        for place in ("local", "Ray"):
+            host: Host = RayCluster("local", num_actors=4, cpus=0, strategy="PACK") if place == "Ray" else LocalHost()
+            for rows in ("shared memory", "sent"):
+                if rows == "sent":
+                    SharedMemory.describe = hide  # type: ignore[assignment, method-assign]
+                trainer = build_ranked(build_policy(scale), 2, host)
+                nothing = replace(make_batch(), updates=())
+                trainer.step(nothing)
+                SharedMemory.describe = describe  # type: ignore[method-assign]
+                assert trainer.group.num_far == (2 if rows == "sent" else 0)
+                seconds = []
+                for _ in range(rounds):
+                    began = time.perf_counter()
+                    trainer.step(nothing)
+                    seconds.append(time.perf_counter() - began)
+                trainer.close()
+                count = sum(parameter.numel() for parameter in trainer.model.parameters())
+                print(f"| {count / 1e6:.1f} M | {place} | {rows} | {statistics.median(seconds):.2f} |", flush=True)
+            host.close()
+
+
 def main() -> None:
     """Measure, and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--publication", action="store_true")
+    options = parser.parse_args()
+    rounds = options.rounds
     torch.set_num_threads(1)
+    if options.publication:
+        measure_publication(rounds)
+        return
     batch = make_batch()
     trainers: dict[str, LocalTrainer | RankedTrainer] = {"one process": build(build_policy())}
     for size in RANKS:
-        trainers[f"{size} ranks"] = RankedTrainer(build_policy(), None, build, num_ranks=size)
+        trainers[f"{size} ranks"] = build_ranked(build_policy(), size)
     losses = {name: trainer.step(batch).metrics["train/loss"].value for name, trainer in trainers.items()}
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     names = list(trainers)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedModel
 
@@ -21,6 +22,7 @@ from turnwise.batching.ranks import find_largest
 from turnwise.core.batch import Objective, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.protocols import Trainer
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.hosts.host import Host
 from turnwise.models.build import build_model
 from turnwise.models.lora import add_adapter, list_adapter
 from turnwise.models.rows import cut_rows, own_rows
@@ -126,8 +128,22 @@ class Case:
     def build_local(self, seed: int = 0) -> LocalTrainer:
         return self.build(self.build_policy(seed))
 
-    def build_ranked(self, num_ranks: int, seed: int = 0, *, deadline_s: float = 60.0) -> RankedTrainer:
-        return RankedTrainer(self.build_policy(seed), None, self.build, num_ranks=num_ranks, deadline_s=deadline_s)
+    def build_ranked(
+        self, num_ranks: int, seed: int = 0, *, deadline_s: float = 60.0, host: Host | None = None
+    ) -> RankedTrainer:
+        return RankedTrainer(
+            self.build_policy(seed),
+            None,
+            f"{__name__}:{build_for_rank.__name__}",
+            asdict(self),
+            num_ranks=num_ranks,
+            deadline_s=deadline_s,
+            host=host,
+        )
+
+
+def build_for_rank(case: Mapping[str, Any], model: PreTrainedModel, placement: Placement) -> LocalTrainer:
+    return Case(**case).build(model, placement)
 
 
 def make_samples(step: int, *, groups: int = 3, members: int = 3) -> list[Sample]:
@@ -206,7 +222,8 @@ def compare_on_ranks(num_ranks: int, cases: Mapping[str, Case], folder: Path, *,
 
 def _compare(index: int, num_ranks: int, cases: Mapping[str, Case], folder: Path, steps: int) -> None:
     torch.set_num_threads(1)
-    join_group(folder, index, num_ranks, deadline_s=120, device=torch.device("cpu"))
+    store = dist.FileStore(str(folder / "meeting"), num_ranks)  # type: ignore[attr-defined]
+    join_group(store, index, num_ranks, deadline_s=120, device=torch.device("cpu"))
     gaps = {}
     for name, case in cases.items():
         alone, (sharded, placement) = case.build_local(), build_sharded(case)

@@ -97,6 +97,6 @@ class TrainSection(Section):
     keep_checkpoints: int = Field(2, ge=1)
     """Number of latest checkpoints kept, besides the one RL started from."""
     ranks: int = Field(1, ge=1)
-    """Processes of this machine that train together, each with a part of every model (docs/ranks.md)."""
+    """Processes that train together, here or on a cluster, each with a part of every model (docs/ranks.md)."""
     num_threads: int = Field(0, ge=0)
     """Threads while training, of each rank; 0 is all cores, or each rank's part of them."""

@@ -14,7 +14,7 @@ class ScaleSection(Section):
 
     ray: str = ""
     """"" starts processes here. "local" starts a Ray cluster on this machine that ends with the run; an address joins
-    one ("auto", "HOST:PORT"). Rollout processes and vLLM engines then are supervised actors."""
+    one ("auto", "HOST:PORT"). Rollout processes, vLLM engines and ranks then are supervised actors."""
     strategy: Literal["PACK", "SPREAD"] = "PACK"
     """Placement of the actors: on as few nodes as they fit on, or on as many as there are."""
     cpus: float = Field(1.0, ge=0)

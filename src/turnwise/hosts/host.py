@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,11 @@ class RunningProcess(Protocol):
 class RunningProgram(RunningProcess, Protocol):
     """A `Program` that was started."""
 
+    @property
+    def address(self) -> str:
+        """Where other programs of its host reach one that listens beside it; loopback on this machine."""
+        ...
+
     def read_log(self) -> str:
         """The end of what it printed, as far as that is known here."""
         ...
@@ -68,8 +73,10 @@ class RunningProgram(RunningProcess, Protocol):
 class Host(Protocol):
     """Somewhere to run programs."""
 
-    async def start(self, program: Program) -> tuple[RunningProgram, asyncio.StreamReader, asyncio.StreamWriter]:
-        """Start a program, and the streams from it and to it. Raises EngineError naming why it cannot start."""
+    async def start(self, program: Program) -> tuple[RunningProgram, socket.socket]:
+        """Start a program, and our end of the socket to it. The loop that runs this keeps it going.
+
+        Raises EngineError naming why it cannot start."""
         ...
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 from turnwise.core.errors import EngineError, boundary
 from turnwise.hosts.host import Program
 
+LOOPBACK = "127.0.0.1"
 NUM_LOG_LINES = 12
 """Lines of a log that an error shows."""
 
@@ -25,6 +25,7 @@ class Child:
     name: str
     running: subprocess.Popen[bytes]
     log: Path
+    address: str = LOOPBACK
 
     @property
     def pid(self) -> int:
@@ -57,16 +58,11 @@ class Child:
 class LocalHost:
     """Implements `Host`. A program lives no longer than the thread that started it."""
 
-    async def start(self, program: Program) -> tuple[Child, asyncio.StreamReader, asyncio.StreamWriter]:
+    async def start(self, program: Program) -> tuple[Child, socket.socket]:
         """See `Host.start`."""
         with boundary(EngineError, f"{program.name} cannot be started"):
             running, end = spawn(program.arguments, environment=merge_environment(program), log=program.log)
-        try:
-            streams = await asyncio.open_connection(sock=end)
-        except BaseException:
-            running.kill()
-            raise
-        return Child(program.name, running, program.log), *streams
+        return Child(program.name, running, program.log), end
 
     def close(self) -> None:
         """See `Host.close`."""

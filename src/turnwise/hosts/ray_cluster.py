@@ -19,6 +19,7 @@ import numpy as np
 
 from turnwise.core.errors import ConfigError, EngineError, boundary
 from turnwise.hosts.host import Program
+from turnwise.hosts.local import LOOPBACK
 from turnwise.hosts.relay import CHUNK_BYTES, Relay
 
 JOIN_S = 60.0
@@ -66,7 +67,7 @@ class RayCluster:
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == "local":
             self._ray.init(
-                num_cpus=num_cpus, include_dashboard=False, _node_ip_address="127.0.0.1", address="local", **quiet
+                num_cpus=num_cpus, include_dashboard=False, _node_ip_address=LOOPBACK, address="local", **quiet
             )
             return
         if address != "auto":
@@ -89,16 +90,17 @@ class RayCluster:
             )
         return group
 
-    async def start(self, program: Program) -> tuple[RemoteProgram, asyncio.StreamReader, asyncio.StreamWriter]:
+    async def start(self, program: Program) -> tuple[RemoteProgram, socket.socket]:
         """See `Host.start`."""
         ours, theirs = socket.socketpair()
         with boundary(EngineError, f"{program.name} cannot be started on the Ray cluster"):
             actor = self._place()
             try:
                 pid = await asyncio.wait_for(_called(actor.start.remote(program)), CALL_S)
-                remote = RemoteProgram(name=program.name, pid=pid, actor=actor, cluster=self)
-                remote.relay(*await asyncio.open_connection(sock=theirs))
-                return remote, *await asyncio.open_connection(sock=ours)
+                address = await asyncio.wait_for(_called(actor.find_address.remote()), CALL_S)
+                remote = RemoteProgram(name=program.name, pid=pid, address=address, actor=actor, cluster=self)
+                remote.relay(*await asyncio.open_connection(sock=theirs, limit=CHUNK_BYTES))
+                return remote, ours
             except BaseException:
                 ours.close()
                 theirs.close()
@@ -159,6 +161,7 @@ class RemoteProgram:
 
     name: str
     pid: int
+    address: str
     actor: Any
     cluster: RayCluster
     exitcode: int | None = None

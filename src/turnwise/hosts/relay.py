@@ -37,8 +37,14 @@ class Relay:
         """Start the program; its process id here."""
         self._log = self._root / program.log.name
         self._running, end = spawn(program.arguments, environment=merge_environment(program), log=self._log)
-        self._reader, self._writer = await asyncio.open_connection(sock=end)
+        self._reader, self._writer = await asyncio.open_connection(sock=end, limit=CHUNK_BYTES)
         return self._running.pid
+
+    async def find_address(self) -> str:
+        """By which other nodes reach this one."""
+        from ray.util import get_node_ip_address
+
+        return str(get_node_ip_address())
 
     async def read(self) -> bytes:
         """What the program says next, as soon as it says something; nothing when it has ended."""

@@ -130,6 +130,19 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
     return model
 
 
+def describe_adapter(model: PreTrainedModel) -> dict[str, Any] | None:
+    """peft's configuration of a model's adapter as plain data; None for a model without one."""
+    config = getattr(model, "peft_config", {}).get(ADAPTER)
+    if config is None:
+        return None
+    return {name: sorted(value) if isinstance(value, set) else value for name, value in config.to_dict().items()}
+
+
+def inject_adapter(model: PreTrainedModel, description: Mapping[str, Any]) -> None:
+    """Attach an adapter of this configuration to a model, with tensors that are not set."""
+    _inject(model, _import_peft().LoraConfig(**description), "the adapter")
+
+
 def _import_peft() -> Any:
     try:
         import peft

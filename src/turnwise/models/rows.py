@@ -20,9 +20,18 @@ def cut_rows(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if not is_cut(like):
         return whole
     mesh: Any = like.device_mesh
-    chunks = whole.chunk(mesh.size())
-    index = mesh.get_local_rank()
+    return find_rows(whole, mesh.get_local_rank(), mesh.size())
+
+
+def find_rows(whole: torch.Tensor, index: int, size: int) -> torch.Tensor:
+    """The rows of `whole` that the rank `index` of `size` ranks holds, not copied."""
+    chunks = whole.chunk(size)
     return chunks[index] if index < len(chunks) else whole[:0]
+
+
+def join_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """All rows, of all ranks, which all call this; a tensor that no rank shares is returned as it is."""
+    return tensor.full_tensor() if is_cut(tensor) else tensor
 
 
 def is_cut(tensor: torch.Tensor) -> TypeGuard[DTensor]:

@@ -32,11 +32,14 @@ def build_host(config: RunConfig) -> Host:
         return LocalHost()
     is_vllm = config.engine.kind == "vllm"
     num_engines = read_options("vllm", VllmOptions, config.engine.options).num_workers if is_vllm else 0
-    num_actors = num_workers or num_engines
+    ranks = config.train.ranks
+    num_ranks = ranks * (1 + len(list_learners(config))) if ranks > 1 else 0
+    num_actors = (num_workers or num_engines) + num_ranks
     if not num_actors:
         raise ConfigError(
-            f"scale.ray={scale.ray!r} with rollout.num_workers=0 and engine.kind={config.engine.kind!r}: nothing would "
-            "run on the cluster; set rollout.num_workers, or use engine.kind='vllm'"
+            f"scale.ray={scale.ray!r} with rollout.num_workers=0, engine.kind={config.engine.kind!r} and "
+            f"train.ranks={ranks}: nothing would run on the cluster; set rollout.num_workers or train.ranks, or use "
+            "engine.kind='vllm'"
         )
     return RayCluster(scale.ray, num_actors=num_actors, cpus=scale.cpus, strategy=scale.strategy)
 

@@ -51,9 +51,11 @@ class Parts:
     sync: WeightSync
 
     async def close(self) -> None:
-        """End the engine and the trainer's thread."""
-        await self.system.close()
-        self.trainer.close()
+        """End the trainer's thread and the engine."""
+        try:
+            self.trainer.close()
+        finally:
+            await self.system.close()
 
 
 def build_parts(
@@ -67,9 +69,12 @@ def build_parts(
 
     Raises ConfigError naming what does not fit."""
     config = system.config
-    trainer = trainer or build_trainer(config, system.model, system.tokenizer)
+    trainer = trainer or build_trainer(config, system.model, system.tokenizer, system.host)
     if others is None:
-        others = {name: build_trainer(config, other.model, system.tokenizer) for name, other in system.others.items()}
+        others = {
+            name: build_trainer(config, other.model, system.tokenizer, system.host)
+            for name, other in system.others.items()
+        }
     return Parts(
         system=system,
         trainer=TrainerThread(trainer, num_threads=config.train.num_threads, others=others),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.batching.collate import Packing
 from turnwise.config.catalog import find_model
+from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.seeds import derive_seed
 from turnwise.credit.methods import build_credit_method
+from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
 from turnwise.runs.methods import build_pair_loss, build_policy_loss
 from turnwise.training.critic import build_critic
@@ -24,25 +28,34 @@ from turnwise.training.ranks.trainer import RankedTrainer
 
 
 def build_trainer(
-    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, host: Host | None = None
 ) -> LocalTrainer | RankedTrainer:
-    """The recipe's trainer of `model`, which it changes in place.
+    """The recipe's trainer of `model`, which it changes in place; its ranks are on `host`, None is this machine.
 
     Raises ConfigError when a method, a combination or the teacher does not fit."""
     train = config.train
     if train.ranks == 1:
         return build_local_trainer(config, model, tokenizer)
+    if config.scale.ray and model.device.type == "cuda":
+        raise ConfigError(
+            f"scale.ray={config.scale.ray!r} with train.ranks={train.ranks} on GPUs: actors reserve cores and see no "
+            "GPU; leave scale.ray empty, or use model.device='cpu'"
+        )
+    cores = config.scale.cpus if config.scale.ray else (os.cpu_count() or 1) // train.ranks
     return RankedTrainer(
         model,
         tokenizer,
-        partial(_build_for_rank, config),
+        f"{__name__}:{build_for_rank.__name__}",
+        dump_resolved(config),
         num_ranks=train.ranks,
-        num_threads=train.num_threads or max(1, (os.cpu_count() or 1) // train.ranks),
+        num_threads=train.num_threads or max(1, int(cores)),
+        host=host,
     )
 
 
-def _build_for_rank(config: RunConfig, model: PreTrainedModel, placement: Placement) -> LocalTrainer:
-    return build_local_trainer(config, model, None, placement)
+def build_for_rank(recipe: Mapping[str, Any], model: PreTrainedModel, placement: Placement) -> LocalTrainer:
+    """The trainer of one of several ranks, in its process, of a resolved recipe."""
+    return build_local_trainer(RunConfig.model_validate(recipe), model, None, placement)
 
 
 def build_local_trainer(

@@ -38,7 +38,8 @@ FAST = ("grpo", "gspo", "ppo, head", "ppo, separate")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    join_group(tmp_path_factory.mktemp("ranks"), 0, 1, deadline_s=10.0, device=torch.device("cpu"))
+    store = dist.FileStore(str(tmp_path_factory.mktemp("ranks") / "meeting"), 1)  # type: ignore[attr-defined]
+    join_group(store, 0, 1, deadline_s=10.0, device=torch.device("cpu"))
     yield
     dist.destroy_process_group()
     torch.set_num_threads(before)

@@ -162,12 +162,12 @@ def test_a_silent_rank_is_named_after_the_deadline() -> None:
 
 @pytest.mark.slow
 def test_a_trainer_that_cannot_be_built_says_why() -> None:
-    ranked = RankedTrainer(Case().build_policy(), None, refuse_to_build, num_ranks=2)
+    ranked = RankedTrainer(Case().build_policy(), None, f"{__name__}:refuse_to_build", {}, num_ranks=2)
     with pytest.raises(TrainingError, match=r"rank \d of 2: ZeroDivisionError"):
         train(ranked, Case(), 1)
 
 
-def refuse_to_build(model: object, placement: object) -> LocalTrainer:
+def refuse_to_build(recipe: object, model: object, placement: object) -> LocalTrainer:
     raise ZeroDivisionError
 
 

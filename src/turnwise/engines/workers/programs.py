@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,13 @@ async def start_program(
 
     Raises EngineError with the end of its log when it is not ready in `start_s`, or cannot be started at all.
     """
-    running, reader, writer = await host.start(program)
-    link = Link(running, reader, writer, silence_s=silence_s, carry=running.carry)
+    running, end = await host.start(program)
+    try:
+        streams = await asyncio.open_connection(sock=end)
+    except BaseException:
+        running.kill()
+        raise
+    link = Link(running, *streams, silence_s=silence_s, carry=running.carry)
     try:
         carried = {key: str(await link.carry(folder)) for key, folder in folders.items()}
         link.tell_settings({**settings, **carried, "alive_s": min(ALIVE_S, silence_s / 8)})

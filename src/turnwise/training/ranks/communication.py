@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+from turnwise.core.errors import TrainingError
 
 START_S = 300.0
 """Longest time from the start of a process to its first word; imports are most of it."""
+_SIOCGIFADDR = 0x8915
+"""Linux: asks for the IPv4 address of an interface."""
 
 
-def join_group(folder: Path, index: int, size: int, *, deadline_s: float, device: torch.device) -> None:
-    """Meet the other ranks in `folder`, a private one. gloo for tensors of the CPU, on the loopback interface; NCCL for
-    those of a GPU."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    store = dist.FileStore(str(folder / "meeting"), size)  # type: ignore[attr-defined]
+def listen(address: str) -> socket.socket:
+    """A listening socket on a free port of this address and of no other, for `host_store`. Raises TrainingError."""
+    try:
+        return socket.create_server((address, 0))
+    except OSError as cause:
+        raise TrainingError(f"nothing can listen at {address}, by which the ranks of other nodes reach it") from cause
+
+
+def host_store(listener: socket.socket) -> Store:
+    """Where ranks meet, in the process of the first one."""
+    host, port = listener.getsockname()
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+
+
+def join_store(address: str, port: int) -> Store:
+    """Where ranks meet, for all others."""
+    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=START_S))
+
+
+def join_group(
+    store: Store,
+    index: int,
+    size: int,
+    *,
+    deadline_s: float,
+    device: torch.device,
+    address: str = "127.0.0.1",
+) -> None:
+    """Meet the other ranks and speak with them from `address` of this machine, on no other interface than its own: gloo
+    for tensors of the CPU, NCCL for those of a GPU. Raises TrainingError if no interface has the address."""
+    for library in ("GLOO", "NCCL"):
+        os.environ[f"{library}_SOCKET_IFNAME"] = find_interface(address)
     store.set(f"here {index}", "yes")
     store.wait([f"here {other}" for other in range(size)], timedelta(seconds=START_S))
     dist.init_process_group(
@@ -29,6 +64,19 @@ def join_group(folder: Path, index: int, size: int, *, deadline_s: float, device
         rank=index,
         world_size=size,
         timeout=timedelta(seconds=deadline_s),
+    )
+
+
+def find_interface(address: str) -> str:
+    """The network interface of this machine that has this IPv4 address. Raises TrainingError if none has it."""
+    for _, name in socket.if_nameindex():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+            found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    raise TrainingError(
+        f"no network interface of {socket.gethostname()} has the address {address}, by which its cluster knows it; "
+        "ranks on several machines need an IPv4 address of the node itself (ray start --node-ip-address)"
     )
 
 

@@ -1,59 +1,80 @@
 """The ranks of one trainer: they start, are asked together, answer together, and end together.
 
 Every wait ends: with an answer of all, with the first rank that fails or ends, or when one has said nothing for too
-long. Then all of them end, because the others wait for it inside a collective; what they held is in the checkpoint."""
+long. Then all of them end, because the others wait for it inside a collective; what they held is in the checkpoint.
+
+A rank is *near* where it sees the memory of this process, and then its disk, else *far*: weights, rows and checkpoints
+of a far one go over its socket."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import selectors
 import shutil
 import socket
 import tempfile
 import time
 import weakref
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import torch.multiprocessing as multiprocessing
-
-from turnwise.core.errors import TrainingError, boundary
+from turnwise.core.errors import EngineError, TrainingError, boundary
+from turnwise.hosts.host import Host, RunningProgram
+from turnwise.hosts.leftovers import make_folder
+from turnwise.hosts.thread import END_S, HostThread
+from turnwise.models.checksums import sum_tensors
+from turnwise.models.rows import find_rows
+from turnwise.models.structure import list_tensors
+from turnwise.store.checkpoint_folder import whole_folder
+from turnwise.training.local import START_FOLDER
 from turnwise.training.ranks.communication import START_S
-from turnwise.training.ranks.messages import encode_message, read_message
-from turnwise.training.ranks.rank import REFUSALS, RankPlan, run_rank
+from turnwise.training.ranks.messages import REFUSALS, encode_message, read_message
+from turnwise.training.ranks.pieces import Piece, cut_folder, cut_tensors, put_file, put_pieces
+from turnwise.training.ranks.plan import HOST_S, RankPlan, describe_ranks, start_programs
 
 SPEAK_S = 2.0
 """Seconds in which the others say what happened to them after one has failed in a collective."""
-END_S = 5.0
-"""Most seconds that a killed process may take to end."""
 REMEDY = "Nothing that was stored is lost: continue from the last checkpoint with turnwise train --resume RUN"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Rank:
+    index: int
     name: str
-    process: Any
+    program: RunningProgram
     end: socket.socket
     heard: float
     """When it last said something."""
     outcome: dict[str, Any] | None = None
     """Its last message but signs of life, of this question."""
+    is_near: bool = True
+    rows: list[Piece] = field(default_factory=list)
+    """What a far one sent of its rows: aside until all ranks have finished."""
 
 
 class RankGroup:
-    """Processes that answer questions together. Belongs to the thread that first asks, and ends with it."""
+    """Processes that answer questions together, where a host starts them. They end with `close` or this process."""
 
-    def __init__(self, plan: RankPlan) -> None:
-        """Starts nothing yet; `plan.folder` is made and removed here."""
+    def __init__(self, plan: RankPlan, host: Host) -> None:
+        """Starts nothing yet."""
         self._plan = plan
+        self._host = host
         self._ranks: list[_Rank] = []
+        self._saving: Path | None = None
+        """The folder of the checkpoint that is being saved."""
         self._lost: str | None = None
+        self._end_ranks: weakref.finalize[..., Any] | None = None
 
     @property
     def pids(self) -> list[int]:
-        """Of the ranks that run."""
-        return [rank.process.pid for rank in self._ranks]
+        """Of the ranks that run, where they run."""
+        return [rank.program.pid or 0 for rank in self._ranks]
+
+    @property
+    def num_far(self) -> int:
+        """How many ranks do not see the memory of this process."""
+        return sum(not rank.is_near for rank in self._ranks)
 
     def ask(self, kind: str, **fields: Any) -> list[Any]:
         """The answers of all ranks, in order.
@@ -67,48 +88,96 @@ class RankGroup:
         try:
             if not self._ranks:
                 self._start()
-            self._tell(encode_message({"kind": kind, **fields}))
-            return self._collect(f"while all were asked to {kind}", self._plan.deadline_s)
+            self._saving = Path(fields["folder"]) if kind == "save" else None
+            for rank in self._ranks:
+                for message in () if rank.is_near else self._prepare(rank, kind, fields):
+                    self._tell(rank, {"kind": "told", **message})
+            question = encode_message({"kind": kind, **fields})
+            for rank in self._ranks:
+                self._tell(rank, question)
+            refusal = self._collect(f"while all were asked to {kind}", self._plan.deadline_s)
+            if kind == "publish":
+                self._take_rows()
         except BaseException as error:
             # Also of an interrupt: ranks that are in the middle of a question cannot be asked another.
-            if not isinstance(error, tuple(REFUSALS.values())) or self._lost is not None or not self._ranks:
-                self._end(self._lost or f"the ranks were ended: {type(error).__name__} in the trainer. {REMEDY}")
+            self._end(self._lost or f"the ranks were ended: {type(error).__name__} in the trainer. {REMEDY}")
             raise
+        if refusal is not None:
+            raise refusal
+        return [rank.outcome["answer"] for rank in self._ranks if rank.outcome is not None]
 
     def close(self) -> None:
         """End all ranks. A second call does nothing."""
         self._end(self._lost or "the ranks were ended: the trainer was closed")
 
+    # ------------------------------------------------------------------------------------------------ the start
+
     def _start(self) -> None:
-        folder = tempfile.mkdtemp(prefix="turnwise-ranks-")
-        plan = replace(self._plan, folder=folder)
-        context = multiprocessing.get_context("spawn")
+        plan = self._plan
+        folder, thread = make_folder(Path(tempfile.gettempdir()), "turnwise-ranks-"), HostThread()
+        self._end_ranks = weakref.finalize(self, _end_ranks, self._ranks, thread, folder)
         with boundary(TrainingError, "the ranks cannot be started"):
-            for index in range(plan.size):
-                ours, theirs = socket.socketpair()
-                process = context.Process(
-                    target=run_rank, args=(theirs, os.getpid(), index, plan), name=f"rank {index}", daemon=True
-                )
-                with contextlib.closing(theirs):
-                    process.start()
-                ours.settimeout(plan.deadline_s)
-                name = f"rank {index} of {plan.size} (process {process.pid})"
-                self._ranks.append(_Rank(name=name, process=process, end=ours, heard=time.monotonic()))
-        weakref.finalize(self, _end_ranks, self._ranks, folder)
-        self._collect("while they started", START_S)
-
-    def _tell(self, message: bytes) -> None:
-        for rank in self._ranks:
-            rank.outcome, rank.heard = None, time.monotonic()
             try:
-                rank.end.sendall(message)
-            except TimeoutError:
-                self._lose(f"{rank.name} does not read what it is sent", "while all were asked")
-            except OSError:
-                rank.outcome = {"ended": True}
+                started = thread.run(start_programs(self._host, plan, folder), HOST_S)
+            except EngineError as cause:
+                raise TrainingError(str(cause)) from cause
+        for index, (program, end) in enumerate(started):
+            end.settimeout(plan.deadline_s)
+            name = f"rank {index} of {plan.size} (process {program.pid})"
+            self._ranks.append(_Rank(index=index, name=name, program=program, end=end, heard=time.monotonic()))
+        described = describe_ranks(plan, [program.address for program, _ in started])
+        when = "while they started"
+        for rank, settings in zip(self._ranks, described, strict=True):
+            self._tell(rank, settings)
+        self._collect(when, START_S)
+        port = None
+        for rank in self._ranks:
+            assert rank.outcome is not None
+            rank.is_near, port = rank.outcome["answer"]["is_near"], rank.outcome["answer"]["port"] or port
+        for rank in self._ranks:
+            for pieces in () if rank.is_near else cut_tensors(list_tensors(plan.source).items()):
+                self._tell(rank, {"kind": "weights", "pieces": pieces})
+        # Nobody waits for the others before all have the weights.
+        meeting = {"kind": "meet", "address": described[0]["address"], "port": port, "is_shared": not self.num_far}
+        for rank in self._ranks:
+            self._tell(rank, meeting)
+        self._collect(when, START_S)
 
-    def _collect(self, when: str, silence_s: float) -> list[Any]:
-        """Everybody's answer to what they were asked last."""
+    # ------------------------------------------------------------------------------------------------ far ranks
+
+    def _prepare(self, rank: _Rank, kind: str, fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """What a far rank is told before a question: what a near one would see by itself."""
+        if kind in ("score", "step"):
+            yield {"sums": sum_tensors(self._find_rows(rank))}
+        if kind == "load":
+            whole = whole_folder(Path(fields["folder"]))
+            for folder in dict.fromkeys((whole, whole.parent / START_FOLDER)):
+                yield from ({"file": piece} for piece in cut_folder(whole.parent, folder))
+
+    def _find_rows(self, rank: _Rank) -> dict[str, Any]:
+        """The rank's rows of the policy in this process, in place."""
+        parameters = self._plan.source.named_parameters()
+        return {name: find_rows(whole.detach(), rank.index, self._plan.size) for name, whole in parameters}
+
+    def _take_rows(self) -> None:
+        for rank in self._ranks:
+            if rank.rows:
+                put_pieces(rank.rows, self._find_rows(rank))
+                rank.rows = []
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def _tell(self, rank: _Rank, message: Mapping[str, Any] | bytes) -> None:
+        rank.outcome, rank.heard = None, time.monotonic()
+        try:
+            rank.end.sendall(message if isinstance(message, bytes) else encode_message(message))
+        except TimeoutError:
+            self._lose(f"{rank.name} does not read what it is sent", "while all were asked")
+        except OSError:
+            rank.outcome = {"ended": True}
+
+    def _collect(self, when: str, silence_s: float) -> Exception | None:
+        """Wait for everybody's answer to what they were asked last; what all of them refuse alike."""
         with selectors.DefaultSelector() as selector:
             for rank in self._ranks:
                 selector.register(rank.end, selectors.EVENT_READ, rank)
@@ -117,31 +186,45 @@ class RankGroup:
                     self._hear_others(selector)
                     break
                 for key, _ in selector.select(timeout=min(1.0, silence_s / 4)):
-                    _hear(key.data, selector)
+                    self._hear(key.data, selector)
                 # Ranks that wait for one another notice it themselves, after the same time.
                 late = [r for r in self._ranks if r.outcome is None and time.monotonic() - r.heard > 1.5 * silence_s]
                 if late:
                     names = ", ".join(rank.name for rank in late)
                     self._lose(f"{names} said nothing for {1.5 * silence_s:g} s", when)
-        self._judge(when)
-        return [rank.outcome["answer"] for rank in self._ranks if rank.outcome is not None]
+        return self._judge(when)
+
+    def _hear(self, rank: _Rank, selector: selectors.BaseSelector) -> None:
+        """Take in one message."""
+        try:
+            message = read_message(rank.end)
+        except TimeoutError:
+            message = None
+        rank.heard = time.monotonic()
+        if message is None:
+            # What it said before it ended says more.
+            rank.outcome = rank.outcome if rank.outcome is not None else {"ended": True}
+            selector.unregister(rank.end)
+        elif "rows" in message:
+            rank.rows += message["rows"]
+        elif "file" in message and self._saving is not None:
+            put_file(self._saving, message["file"])
+        elif "alive" not in message:
+            rank.outcome = message
 
     def _hear_others(self, selector: selectors.BaseSelector) -> None:
         """After one rank has failed: wait a little for what the others have to say."""
         until = time.monotonic() + SPEAK_S
         while any(rank.outcome is None for rank in self._ranks) and time.monotonic() < until:
             for key, _ in selector.select(timeout=max(0.0, until - time.monotonic())):
-                _hear(key.data, selector)
+                self._hear(key.data, selector)
 
-    def _judge(self, when: str) -> None:
-        """Raise what the outcomes amount to, unless all are answers."""
+    def _judge(self, when: str) -> Exception | None:
+        """Raise what the outcomes amount to, unless all are answers, or all refuse alike: then that error."""
         outcomes = [(rank, rank.outcome or {}) for rank in self._ranks]
         for rank, outcome in outcomes:
             if "ended" in outcome:
-                rank.process.join(END_S)
-                status = rank.process.exitcode
-                how = f"was ended by signal {-status}" if status and status < 0 else f"ended with status {status}"
-                self._lose(f"{rank.name} {how}", when)
+                self._lose(_describe_end(rank), when)
         for _, outcome in outcomes:
             if "failed" in outcome and not _is_consequence(outcome["failed"]):
                 self._lose(outcome["failed"], when)
@@ -153,10 +236,11 @@ class RankGroup:
         refused = [outcome.get("refused") for _, outcome in outcomes]
         if None not in refused and refused:
             kind, text = refused[0]  # type: ignore[misc]
-            raise REFUSALS[kind](text)
+            return REFUSALS[kind](text)
         for rank, outcome in outcomes:
             if "refused" in outcome:
                 self._lose(f"{rank.name} alone refused: {outcome['refused'][1]}", when)
+        return None
 
     def _lose(self, what: str, when: str) -> None:
         self._lost = f"{what} {when}; nothing of it was published, and all ranks were ended. {REMEDY}"
@@ -164,7 +248,19 @@ class RankGroup:
 
     def _end(self, reason: str) -> None:
         self._lost = reason
-        _end_ranks(self._ranks, None)
+        if self._end_ranks is not None:
+            self._end_ranks()
+
+
+def _describe_end(rank: _Rank) -> str:
+    """How a rank ended, and the end of its log where it says something."""
+    rank.program.join(END_S)
+    status, log = rank.program.exitcode, rank.program.read_log()
+    if status is None:
+        how = "was lost with what ran it"
+    else:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"{rank.name} {how}" + (f" (the end of its log: {log})" if log else "")
 
 
 def _is_fatal(rank: _Rank) -> bool:
@@ -173,29 +269,11 @@ def _is_fatal(rank: _Rank) -> bool:
 
 def _is_consequence(text: str) -> bool:
     """Whether an error says that another rank was not there. torch has no type for it."""
-    return "gloo" in text.lower() or "nccl" in text.lower() or "DistBackendError" in text
+    return any(word in text for word in ("gloo", "Gloo", "NCCL", "nccl", "DistBackendError", "DistNetworkError"))
 
 
-def _hear(rank: _Rank, selector: selectors.BaseSelector) -> None:
-    """Take in one message."""
-    try:
-        message = read_message(rank.end)
-    except TimeoutError:
-        message = None
-    rank.heard = time.monotonic()
-    if message is None:
-        # What it said before it ended says more.
-        rank.outcome = rank.outcome if rank.outcome is not None else {"ended": True}
-        selector.unregister(rank.end)
-    elif "alive" not in message:
-        rank.outcome = message
-
-
-def _end_ranks(ranks: list[_Rank], folder: str | None) -> None:
+def _end_ranks(ranks: list[_Rank], thread: HostThread, folder: Path) -> None:
+    thread.close([rank.program for rank in ranks])
     for rank in ranks:
-        rank.process.kill()
         rank.end.close()
-    for rank in ranks:
-        rank.process.join(END_S)
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

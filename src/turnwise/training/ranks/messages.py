@@ -4,7 +4,8 @@ Nothing is unpickled. A message is the length of the JSON text, the text, and it
 is `{"array": [dtype, shape]}`. Numbers come back as the same floats in every bit.
 
 To a rank: `{"kind", ...}`. From it: `{"answer"}`, `{"refused": [error, text]}` where all ranks refuse alike and go on,
-`{"failed": text}` after which they cannot, and `{"alive": true}` in between."""
+`{"failed": text}` after which they cannot, and in between `{"alive": true}`, `{"rows": pieces}` and `{"file": piece}`
+of a rank that shares neither memory nor disk with the trainer (`pieces.py`)."""
 
 from __future__ import annotations
 
@@ -19,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.batch import Columns, Pair, StepReport, TrainingBatch
+from turnwise.core.errors import CheckpointError, TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Origin, Sample, TrajectoryId
 
 _LENGTH = struct.Struct(">Q")
 _ARRAY = "array"
 METRICS = {kind.__name__: kind for kind in (Mean, Sum, Max, Rate)}
+REFUSALS = {error.__name__: error for error in (TrainingError, CheckpointError)}
+"""Errors that all ranks raise together and survive."""
 SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask", "versions")
 
 

@@ -1,28 +1,32 @@
 """One rank: a trainer on its rows of every model, in a process of its own, behind a socket.
 
-It ends when the thread that started it ends, however that happens (Linux: the kernel kills it), and when the socket
-closes."""
+    PYTHON -m turnwise.training.ranks.rank SOCKET_FD PARENT_PID
+
+The first message tells what it builds. It ends when the thread that started it ends, however that happens (Linux: the
+kernel kills it), and when the socket closes."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from turnwise.core.errors import CheckpointError, TrainingError, TurnwiseError, boundary
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
+from turnwise.models.structure import build_structure, with_tensors, without_weights
 from turnwise.training.local import LocalTrainer
-from turnwise.training.placement import Placement
-from turnwise.training.ranks.communication import JoinedRanks, join_group
+from turnwise.training.ranks.communication import JoinedRanks, host_store, join_group, join_store, listen
+from turnwise.training.ranks.memory import make_tensors, open_memory
 from turnwise.training.ranks.messages import (
     decode_batch,
     decode_samples,
@@ -31,60 +35,61 @@ from turnwise.training.ranks.messages import (
     encode_report,
     read_message,
 )
+from turnwise.training.ranks.nearness import Far, Near, Nearness
+from turnwise.training.ranks.pieces import put_pieces
 from turnwise.training.ranks.sharding import Sharded
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
-REFUSALS = {error.__name__: error for error in (TrainingError, CheckpointError)}
-"""Errors that all ranks raise together and survive."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlan:
-    """What every rank is started with."""
-
-    source: PreTrainedModel
-    """The whole policy in shared memory."""
-    build: Callable[[PreTrainedModel, Placement], LocalTrainer]
-    """The trainer of the policy that is given, placed. It can be sent to another process."""
-    device: str
-    """"cpu", or "cuda": then rank i computes on GPU i."""
-    size: int
-    num_threads: int
-    """Threads of each rank."""
-    deadline_s: float
-    """Longest time that ranks wait for each other."""
-    folder: str
-    """A private one, where ranks meet."""
-
-
-def run_rank(end: socket.socket, parent_pid: int, index: int, plan: RankPlan) -> None:
+def main() -> None:
     """The whole life of a rank."""
+    number, parent_pid = map(int, sys.argv[1:])
     # The terminal's interrupt goes to the whole foreground group; the trainer's process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         set_pdeathsig()
-    if os.getppid() != parent_pid:
+    end = socket.socket(fileno=number)
+    if os.getppid() != parent_pid or (settings := read_message(end)) is None:
         return
-    torch.set_num_threads(plan.num_threads)
+    torch.set_num_threads(settings["num_threads"])
     keep_freed_memory()
     register_attention()
     try:
-        with boundary(TrainingError, f"rank {index} of {plan.size}"):
-            _build(end, index, plan).serve()
+        with boundary(TrainingError, f"rank {settings['index']} of {settings['size']}"):
+            rank = _build(end, settings)
+            if rank is not None:
+                rank.serve()
     except TurnwiseError as error:
         with contextlib.suppress(OSError):
             end.sendall(encode_message({"failed": str(error)}))
 
 
-def _build(end: socket.socket, index: int, plan: RankPlan) -> _Rank:
-    device = torch.device(plan.device, index) if plan.device == "cuda" else torch.device(plan.device)
+def _build(end: socket.socket, settings: Mapping[str, Any]) -> _Rank | None:
+    """The rank that the trainer described; None where the trainer has ended."""
+    index, address = settings["index"], settings["address"]
+    device = torch.device(settings["device"])
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    join_group(Path(plan.folder), index, plan.size, deadline_s=plan.deadline_s, device=device)
+    memory = open_memory(settings["memory"])
+    listener = listen(address) if index == 0 else None
+    port = None if listener is None else listener.getsockname()[1]
+    end.sendall(encode_message({"answer": {"is_near": memory is not None, "port": port}}))
+    tensors = make_tensors(settings["memory"]) if memory is None else memory
+    while (message := read_message(end)) is not None and message["kind"] == "weights":
+        put_pieces(message["pieces"], tensors)
+    if message is None:
+        return None
+    store = join_store(message["address"], message["port"]) if listener is None else host_store(listener)
+    join_group(store, index, settings["size"], deadline_s=settings["deadline_s"], device=device, address=address)
+    policy = with_tensors(build_structure(settings["structure"]), tensors)
     alive = encode_message({"alive": True})
-    placement = Sharded(plan.source, JoinedRanks(lambda: end.sendall(alive)), device)
-    trainer = plan.build(placement.place(placement.copy(plan.source)), placement)
-    return _Rank(end=end, trainer=trainer, placement=placement)
+    source = policy if memory is not None else without_weights(policy)
+    placement = Sharded(source, JoinedRanks(lambda: end.sendall(alive)), device, is_shared=message["is_shared"])
+    module, _, name = settings["build"].partition(":")
+    build = getattr(importlib.import_module(module), name)
+    trainer = build(settings["recipe"], placement.place(placement.copy(policy)), placement)
+    near = Near(placement) if memory is not None else Far(placement, end)
+    return _Rank(end=end, trainer=trainer, placement=placement, nearness=near)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,12 +97,16 @@ class _Rank:
     end: socket.socket
     trainer: LocalTrainer
     placement: Sharded
+    nearness: Nearness
     remembered: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def serve(self) -> None:
         """Answer until the other side is gone."""
         self.end.sendall(encode_message({"answer": "ready"}))
         while (message := read_message(self.end)) is not None:
+            if message["kind"] == "told":
+                self.nearness.hear(message)
+                continue
             try:
                 answer = {"answer": self._handle(message)}
             except (TrainingError, CheckpointError) as error:
@@ -115,28 +124,30 @@ class _Rank:
             case "step":
                 self._check_weights()
                 report = trainer.step(decode_batch(message["batch"]))
-                self._publish()
+                self.nearness.send_rows(trainer.model)
                 return encode_report(report)
             case "remember":
                 self.remembered[message["number"]] = trainer.remember()
             case "put_back":
                 self.remembered.pop(message["number"])()
-                self._publish()
+                self.nearness.send_rows(trainer.model)
             case "forget":
                 self.remembered.pop(message["number"], None)
             case "save":
-                trainer.save(Path(message["folder"]), message["counters"])
+                self.nearness.save(trainer, Path(message["folder"]), message["counters"])
             case "load":
-                counters = trainer.load(Path(message["folder"]))
-                self._publish()
+                counters = self.nearness.load(trainer, Path(message["folder"]))
+                self.nearness.send_rows(trainer.model)
                 return dict(counters)
+            case "publish":
+                self.nearness.publish(trainer.model)
             case kind:
                 raise ValueError(f"a rank does not know messages of kind {kind!r}")
         return None
 
     def _check_weights(self) -> None:
         """Raise TrainingError on all ranks where one of them holds other weights than were published."""
-        drifted, ranks = self.placement.find_drift(self.trainer.model), self.placement.ranks
+        drifted, ranks = self.nearness.find_drift(self.trainer.model), self.placement.ranks
         problem = None
         if drifted is not None:
             problem = (
@@ -146,7 +157,6 @@ class _Rank:
         if (problem := ranks.agree(problem)) is not None:
             raise TrainingError(problem)
 
-    def _publish(self) -> None:
-        """Write the weights where engines read them, once every rank has finished."""
-        self.placement.ranks.agree(None)
-        self.placement.publish(self.trainer.model)
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,6 @@ still agree with it."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from types import MethodType
 from typing import Any, TypeVar
@@ -19,9 +18,10 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
 from turnwise.batching.ranks import Ranks
-from turnwise.models.checksums import compute_checksum, join_base
+from turnwise.models.checksums import compute_checksum, join_base, sum_tensors
 from turnwise.models.layers import list_layers
-from turnwise.models.rows import cut_rows, own_rows
+from turnwise.models.rows import cut_rows, join_rows, own_rows
+from turnwise.models.structure import with_tensors
 from turnwise.training.placement import Backbone
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -32,23 +32,28 @@ SHORT = (torch.bfloat16, torch.float16)
 class Sharded:
     """Implements `Placement` for a rank."""
 
-    def __init__(self, source: PreTrainedModel, ranks: Ranks, device: torch.device) -> None:
-        """`source` is the whole policy in shared memory, on the CPU."""
+    def __init__(self, source: PreTrainedModel, ranks: Ranks, device: torch.device, *, is_shared: bool = True) -> None:
+        """`source` is the whole policy in shared memory, on the CPU. Where some rank does not see that memory,
+        `is_shared` is False on all, and such a rank has a `source` without weights."""
         self.ranks = ranks
         self.device = device
         self.source = source
+        self._is_shared = is_shared
         self._mesh: DeviceMesh = init_device_mesh(device.type, (ranks.size,))
         self._precision = MixedPrecisionPolicy()
         if source.dtype in SHORT:
             self._precision = MixedPrecisionPolicy(param_dtype=source.dtype, reduce_dtype=torch.float32)
 
     def copy(self, policy: PreTrainedModel) -> PreTrainedModel:
-        """See `Placement.copy`: modules of their own on the tensors of the shared copy, until they are placed."""
-        parameters = {
-            id(parameter): torch.nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
-            for parameter in self.source.parameters()
-        }
-        return copy.deepcopy(self.source, parameters)
+        """See `Placement.copy`: modules of their own on the tensors of the shared copy, until they are placed; without
+        it, on rows that the ranks put together."""
+        tensors = {name: parameter.detach() for name, parameter in self.source.named_parameters()}
+        if not self._is_shared:
+            with torch.no_grad():
+                tensors = {
+                    name: join_rows(parameter).to(tensors[name].dtype) for name, parameter in policy.named_parameters()
+                }
+        return with_tensors(self.source, tensors)
 
     def place(self, model: Model) -> Model:
         """See `Placement.place`: every layer is put together by itself, and what is left as one more."""
@@ -74,7 +79,7 @@ class Sharded:
 
     def compute_sums(self, policy: PreTrainedModel) -> dict[str, int]:
         """See `Placement.compute_sums`; a checksum of a tensor is the sum of those of its rows."""
-        sums = {name: compute_checksum(rows) for name, rows, _ in self._pair_rows(policy)}
+        sums = sum_tensors(dict(self.list_rows(policy)))
         whole: Any = self.ranks.add(np.array(list(sums.values()), np.int64))  # type: ignore[arg-type]
         return join_base(dict(zip(sums, whole.tolist(), strict=True)))
 
@@ -90,9 +95,13 @@ class Sharded:
                 return name
         return None
 
+    def list_rows(self, policy: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+        """This rank's rows of every parameter as engines sample with them, by name."""
+        return ((name, rows) for name, rows, _ in self._pair_rows(policy))
+
     @torch.no_grad()
     def _pair_rows(self, policy: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        """This rank's rows of every parameter as engines would sample with them, and the same rows of the copy."""
+        """What `list_rows` gives, and the same rows of the source."""
         source = dict(self.source.named_parameters())
         for name, parameter in policy.named_parameters():
             published = cut_rows(source[name].detach(), parameter)

@@ -16,11 +16,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.batch import Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.types import Sample
-from turnwise.training.local import LocalTrainer
-from turnwise.training.placement import Placement
+from turnwise.hosts.host import Host
+from turnwise.hosts.local import LocalHost
+from turnwise.models.structure import list_tensors
 from turnwise.training.ranks.group import RankGroup
+from turnwise.training.ranks.memory import SharedMemory
 from turnwise.training.ranks.messages import decode_columns, decode_report, encode_batch, encode_samples
-from turnwise.training.ranks.rank import RankPlan
+from turnwise.training.ranks.plan import RankPlan
 from turnwise.training.state import save_policy
 
 DEADLINE_S = 600.0
@@ -28,25 +30,27 @@ DEADLINE_S = 600.0
 
 
 class RankedTrainer:
-    """Trains on several ranks of this machine. Implements `core.protocols.RememberingTrainer`.
+    """Trains on several ranks, here or on the nodes of a cluster. Implements `core.protocols.RememberingTrainer`.
 
-    The ranks start with the first call, on the thread that makes it, and end with that thread or with `close`.
+    The ranks start with the first call, and end with `close` or with this process.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None,
-        build: Callable[[PreTrainedModel, Placement], LocalTrainer],
+        build: str,
+        recipe: Mapping[str, Any],
         *,
         num_ranks: int,
         num_threads: int = 1,
         deadline_s: float = DEADLINE_S,
+        host: Host | None = None,
     ) -> None:
         """`model` is the policy: it moves to shared memory, and holds the trained weights after every step.
 
-        `tokenizer` goes into checkpoints. `build` makes the trainer of each rank; it is sent to other processes.
-        `num_threads` are those of each rank.
+        `tokenizer` goes into checkpoints. `build` and `recipe` make the trainer of each rank, see `RankPlan`.
+        `num_threads` are those of each rank. `host` starts the ranks; None is this machine.
         """
         self.model = model
         self.tokenizer = tokenizer
@@ -55,14 +59,15 @@ class RankedTrainer:
         self._numbers = itertools.count()
         plan = RankPlan(
             source=self._source,
+            memory=SharedMemory(list_tensors(self._source)),
             build=build,
+            recipe=recipe,
             device=model.device.type,
             size=num_ranks,
             num_threads=num_threads,
             deadline_s=deadline_s,
-            folder="",
         )
-        self.group = RankGroup(plan)
+        self.group = RankGroup(plan, host or LocalHost())
 
     def score(
         self, samples: Sequence[Sample], wanted: frozenset[Wanted], *, outcomes: Sequence[float] | None = None
@@ -75,7 +80,7 @@ class RankedTrainer:
     def step(self, batch: TrainingBatch) -> StepReport:
         """See `Trainer.step`. Raises TrainingError also when a rank fails; then the group has ended."""
         report = decode_report(self.group.ask("step", batch=encode_batch(batch))[0])
-        self._adopt()
+        self._publish()
         return report
 
     def remember(self) -> Callable[[], None]:
@@ -93,7 +98,7 @@ class RankedTrainer:
     def load(self, folder: Path) -> Mapping[str, Any]:
         """See `Trainer.load`; the checkpoint may be of any number of ranks, or of one process."""
         counters: Mapping[str, Any] = self.group.ask("load", folder=str(folder.absolute()))[0]
-        self._adopt()
+        self._publish()
         return counters
 
     def close(self) -> None:
@@ -102,11 +107,12 @@ class RankedTrainer:
 
     def _put_back(self, number: int) -> None:
         self.group.ask("put_back", number=number)
-        self._adopt()
+        self._publish()
 
     @torch.no_grad()
-    def _adopt(self) -> None:
-        """Take what the ranks wrote, where the model is not itself what they write to."""
+    def _publish(self) -> None:
+        """Let the ranks write what they have finished, and take it where the model is not itself what they write to."""
+        self.group.ask("publish")
         if self._source is self.model:
             return
         for ours, theirs in zip(self.model.parameters(), self._source.parameters(), strict=True):

@@ -1,0 +1,70 @@
+"""The structure of a model as plain data: what another process needs to build the same model, besides its tensors."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.lora import describe_adapter, inject_adapter
+
+
+def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
+    """The configuration of a model and of its adapter, and where its own code is if it has some."""
+    has_code = type(model).__module__.startswith("transformers_modules.")
+    return {
+        "config": json.loads(model.config.to_json_string(use_diff=False)),
+        "code": model.config.name_or_path if has_code else None,
+        "adapter": describe_adapter(model),
+    }
+
+
+def build_structure(description: Mapping[str, Any]) -> PreTrainedModel:
+    """The described model in evaluation mode with tensors that hold nothing (on torch's meta device).
+
+    Raises ConfigError where transformers or peft here cannot build it.
+    """
+    register_attention()
+    code = description["code"]
+    with boundary(ConfigError, "the trainer's model cannot be built here"), torch.device("meta"):
+        config = (
+            AutoConfig.from_pretrained(code, trust_remote_code=True, local_files_only=True)
+            if code
+            else AutoConfig.for_model(**description["config"])
+        )
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            config, attn_implementation=ATTENTION_NAME, trust_remote_code=bool(code)
+        )
+        if description["adapter"] is not None:
+            inject_adapter(model, description["adapter"])
+    whole: PreTrainedModel = model.eval()
+    return whole
+
+
+def list_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name; tied ones once."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def with_tensors(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> PreTrainedModel:
+    """A copy of a model whose parameters and buffers of these names are these tensors, not copied."""
+    replaced: dict[int, Any] = {
+        id(old): torch.nn.Parameter(tensors[name], requires_grad=old.requires_grad)
+        if isinstance(old, torch.nn.Parameter)
+        else tensors[name]
+        for name, old in list_tensors(model).items()
+        if name in tensors
+    }
+    return copy.deepcopy(model, replaced)
+
+
+def without_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy of a model whose parameters hold nothing."""
+    empty = {name: torch.empty_like(parameter, device="meta") for name, parameter in model.named_parameters()}
+    return with_tensors(model, empty)
