@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import ATTENTION_NAME, register_attention
 from turnwise.models.lora import holds_adapter
+from turnwise.models.routing import attach_routing
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
@@ -99,5 +100,6 @@ def num_parameters(model: PreTrainedModel) -> int:
 
 def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
     """Move a model made on the CPU, so that random weights do not depend on the device; set evaluation mode."""
+    attach_routing(model)
     placed: PreTrainedModel = model.to(device)
     return placed.eval()

@@ -40,6 +40,8 @@ class Request:
     """Without the grammar; empty for a request that has none."""
     versions: list[int] = field(default_factory=list)
     """Weight version that sampled each token."""
+    experts: list[np.ndarray] = field(default_factory=list)
+    """`[n, layers, k]` uint8 each, together of its leading tokens that were computed; empty for a dense model."""
     num_computed: int = 0
     """Leading tokens whose keys and values are in the cache."""
     lease: Lease | None = None
@@ -65,6 +67,7 @@ class Request:
         self.logprobs.clear()
         self.full_logprobs.clear()
         self.versions.clear()
+        self.experts.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from turnwise.core.types import Origin, Sample, TrajectoryId
 _LENGTH = struct.Struct(">Q")
 _ARRAY = "array"
 METRICS = {kind.__name__: kind for kind in (Mean, Sum, Max, Rate)}
-SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask", "versions")
+SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask", "versions", "experts")
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
