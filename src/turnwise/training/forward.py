@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,11 @@ from transformers import PreTrainedModel
 from turnwise.batching.collate import MicroBatch, iterate_micro_batches
 from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
-from turnwise.models.attention import PackedAttention
+from turnwise.models.attention import AttentionPlan, PackedAttention
 from turnwise.models.routing import ReplayedRouting
+
+PlanAttention = Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan]
+"""From the runs of a micro-batch (`lengths`, `seen`, `num_seen`) to who attends to whom."""
 
 
 def compute_distribution(
@@ -57,9 +60,11 @@ def replay_experts(batch: MicroBatch) -> ReplayedRouting | None:
     return None if batch.experts is None else ReplayedRouting(batch.experts)
 
 
-def plan_forward(batch: MicroBatch, routing: ReplayedRouting | None) -> dict[str, Any]:
+def plan_forward(
+    batch: MicroBatch, routing: ReplayedRouting | None, attention: PlanAttention = PackedAttention
+) -> dict[str, Any]:
     """What a model's forward is told about a micro-batch: who attends to whom, and what its routers take."""
-    plan: dict[str, Any] = {"attention_plan": PackedAttention(batch.lengths, batch.seen, batch.num_seen)}
+    plan: dict[str, Any] = {"attention_plan": attention(batch.lengths, batch.seen, batch.num_seen)}
     return plan if routing is None else plan | {"routing": routing}
 
 

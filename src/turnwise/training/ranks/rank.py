@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import CheckpointError, TrainingError, TurnwiseError, boundary
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
+from turnwise.models.experts import register_experts
 from turnwise.training.local import LocalTrainer
 from turnwise.training.placement import Placement
 from turnwise.training.ranks.communication import JoinedRanks, join_group
@@ -68,6 +69,7 @@ def run_rank(end: socket.socket, parent_pid: int, index: int, plan: RankPlan) ->
     torch.set_num_threads(plan.num_threads)
     keep_freed_memory()
     register_attention()
+    register_experts()
     try:
         with boundary(TrainingError, f"rank {index} of {plan.size}"):
             _build(end, index, plan).serve()
