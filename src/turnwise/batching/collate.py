@@ -34,7 +34,16 @@ from numpy.typing import NDArray
 from turnwise.batching.layout import Layout, lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.ranks import ALONE, Plan, Ranks, plan_rounds
-from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.core.types import (
+    UNRECORDED,
+    ByteArray,
+    Origin,
+    Sample,
+    TrajectoryId,
+    to_floats,
+    to_ids,
+    to_mask,
+)
 
 TokenColumn = Sequence[NDArray[Any]]
 """One array per sample, `[K_i]` over its trained tokens."""
@@ -96,8 +105,8 @@ class MicroBatch:
     columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """`[K]` each, by name; numbers are float32."""
     experts: torch.Tensor | None = None
-    """`[T, layers, k]` int16, the experts that computed each token at sampling; -1 where nothing recorded them, as at
-    the last token of a sample. None where no sample has any."""
+    """`[T, layers, k]` uint8, the experts that computed each token at sampling; `UNRECORDED` at the last token of a
+    sample, among others. None where no sample has any."""
 
 
 def collate(
@@ -168,13 +177,13 @@ def _list_keys(sample: Sample) -> Iterator[bytes]:
         yield token.tobytes() + chosen.tobytes()
 
 
-def _lay_experts(samples: Sequence[Sample], layout: Layout) -> NDArray[np.int16] | None:
+def _lay_experts(samples: Sequence[Sample], layout: Layout) -> ByteArray | None:
     shapes = {sample.experts.shape[1:] for sample in samples if sample.experts is not None}
     if not shapes:
         return None
     if len(shapes) > 1:
         raise ValueError(f"samples have experts of {sorted(shapes)} layers and choices; they are of different models")
-    experts = np.full((len(layout.positions), *shapes.pop()), -1, np.int16)
+    experts = np.full((len(layout.positions), *shapes.pop()), UNRECORDED, np.uint8)
     for path, sample in zip(layout.paths, samples, strict=True):
         if sample.experts is not None:
             experts[path[:-1]] = sample.experts

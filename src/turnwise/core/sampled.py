@@ -12,7 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from turnwise.core.types import ByteArray, Completion, FloatArray, IntArray, Trajectory, to_experts, to_ids
+from turnwise.core.types import (
+    UNRECORDED,
+    ByteArray,
+    Completion,
+    FloatArray,
+    IntArray,
+    Trajectory,
+    to_experts,
+    to_ids,
+)
 
 
 def training_logprobs(completion: Completion) -> FloatArray:
@@ -51,6 +60,25 @@ def join_experts(completions: Sequence[Completion]) -> ByteArray | None:
     """The experts of every token of a path of turns but the last, `[N - 1, layers, k]`; None where a turn has none."""
     recorded = [completion.experts for completion in completions if completion.experts is not None]
     return to_experts(np.concatenate(recorded)) if recorded and len(recorded) == len(completions) else None
+
+
+def keep_version_experts(trajectory: Trajectory, version: int) -> Trajectory:
+    """The trajectory with the experts that weight `version` took, and `UNRECORDED` for those of other versions.
+
+    The experts of a token are of the version that sampled the next token of its path that was sampled: a token whose
+    keys and values newer weights computed again took other experts then, which are not on record.
+    """
+    turns = []
+    for turn in trajectory.turns:
+        completion, versions = turn.completion, token_versions(turn.completion)
+        if completion.experts is not None:
+            own = np.full(len(completion.token_ids), -1) if versions is None else versions
+            of_context = np.full(len(completion.experts) - len(own), own[0])
+            other = np.concatenate([of_context, own]) != version
+            experts = np.where(other[:, None, None], UNRECORDED, completion.experts)
+            turn = replace(turn, completion=replace(completion, experts=to_experts(experts)))
+        turns.append(turn)
+    return replace(trajectory, turns=tuple(turns))
 
 
 def digest_tokens(trajectory: Trajectory) -> str:

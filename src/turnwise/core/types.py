@@ -57,8 +57,12 @@ def to_mask(values: Sequence[bool] | NDArray[Any]) -> BoolArray:
     return array
 
 
+UNRECORDED = 255
+"""Stands for an expert that nothing recorded."""
+
+
 def to_experts(values: NDArray[Any]) -> ByteArray:
-    """A read-only uint8 copy of experts, shape `[N, layers, k]`."""
+    """A read-only uint8 copy of experts, shape `[N, layers, k]`; see `UNRECORDED`."""
     array = np.array(values, dtype=np.uint8)
     array.flags.writeable = False
     return array

@@ -17,11 +17,12 @@ from typing import Any, Protocol
 import torch
 
 from turnwise.core.errors import ConfigError
+from turnwise.core.types import UNRECORDED
 
 FAMILIES = ("qwen3_moe", "qwen2_moe", "olmoe", "mixtral")
 """Architectures in transformers whose routers take the largest of a softmax over all experts."""
-MAX_EXPERTS = 256
-"""Experts are recorded in one byte."""
+MAX_EXPERTS = UNRECORDED
+"""Experts are recorded in one byte, of which one value says that there is no record."""
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -62,7 +63,7 @@ class ReplayedRouting:
     """Repeats recorded experts. Implements `Routing`."""
 
     def __init__(self, experts: torch.Tensor) -> None:
-        """`experts [T, layers, k]` integers; negative where nothing is recorded and the router chooses."""
+        """`experts [T, layers, k]` integers; where they are `UNRECORDED` the router chooses."""
         self._experts = experts
         self.moved = torch.zeros(len(experts), dtype=torch.bool, device=experts.device)
         """`[T]` whether the router itself would have taken a different set of experts, in any layer so far."""
@@ -70,8 +71,7 @@ class ReplayedRouting:
     def choose(self, layer: int, chosen: torch.Tensor) -> torch.Tensor:
         """See `Routing`. Raises IndexError where the record has fewer layers than the model."""
         recorded = self._experts[:, layer].long()
-        known = recorded >= 0
-        taken = torch.where(known, recorded, chosen)
+        taken = torch.where(recorded == UNRECORDED, chosen, recorded)
         self.moved |= (taken.sort(-1).values != chosen.sort(-1).values).any(-1)
         return taken
 

@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 
 from turnwise.batching.collate import collate, iterate_micro_batches
 from turnwise.batching.samples import forget_experts, to_samples
+from turnwise.core.sampled import keep_version_experts
+from turnwise.core.types import (
+    UNRECORDED as NONE,
+)
 from turnwise.core.types import (
     Completion,
     FinishReason,
@@ -72,6 +76,21 @@ def test_turns_follow_each_other_without_a_gap() -> None:
     assert list_experts(whole.experts) == [5, 6, 7, 1, 2]
 
 
+def test_experts_of_one_version_are_those_that_its_next_tokens_were_drawn_with() -> None:
+    """P P C C | O C C with versions 0 1 | 1 2: rows 5 and 6 of the prompt led to the token of version 0, row 7 to the
+    first of version 1; in the second turn 1 and 2 led to its token of version 1, and 3 to that of version 2."""
+    turns = turn(None, [1, 2], [3, 4], [5, 6, 7]), turn(0, [8], [9, 10], [1, 2, 3])
+    versions = [[0, 1], [1, 2]]
+    mixed = trajectory(
+        *(
+            replace(each, completion=replace(each.completion, versions=to_ids(of_turn), version_last=of_turn[1]))
+            for each, of_turn in zip(turns, versions, strict=True)
+        )
+    )
+    kept = [list_experts(to_samples(keep_version_experts(mixed, version))[0].experts) for version in (0, 1, 2)]
+    assert kept == [[5, 6, NONE, NONE, NONE, NONE], [NONE, NONE, 7, 1, 2, NONE], [NONE, NONE, NONE, NONE, NONE, 3]]
+
+
 def test_branches_have_the_experts_of_their_own_path() -> None:
     """The root's last token was computed for each branch, here by different experts."""
     root = turn(None, [1, 2], [3, 4], [5, 6, 7])
@@ -97,7 +116,7 @@ def test_a_count_that_does_not_fit_is_refused() -> None:
 def test_end_to_end_the_last_token_of_a_sample_has_none() -> None:
     batch = collate([sample([1, 2, 3], [4, 5]), sample([1, 2], None), sample([1, 2], [6])])
     assert batch.experts is not None
-    assert list_experts(batch.experts.numpy()) == [4, 5, -1, -1, -1, 6, -1]
+    assert list_experts(batch.experts.numpy()) == [4, 5, NONE, NONE, NONE, 6, NONE]
 
 
 def test_a_tree_shares_what_took_the_same_experts() -> None:
@@ -107,7 +126,7 @@ def test_a_tree_shares_what_took_the_same_experts() -> None:
     assert batch.experts is not None
     assert batch.token_ids.tolist() == [1, 2, 3, 4, 3, 5]
     assert batch.positions.tolist() == [0, 1, 2, 3, 2, 3]
-    assert list_experts(batch.experts.numpy()) == [7, 8, 9, -1, 8, -1]
+    assert list_experts(batch.experts.numpy()) == [7, 8, 9, NONE, 8, NONE]
     dense = collate(
         forget_experts([sample([1, 2, 3, 4], [7, 8, 9]), sample([1, 2, 3, 5], [7, 8, 8])]), shared_prefix=True
     )
@@ -137,7 +156,7 @@ def test_every_token_of_every_sample_finds_its_own_experts(pairs: list[list[tupl
         for index, end in zip(indices, batch.ends.tolist(), strict=True):
             path = place[end]
             assert batch.token_ids[path].tolist() == samples[index].token_ids.tolist()
-            assert list_experts(batch.experts[path].numpy()) == [*list_experts(samples[index].experts), -1]
+            assert list_experts(batch.experts[path].numpy()) == [*list_experts(samples[index].experts), NONE]
     assert sorted(seen) == list(range(len(samples)))
 
 

@@ -74,7 +74,7 @@ def test_gate_weights_by_hand() -> None:
 
 def test_recorded_experts_are_taken_and_others_chosen() -> None:
     """Of three tokens the first has no record, the second another set, the third the same set in another order."""
-    recorded = torch.tensor([[[-1, -1]], [[0, 3]], [[2, 1]]], dtype=torch.int16)
+    recorded = torch.tensor([[[255, 255]], [[0, 3]], [[2, 1]]], dtype=torch.uint8)
     replayed = ReplayedRouting(recorded)
     assert replayed.choose(0, torch.tensor([[4, 5], [0, 1], [1, 2]])).tolist() == [[4, 5], [0, 3], [2, 1]]
     assert replayed.moved.tolist() == [False, True, False]

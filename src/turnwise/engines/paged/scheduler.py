@@ -199,11 +199,16 @@ class Scheduler:
         return pages
 
     def restart(self) -> None:
-        """Send every running request back to the queue; none of its cached tokens is kept. For a change of weights."""
+        """Send every running request back to the queue; none of its cached tokens is kept. For a change of weights.
+
+        Experts are kept where a token was sampled after them; the others are those of the weights to come."""
         for request in reversed(self.running):
             self._drop(request)
             self.waiting.appendleft(request)
         self.running.clear()
+        for request in self.waiting:
+            if not request.num_sampled:
+                request.experts.clear()
 
     def keep_stale(self, version: int) -> None:
         """The weights changed and the cache is kept nevertheless: what running requests hold now counts as stale."""

@@ -157,15 +157,18 @@ def test_turns_share_out_the_tokens_of_a_conversation(model: PreTrainedModel) ->
     assert joined.tolist() == route(model, [*last_prompt, *last.token_ids.tolist()])[:-1].tolist()
 
 
-def publish_into_a_reply(interrupt: Any) -> tuple[PreTrainedModel, PreTrainedModel, list[int], Completion]:
-    """A reply of 12 tokens of which weights are replaced in the middle; the models before and after."""
+def publish_into_a_reply(
+    interrupt: Any, num_computed: int = 56
+) -> tuple[PreTrainedModel, PreTrainedModel, list[int], Completion]:
+    """A prompt of 50 and a reply of 12 tokens: after so many of them weights are replaced. The models before and after,
+    and all tokens."""
     model, before, after = build(), build(), build(seed=2)
-    engine = start(model)
+    engine = start(model, max_batch_tokens=16)
 
     async def run() -> Completion:
         params = SamplingParams(max_tokens=12, seed=5)
         job = asyncio.create_task(engine.generate(to_ids(SYSTEM), params, session=Session("g", "0")))
-        while engine.statistics().num_sampled_tokens < 6:
+        while engine.statistics().num_computed_tokens < num_computed:
             await asyncio.sleep(0)
         await engine.pause(interrupt)
         with torch.no_grad():
@@ -194,8 +197,12 @@ def test_a_token_keeps_the_experts_that_the_next_one_was_drawn_with() -> None:
     assert (old != new).any((1, 2)).mean() > 0.5
 
 
-def test_a_reply_that_begins_anew_has_the_experts_of_the_new_weights() -> None:
-    _, after, ids, reply = publish_into_a_reply("restart")
+@pytest.mark.parametrize(("interrupt", "num_computed"), [("restart", 56), ("continue", 32)])
+def test_a_reply_without_a_token_of_older_weights_has_the_experts_of_the_new_ones(
+    interrupt: str, num_computed: int
+) -> None:
+    """It begins anew, or its prompt was not yet computed to the end."""
+    _, after, ids, reply = publish_into_a_reply(interrupt, num_computed)
     assert (reply.version_first, reply.version_last) == (1, 1)
     assert experts_of(reply).tolist() == route(after, ids)[:-1].tolist()
 
