@@ -89,8 +89,12 @@ async def sample(model: PreTrainedModel) -> list[Sample]:
 
 def forget_prompts(samples: Sequence[Sample]) -> list[Sample]:
     """The samples with the experts of sampled tokens alone."""
-    known = [np.where(s.loss_mask[:-1, None, None], s.experts, UNRECORDED) for s in samples]
-    return [replace(s, experts=to_experts(experts)) for s, experts in zip(samples, known, strict=True)]
+    known = []
+    for each in samples:
+        assert each.experts is not None
+        experts = np.where(each.loss_mask[:-1, None, None], each.experts, UNRECORDED)
+        known.append(replace(each, experts=to_experts(experts)))
+    return known
 
 
 def find_gaps(model: PreTrainedModel, samples: Sequence[Sample]) -> np.ndarray:

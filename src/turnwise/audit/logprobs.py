@@ -42,12 +42,15 @@ class LogprobCheck:
         for step, trajectory in trajectories:
             learner = find_binding(self._materials.config, trajectory.id.role).learner
             versions = [_list_versions(turn.completion) for turn in trajectory.turns]
-            for branch, of_sample in enumerate(from_turns(trajectory, versions)):
+            samples: dict[int, list[Sample]] = {}
+            for index, of_sample in enumerate(from_turns(trajectory, versions)):
                 for number in np.unique(of_sample):
                     version, of_version = int(number), of_sample == number
                     if version in self._checkpoints:
-                        sample = to_samples(keep_version_experts(trajectory, version))[branch]
-                        by_version.setdefault((version, learner), []).append((step, sample, of_version))
+                        if version not in samples:
+                            samples[version] = to_samples(keep_version_experts(trajectory, version))
+                        part = (step, samples[version][index], of_version)
+                        by_version.setdefault((version, learner), []).append(part)
                         continue
                     reason = "tokens sampled by weights of which no checkpoint is kept"
                     if version == UNSAID:

@@ -49,7 +49,7 @@ def _attention_forward(
 ) -> tuple[torch.Tensor, None]:
     """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`.
 
-    Raises EngineError without a plan.
+    `routing` is for the router of the same layer (see `models.routing`). Raises EngineError without a plan.
     """
     if attention_plan is None:
         raise EngineError(

@@ -231,7 +231,7 @@ def build_system(
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
-    if training and config.train.algorithm == "policy_gradient":
+    if training and config.train.steps and config.train.algorithm == "policy_gradient":
         check_recording(config.engine.kind, model)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     host = build_host(config) if training else LocalHost()

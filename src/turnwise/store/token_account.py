@@ -171,12 +171,16 @@ class TokenAccount:
     def _compare_experts(self, branch: int, sample: Sample) -> None:
         expected = join_experts([self._trajectory.turns[index].completion for index in self._branches[branch]])
         given = sample.experts
-        if given is None or expected is None:
+        if given is None or expected is None or given.shape != expected.shape:
             if given is not expected:
-                raise self._error(f"a sample of branch {branch} has no experts, or its turns have none")
-        elif given.shape != expected.shape or (given != expected).any():
-            same = given.shape == expected.shape and (given == expected).all((1, 2))
-            at = int(np.argmin(same)) if given.shape == expected.shape else 0
+                shapes = [None if experts is None else experts.shape for experts in (given, expected)]
+                raise self._error(
+                    f"a sample of branch {branch} has experts of shape {shapes[0]}, its turns {shapes[1]}"
+                )
+            return
+        different = np.flatnonzero((given != expected).any((1, 2)))
+        if len(different):
+            at = int(different[0])
             raise self._error(
                 f"token {at} of branch {branch} trains with the experts {given[at].tolist()}, and was computed by "
                 f"{expected[at].tolist()} at sampling"

@@ -524,5 +524,5 @@ def test_a_token_trains_with_the_experts_of_its_sampling() -> None:
     swapped[5] = swapped[5, :, ::-1]
     with pytest.raises(LedgerError, match=r"token 5 of branch 0 trains with the experts \[\[11, 10\]\]"):
         account(make_group(mixture), [replace(sample, experts=to_experts(swapped))])
-    with pytest.raises(LedgerError, match="has no experts"):
+    with pytest.raises(LedgerError, match=r"has experts of shape None, its turns \(7, 1, 2\)"):
         account(make_group(mixture), [replace(sample, experts=None)])

@@ -381,7 +381,7 @@ class PagedEngine:
 
     def _note_experts(self, requests: Sequence[Request]) -> None:
         experts = self._runner.memory.experts
-        if experts is not None:
+        if experts is not None and requests:
             note_experts(requests, experts, self._scheduler.cache.page_size)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:

@@ -33,10 +33,11 @@ def note_experts(requests: Sequence[Request], experts: torch.Tensor, page_size: 
     slots, counts = [], []
     for request in requests:
         assert request.lease is not None
-        new = range(sum(map(len, request.experts)), request.num_computed)
+        new = range(request.num_noted, request.num_computed)
         slots += [request.lease.pages[at // page_size] * page_size + at % page_size for at in new]
         counts.append(len(new))
     rows = experts[torch.tensor(slots, dtype=torch.long, device=experts.device)].cpu().split(counts)
     for request, part in zip(requests, rows, strict=True):
         if len(part):
             request.experts.append(part.numpy())
+            request.num_noted += len(part)

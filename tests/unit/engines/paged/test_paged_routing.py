@@ -9,12 +9,12 @@ import torch
 from small_model import CONFIG, MIXTURE, VOCAB
 from transformers import PreTrainedModel
 
+from turnwise.core.sampled import keep_own_experts
 from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
-from turnwise.rollout.conversation import keep_own_experts
 
 SYSTEM = np.random.default_rng(99).integers(0, VOCAB, 50).tolist()
 
