@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from turnwise.batching.collate import Packing
 from turnwise.batching.ranks import find_largest
 from turnwise.core.batch import Objective, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.protocols import Trainer
-from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.core.types import Origin, Sample, TrajectoryId, to_experts, to_floats, to_ids, to_mask
 from turnwise.hosts.host import Host
 from turnwise.models.build import build_model
 from turnwise.models.lora import add_adapter, list_adapter
@@ -47,6 +47,9 @@ SIZES = {
     "tie_word_embeddings": True,
     "initializer_range": 0.1,
 }
+MIXTURE = {**SIZES, "moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+EXPERTS = np.random.default_rng(0).permuted(np.tile(np.arange(4), (VOCAB, 2, 1)), axis=-1)[..., :2]
+"""Of the token ids of a vocabulary, `[V, layers, k]`."""
 ADAM: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.01}
 
 
@@ -71,6 +74,7 @@ class Case:
     is_adapted: bool = False
     dtype: str = "float32"
     recomputes: bool = False
+    is_mixture: bool = False
 
     @property
     def wanted(self) -> frozenset[Wanted]:
@@ -81,7 +85,8 @@ class Case:
         return frozenset(wanted)
 
     def build_policy(self, seed: int = 0) -> PreTrainedModel:
-        model = build_model("qwen3", SIZES, vocab_size=VOCAB, seed=seed, dtype=self.dtype)
+        model_type, sizes = ("qwen3_moe", MIXTURE) if self.is_mixture else ("qwen3", SIZES)
+        model = build_model(model_type, sizes, vocab_size=VOCAB, seed=seed, dtype=self.dtype)
         if not self.is_adapted:
             return model
         model = add_adapter(model, rank=3, alpha=4, dropout=0.0, target_modules="all-linear", base="", seed=seed)
@@ -170,9 +175,15 @@ def make_samples(step: int, *, groups: int = 3, members: int = 3) -> list[Sample
     return samples
 
 
+def add_experts(samples: Sequence[Sample]) -> list[Sample]:
+    """Two of the four experts of each of two layers per token, the same for equal token ids."""
+    return [replace(each, experts=to_experts(EXPERTS[each.token_ids[:-1]])) for each in samples]
+
+
 def make_batch(trainer: Trainer, case: Case, step: int, samples: list[Sample] | None = None) -> TrainingBatch:
     """What a learner would hand over, scored by the trainer itself."""
     samples = samples or make_samples(step)
+    samples = add_experts(samples) if case.is_mixture else samples
     columns = trainer.score(samples, case.wanted, outcomes=[float(i % 2) for i in range(len(samples))])
     counts = [int(s.loss_mask.sum()) for s in samples]
     if case.critic:

@@ -17,6 +17,15 @@ CONFIG = {
     "head_dim": 8,
     "tie_word_embeddings": True,
 }
+MIXTURE = {
+    **CONFIG,
+    "moe_intermediate_size": 32,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "initializer_range": 0.2,
+}
+"""Of `qwen3_moe`: weights large enough that routers tell tokens apart."""
 
 
 def distance(ours: list[Completion], theirs: list[Completion]) -> float:

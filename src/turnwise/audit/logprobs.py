@@ -13,7 +13,7 @@ from turnwise.audit.breaches import Breach, Tallies
 from turnwise.audit.materials import AuditMaterials
 from turnwise.batching.samples import from_turns, to_samples
 from turnwise.config.roles import find_binding
-from turnwise.core.sampled import token_versions
+from turnwise.core.sampled import keep_version_experts, token_versions
 from turnwise.core.types import Completion, Sample, Trajectory
 from turnwise.store.checkpoint_folder import policy_folder
 from turnwise.training.parity import BOUNDS, HALF_FORMATS, widen
@@ -42,11 +42,15 @@ class LogprobCheck:
         for step, trajectory in trajectories:
             learner = find_binding(self._materials.config, trajectory.id.role).learner
             versions = [_list_versions(turn.completion) for turn in trajectory.turns]
-            for sample, of_sample in zip(to_samples(trajectory), from_turns(trajectory, versions), strict=True):
+            samples: dict[int, list[Sample]] = {}
+            for index, of_sample in enumerate(from_turns(trajectory, versions)):
                 for number in np.unique(of_sample):
                     version, of_version = int(number), of_sample == number
                     if version in self._checkpoints:
-                        by_version.setdefault((version, learner), []).append((step, sample, of_version))
+                        if version not in samples:
+                            samples[version] = to_samples(keep_version_experts(trajectory, version))
+                        part = (step, samples[version][index], of_version)
+                        by_version.setdefault((version, learner), []).append(part)
                         continue
                     reason = "tokens sampled by weights of which no checkpoint is kept"
                     if version == UNSAID:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from turnwise.audit.breaches import Breach
 from turnwise.core.types import TrajectoryId
 from turnwise.store.rows import id_from_json
+from turnwise.store.trajectories import OPTIONAL_ARRAYS
 
 
 def check_masks(
@@ -22,7 +23,7 @@ def check_masks(
     weight version. `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give them. Raises KeyError,
     TypeError or ValueError when a row is not one.
     """
-    sizes = {name: len(array) for name, array in arrays.items()}
+    sizes = {name: len(array) for name, array in arrays.items() if name not in OPTIONAL_ARRAYS}
     if len(set(sizes.values())) != 1:
         return [Breach(check="files", step=step, text=f"token arrays have different lengths {sizes}")]
     total = sizes["token_ids"]
@@ -30,7 +31,7 @@ def check_masks(
     guided, whole = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
     starts: list[int] = []
     names: list[TrajectoryId] = []
-    at = 0
+    at = num_experts = 0
     for row in rows:
         starts.append(at)
         names.append(id_from_json(row))
@@ -47,6 +48,18 @@ def check_masks(
             guided[middle:end] = turn["guided"]
             whole[middle:end] = turn["version_first"] == turn["version_last"]
             at = end
+            if "experts" in turn:
+                claimed, shape = turn["experts"]["at"], turn["experts"]["shape"]
+                if claimed != num_experts:
+                    text = (
+                        f"turn {number} claims experts from {claimed} on, those of the turn before end at {num_experts}"
+                    )
+                    return [Breach(check="files", step=step, trajectory=names[-1], text=text)]
+                num_experts += int(np.prod(shape))
+    stored = len(arrays.get("experts", ()))
+    if num_experts != stored:
+        text = f"the turns claim {num_experts} of {stored} stored experts; the file is cut off, or a turn is missing"
+        return [Breach(check="files", step=step, text=text)]
     if at != total:
         text = (
             f"the trajectories cover {at} of {total} stored tokens; the file is cut off, or a turn or a trajectory is "

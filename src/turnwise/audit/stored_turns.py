@@ -63,6 +63,7 @@ def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
         if parent is not None and 0 <= parent < index and not _fits(trajectory, turn, turns[parent]):
             yield f"turn {index} is of conversation {turn.conversation}, its parent of another"
         yield from _completion_problems(index, turn, is_scripted=not trajectory.learns)
+        yield from _expert_problems(index, turn)
         yield from _record_problems(index, turn)
         if index in continued:
             if not turn.observations:
@@ -131,6 +132,21 @@ def _completion_problems(index: int, turn: Turn, *, is_scripted: bool) -> Iterat
         yield (
             f"turn {index} was sampled by weight versions {first}..{last}, its tokens by {versions[0]}..{versions[-1]}"
         )
+
+
+def _expert_problems(index: int, turn: Turn) -> Iterator[str]:
+    """Experts belong to every token that the turn's request computed: of a root all but the last one, of another turn
+    as many as it has, from the last token of its parent on."""
+    experts = turn.completion.experts
+    if experts is None:
+        return
+    expected = len(turn.context_ids) + len(turn.completion.token_ids) - (turn.parent is None)
+    if len(experts) != expected:
+        yield f"turn {index} has the experts of {len(experts)} tokens, {expected} were computed for it"
+    ordered = np.sort(experts, axis=-1)
+    wrong = np.flatnonzero((ordered[..., 1:] == ordered[..., :-1]).any((1, 2)))
+    if len(wrong):
+        yield f"computed token {wrong[0]} of turn {index} takes one expert twice: {experts[wrong[0]].tolist()}"
 
 
 def _record_problems(index: int, turn: Turn) -> Iterator[str]:

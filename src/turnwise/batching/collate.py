@@ -12,6 +12,9 @@ Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a
     targets      [c e]                [c e]
     sequence     [0 1]                [0 1]
 
+Where experts were recorded, samples share the tokens that also took the same experts, so that a micro-batch repeats
+what each sample took.
+
 From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also
 where several samples train on one place of the tree with advantages of their own. Further numbers per trained token
 (weights, old log-probabilities, returns of a critic) come as named columns, computed once over the whole step and cut
@@ -21,16 +24,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turnwise.batching.layout import lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
+from turnwise.batching.layout import Layout, lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.ranks import ALONE, Plan, Ranks, plan_rounds
-from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.core.types import (
+    UNRECORDED,
+    ByteArray,
+    Origin,
+    Sample,
+    TrajectoryId,
+    to_floats,
+    to_ids,
+    to_mask,
+)
 
 TokenColumn = Sequence[NDArray[Any]]
 """One array per sample, `[K_i]` over its trained tokens."""
@@ -91,6 +104,9 @@ class MicroBatch:
     """`[K]` float32."""
     columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """`[K]` each, by name; numbers are float32."""
+    experts: torch.Tensor | None = None
+    """`[T, layers, k]` uint8, the experts that computed each token at sampling; `UNRECORDED` at the last token of a
+    sample, among others. None where no sample has any."""
 
 
 def collate(
@@ -106,7 +122,10 @@ def collate(
     """
     if not samples:
         raise ValueError("collate needs at least one sample")
-    layout = (lay_prefix_tree if shared_prefix else lay_end_to_end)([s.token_ids for s in samples])
+    layout = (lay_prefix_tree if shared_prefix else lay_end_to_end)(find_places(samples, shared_prefix=shared_prefix))
+    token_ids = np.zeros(len(layout.positions), np.int64)
+    for path, sample in zip(layout.paths, samples, strict=True):
+        token_ids[path] = sample.token_ids
     trained = [np.flatnonzero(s.loss_mask) for s in samples]
     predicting = np.concatenate([path[at - 1] for path, at in zip(layout.paths, trained, strict=True)])
     predict_at, row = (
@@ -123,7 +142,7 @@ def collate(
             raise ValueError(f"column {name!r} has {len(joined)} numbers for {len(predicting)} trained tokens")
         packed[name] = to_tensor(joined.astype(np.float32) if np.issubdtype(joined.dtype, np.floating) else joined)
     return MicroBatch(
-        token_ids=to_tensor(layout.token_ids),
+        token_ids=to_tensor(token_ids),
         positions=to_tensor(layout.positions),
         lengths=layout.lengths,
         seen=None if layout.seen is None else to_tensor(layout.seen),
@@ -136,7 +155,39 @@ def collate(
         behavior_logprobs=to_tensor(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples])),
         advantages=to_tensor(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
         columns=packed,
+        experts=None if (experts := _lay_experts(samples, layout)) is None else to_tensor(experts),
     )
+
+
+def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArray[np.integer]]:
+    """One sequence of numbers per sample by which a layout tells tokens apart, `[N]`: its token ids, and with
+    `shared_prefix` numbers that are equal where token ids and experts are."""
+    if not shared_prefix or all(sample.experts is None for sample in samples):
+        return [sample.token_ids for sample in samples]
+    numbers: dict[bytes, int] = {}
+    return [
+        np.array([numbers.setdefault(key, len(numbers)) for key in _list_keys(sample)], np.int64) for sample in samples
+    ]
+
+
+def _list_keys(sample: Sample) -> Iterator[bytes]:
+    """Token id and experts of each token."""
+    experts = sample.experts if sample.experts is not None else ()
+    for token, chosen in zip_longest(sample.token_ids, experts, fillvalue=np.zeros(0, np.uint8)):
+        yield token.tobytes() + chosen.tobytes()
+
+
+def _lay_experts(samples: Sequence[Sample], layout: Layout) -> ByteArray | None:
+    shapes = {sample.experts.shape[1:] for sample in samples if sample.experts is not None}
+    if not shapes:
+        return None
+    if len(shapes) > 1:
+        raise ValueError(f"samples have experts of {sorted(shapes)} layers and choices; they are of different models")
+    experts = np.full((len(layout.positions), *shapes.pop()), UNRECORDED, np.uint8)
+    for path, sample in zip(layout.paths, samples, strict=True):
+        if sample.experts is not None:
+            experts[path[:-1]] = sample.experts
+    return experts
 
 
 def iterate_micro_batches(
@@ -153,7 +204,7 @@ def iterate_micro_batches(
 
     With `shared_prefix` the samples come in lexicographic order, so that those that share a beginning share a
     micro-batch. Of several `ranks` each gets its share, all the same number; an empty one has no indices."""
-    sequences = [s.token_ids for s in samples]
+    sequences = find_places(samples, shared_prefix=shared_prefix)
 
     def plan(limit: int) -> Plan:
         if shared_prefix:

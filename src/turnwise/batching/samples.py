@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.paths import take_trained
-from turnwise.core.sampled import token_versions, training_logprobs
+from turnwise.core.sampled import join_experts, token_versions, training_logprobs
 from turnwise.core.types import (
     Completion,
     IntArray,
@@ -106,6 +106,7 @@ def _flatten(
         version_first=first,
         version_last=max(max(c.version_first, c.version_last) for c in completions),
         versions=None if (every_version[loss_mask] == first).all() else every_version,
+        experts=join_experts([trajectory.turns[index].completion for index in path]),
         origin=Origin(trajectory=trajectory.id, task_id=trajectory.task_id, branch=branch),
     )
 
@@ -145,6 +146,11 @@ def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> 
 def from_turns(trajectory: Trajectory, arrays: TurnArrays) -> list[NDArray[np.floating]]:
     """The inverse of `to_turns`: one array per sample, over its trained tokens."""
     return [np.concatenate([arrays[index] for index in turns]) for turns in find_trained_turns(trajectory) if turns]
+
+
+def forget_experts(samples: Iterable[Sample]) -> list[Sample]:
+    """The same samples for a model whose routers choose for themselves: any but the policy that sampled them."""
+    return [sample if sample.experts is None else replace(sample, experts=None) for sample in samples]
 
 
 def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:

@@ -71,15 +71,18 @@ class ModelShape:
     """Whether the output layer is the embedding."""
     model_type: str = "llama"
     """Name of the architecture in transformers."""
+    num_experts: int = 1
+    """Of a mixture, each of `intermediate_size`; 1 for a dense model."""
+    num_chosen: int = 1
+    """Experts that compute a token."""
 
     @property
     def num_linear(self) -> int:
-        """Numbers in all matrices except the embedding."""
+        """Numbers in all matrices that a token is multiplied by, except the embedding."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        return (
-            self.num_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
-            + self.vocab_size * self.hidden_size
-        )
+        router = self.hidden_size * self.num_experts if self.num_experts > 1 else 0
+        expert = 3 * self.hidden_size * self.intermediate_size
+        return self.num_layers * (attention + router + self.num_chosen * expert) + self.vocab_size * self.hidden_size
 
     @property
     def num_joined(self) -> int:
@@ -91,7 +94,8 @@ class ModelShape:
     def num_parameters(self) -> int:
         """Distinct parameters, without the norms of queries and keys."""
         norms = (2 * self.num_layers + 1) * self.hidden_size
-        return self.num_linear + norms + (0 if self.tied else self.vocab_size * self.hidden_size)
+        others = self.num_layers * (self.num_experts - self.num_chosen) * 3 * self.hidden_size * self.intermediate_size
+        return self.num_linear + others + norms + (0 if self.tied else self.vocab_size * self.hidden_size)
 
     @property
     def num_cached(self) -> int:
@@ -121,12 +125,12 @@ class ModelShape:
 
         A layer: both norms' inputs, normalised rows and results (6 hidden); queries before and after their norm,
         turned, and the attended values twice (5 heads); keys likewise and values (4 kv heads); gate, up, the activated
-        gate and the product."""
+        gate and the product, of every expert that computes a token."""
         return (
             (6 * self.num_layers, self.hidden_size),
             (5 * self.num_layers, self.num_heads * self.head_dim),
             ((2 + 2 * repeats) * self.num_layers, self.num_kv_heads * self.head_dim),
-            (4 * self.num_layers, self.intermediate_size),
+            (4 * self.num_layers * self.num_chosen, self.intermediate_size),
         )
 
 
@@ -142,16 +146,19 @@ def read_model_shape(config: RunConfig) -> ModelShape | None:
             return None
     try:
         heads, hidden = table["num_attention_heads"], table["hidden_size"]
+        num_experts = table.get("num_experts") or table.get("num_local_experts") or 1
         return ModelShape(
             vocab_size=table["vocab_size"],
             hidden_size=hidden,
-            intermediate_size=table["intermediate_size"],
+            intermediate_size=table.get("moe_intermediate_size") or table["intermediate_size"],
             num_layers=table["num_hidden_layers"],
             num_heads=heads,
             num_kv_heads=table.get("num_key_value_heads") or heads,
             head_dim=table.get("head_dim") or hidden // heads,
             tied=bool(table.get("tie_word_embeddings")),
             model_type=table.get("model_type", config.model.model_type),
+            num_experts=num_experts,
+            num_chosen=table["num_experts_per_tok"] if num_experts > 1 else 1,
         )
     except (KeyError, TypeError):
         return None

@@ -156,6 +156,12 @@ METRICS: dict[str, Definition] = {
         "mean", "nats", "Mean |trainer - sampler| log-probability, same weights, before the step."
     ),
     "train/logprob_gap_max": Definition("max", "nats", "Largest |trainer - sampler| log-probability, before the step."),
+    "train/moved_experts": Definition(
+        "mean",
+        "share",
+        "Share of trained tokens that the routers would have predicted with other experts than at sampling, in any "
+        "layer, before the step.",
+    ),
     "train/logprob_k3": Definition(
         "mean", "nats", "Mean k3 estimate of KL(sampler || trainer), same weights, before the step."
     ),

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int32]
+ByteArray = NDArray[np.uint8]
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
@@ -52,6 +53,17 @@ def to_floats(values: Sequence[float] | NDArray[Any]) -> FloatArray:
 def to_mask(values: Sequence[bool] | NDArray[Any]) -> BoolArray:
     """A read-only bool copy, shape `[N]`."""
     array = np.array(values, dtype=np.bool_).reshape(-1)
+    array.flags.writeable = False
+    return array
+
+
+UNRECORDED = 255
+"""Stands for an expert that nothing recorded."""
+
+
+def to_experts(values: NDArray[Any]) -> ByteArray:
+    """A read-only uint8 copy of experts, shape `[N, layers, k]`; see `UNRECORDED`."""
+    array = np.array(values, dtype=np.uint8)
     array.flags.writeable = False
     return array
 
@@ -241,8 +253,17 @@ class Completion:
     full_logprobs: FloatArray | None = None
     """`[N]` under the model's whole distribution at the same temperature, as a trainer without the grammar scores; None
     without one."""
+    experts: ByteArray | None = None
+    """`[R, layers, k]` the experts of a mixture-of-experts model that computed the last R tokens before the last one,
+    which never ran: all tokens of prompt and completion but the last as an engine gives them, in a turn those that its
+    parent does not have. Layers are those that have a router. None for a dense model, and where nothing recorded it."""
 
     def __post_init__(self) -> None:
+        if self.experts is not None and (self.experts.ndim != 3 or len(self.experts) < len(self.token_ids)):
+            raise ValueError(
+                f"completion has {len(self.token_ids)} token ids and experts of shape {self.experts.shape}; they are "
+                "[tokens, layers, k], with a token of the prompt or more"
+            )
         for name in ("logprobs", "versions", "full_logprobs"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.token_ids):
@@ -604,6 +625,9 @@ class Sample:
     versions: IntArray | None = None
     """Weight version that sampled each trained token, read where `loss_mask` is True; None where all have
     `version_first`."""
+    experts: ByteArray | None = None
+    """`[N - 1, layers, k]` experts that computed each token but the last at sampling; None for a dense model, and where
+    not every turn recorded them."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.loss_mask), len(self.behavior_logprobs), len(self.advantages)}
@@ -611,3 +635,8 @@ class Sample:
             raise ValueError(f"sample of {self.origin} has arrays of different lengths {sorted(lengths)}")
         if len(self.loss_mask) and self.loss_mask[0]:
             raise ValueError(f"sample of {self.origin} trains its first token, which nothing predicts")
+        if self.experts is not None and len(self.experts) != len(self.token_ids) - 1:
+            raise ValueError(
+                f"sample of {self.origin} has {len(self.token_ids)} tokens and experts of {len(self.experts)}; they "
+                "belong to every token but the last"
+            )

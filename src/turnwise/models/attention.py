@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from turnwise.core.errors import EngineError
+from turnwise.models.routing import Routing, follow
 
 ATTENTION_NAME = "turnwise"
 
@@ -43,11 +44,12 @@ def _attention_forward(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     attention_plan: AttentionPlan | None = None,
+    routing: Routing | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute the output `[1, T, heads, D]` that transformers expects from `query [1, heads, T, D]`.
 
-    Raises EngineError without a plan.
+    `routing` is for the router of the same layer (see `models.routing`). Raises EngineError without a plan.
     """
     if attention_plan is None:
         raise EngineError(
@@ -59,6 +61,7 @@ def _attention_forward(
             f"attention dropout ({dropout}) and sliding windows ({sliding_window}) are not supported; disable them "
             "in model.config"
         )
+    follow(routing)
     out = attention_plan.attend(
         int(module.layer_idx),  # type: ignore[arg-type]
         query[0].transpose(0, 1),

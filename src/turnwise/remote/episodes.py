@@ -13,7 +13,7 @@ from turnwise.core.errors import EngineError, StoreError
 from turnwise.core.types import Draw, Episode, StopReason, TrajectoryGroup
 from turnwise.rollout.attempt import Attempt
 from turnwise.store.rows import task_from_json, task_to_json
-from turnwise.store.trajectories import ARRAY_TYPES, build_groups, flatten_groups
+from turnwise.store.trajectories import ARRAY_TYPES, OPTIONAL_ARRAYS, build_groups, flatten_groups
 
 SOURCE = Path("the answer of a rollout process")
 
@@ -56,6 +56,7 @@ def decode_episode(fields: Mapping[str, Any], attempt: Attempt) -> Episode:
         arrays = {
             name: np.frombuffer(base64.b64decode(fields["arrays"][name]), kind).copy()
             for name, kind in ARRAY_TYPES.items()
+            if name in fields["arrays"] or name not in OPTIONAL_ARRAYS
         }
         [group] = build_groups(fields["rows"], arrays, source=SOURCE)
     except (StoreError, ValueError, KeyError) as cause:

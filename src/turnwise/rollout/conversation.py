@@ -14,6 +14,7 @@ import numpy as np
 from turnwise.core.episodes import MAIN, Asked
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Renderer
+from turnwise.core.sampled import keep_own_experts
 from turnwise.core.types import Completion, ConversationOpening, IntArray, Message, ToolSpec, Turn, to_ids
 
 
@@ -65,7 +66,7 @@ class Conversation:
             Turn(
                 parent=self.parent,
                 context_ids=self.context_ids,
-                completion=completion,
+                completion=keep_own_experts(completion, len(self.context_ids)),
                 message=message,
                 state=state,
                 conversation=max(0, len(self.openings) - 1),

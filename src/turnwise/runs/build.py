@@ -21,7 +21,7 @@ from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.engines.guided import GrammarCompiler
-from turnwise.engines.registry import EngineSettings, build_engine, check_engine
+from turnwise.engines.registry import EngineSettings, build_engine, check_engine, check_recording
 from turnwise.environments.mixture import list_families
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
@@ -231,6 +231,8 @@ def build_system(
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
+    if training and config.train.steps and config.train.algorithm == "policy_gradient":
+        check_recording(config.engine.kind, model)
     served = copy_for_serving(model) if training and config.schedule.max_staleness else model
     host = build_host(config) if training else LocalHost()
     engine = MeteredEngine(build_policy_engine(config, served, tokenizer, host))

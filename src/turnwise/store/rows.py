@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.types import (
+    ByteArray,
     Completion,
     ConversationOpening,
     Ending,
@@ -30,6 +31,7 @@ from turnwise.core.types import (
     TrajectoryId,
     Turn,
     TurnScores,
+    to_experts,
     to_floats,
     to_ids,
 )
@@ -175,6 +177,7 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
             version_last=row["version_last"],
             versions=to_ids(versions) if several else None,
             full_logprobs=to_floats(arrays["full_logprobs"][completion]) if row["guided"] else None,
+            experts=_take_experts(row["experts"], arrays["experts"]) if "experts" in row else None,
         ),
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),
@@ -188,6 +191,11 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         engine_s=row["engine_s"],
         environment_s=row["environment_s"],
     )
+
+
+def _take_experts(row: Mapping[str, Any], array: np.ndarray) -> ByteArray:
+    at, shape = row["at"], row["shape"]
+    return to_experts(array[at : at + int(np.prod(shape))].reshape(shape))
 
 
 def _scores_to_json(scores: TurnScores) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import TrainingError
-from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions, training_logprobs
+from turnwise.core.sampled import digest_advantages, digest_tokens, join_experts, token_versions, training_logprobs
 from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
 
 
@@ -62,6 +62,7 @@ class TokenAccount:
             raise self._error(
                 f"a sample of branch {branch} has {len(sample.token_ids)} tokens, its turns have {length}"
             )
+        self._compare_experts(branch, sample)
         at = context_trained = 0
         for index in self._branches[branch]:
             turn = self._trajectory.turns[index]
@@ -165,6 +166,24 @@ class TokenAccount:
             at = int(different[0])
             raise self._error(
                 f"{what} {at} of turn {index} is {given[at]} in the sample, {expected[at]} was recorded at sampling"
+            )
+
+    def _compare_experts(self, branch: int, sample: Sample) -> None:
+        expected = join_experts([self._trajectory.turns[index].completion for index in self._branches[branch]])
+        given = sample.experts
+        if given is None or expected is None or given.shape != expected.shape:
+            if given is not expected:
+                shapes = [None if experts is None else experts.shape for experts in (given, expected)]
+                raise self._error(
+                    f"a sample of branch {branch} has experts of shape {shapes[0]}, its turns {shapes[1]}"
+                )
+            return
+        different = np.flatnonzero((given != expected).any((1, 2)))
+        if len(different):
+            at = int(different[0])
+            raise self._error(
+                f"token {at} of branch {branch} trains with the experts {given[at].tolist()}, and was computed by "
+                f"{expected[at].tolist()} at sampling"
             )
 
     def _error(self, text: str) -> LedgerError:

@@ -11,6 +11,9 @@ file in order of line, turn, context, completion:
                             not say which
     full_logprobs  float32  under the whole distribution, where a grammar cut the sampler's (`guided` in the JSONL);
                             else 0
+    experts        uint8    of turns of a mixture-of-experts model, end to end in the order of turns; `experts` in a
+                            turn's JSON says from where on and their shape `[R, layers, k]` (see `Completion`). It is
+                            not `[T]`, and missing where no turn has any
 
 A group's lines are its members, then its baseline, then what was discarded; `place` says which, `reason` why a
 trajectory was discarded. `group` holds what belongs to the group as a whole, and its `index` in the file. Advantages
@@ -48,8 +51,10 @@ ARRAY_TYPES: Mapping[str, type[np.generic]] = {
     "turn_index": np.int32,
     "versions": np.int32,
     "full_logprobs": np.float32,
+    "experts": np.uint8,
 }
-"""Of the flat token arrays, by name."""
+"""Of the flat arrays, by name."""
+OPTIONAL_ARRAYS = ("experts",)
 
 
 def save_groups(
@@ -86,7 +91,7 @@ def load_rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def load_arrays(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """The flat token arrays by name, `[T]` each. Raises StoreError when the file is missing or broken."""
+    """The flat arrays by name. Raises StoreError when the file is missing or broken."""
     path = folder / f"{name}.npz"
     return parse_arrays(read_file(path), source=path)
 
@@ -111,7 +116,7 @@ def parse_arrays(data: bytes, *, source: Path) -> dict[str, np.ndarray]:
     """The arrays in the bytes of an NPZ; `source` is named by the StoreError of a broken one."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in ARRAY_TYPES}
+            return {name: arrays[name] for name in ARRAY_TYPES if name in arrays or name not in OPTIONAL_ARRAYS}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as cause:
         raise _unreadable(source, cause) from cause
 
@@ -209,14 +214,20 @@ class _TokenArrays:
 
     def __init__(self) -> None:
         self._parts: dict[str, list[np.ndarray]] = {name: [] for name in ARRAY_TYPES}
-        self._size = 0
+        self._size = self._num_experts = 0
 
     def add(self, turn: Turn, number: int, row: dict[str, Any]) -> None:
-        """Take one turn and note in `row` the spans `[start, end)` of its context and its completion."""
+        """Take one turn and note in `row` the spans `[start, end)` of its context and its completion, and where its
+        experts are."""
         context, completion = len(turn.context_ids), len(turn.completion.token_ids)
         middle, end = self._size + context, self._size + context + completion
         row["context"], row["completion"] = [self._size, middle], [middle, end]
         self._size = end
+        experts = turn.completion.experts
+        if experts is not None:
+            row["experts"] = {"at": self._num_experts, "shape": list(experts.shape)}
+            self._num_experts += experts.size
+            self._parts["experts"].append(experts.reshape(-1))
         zeros = np.zeros(context, np.float32)
         parts = self._parts
         parts["token_ids"] += [turn.context_ids, turn.completion.token_ids]
@@ -233,6 +244,7 @@ class _TokenArrays:
         return {
             name: np.concatenate([np.zeros(0, ARRAY_TYPES[name]), *parts], dtype=ARRAY_TYPES[name])
             for name, parts in self._parts.items()
+            if parts or name not in OPTIONAL_ARRAYS
         }
 
 

@@ -22,7 +22,7 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals, join_rows
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
-from turnwise.models.attention import PackedAttention
+from turnwise.training.forward import plan_forward, replay_experts
 from turnwise.training.optimizer import apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Backbone, Placement
 
@@ -81,7 +81,7 @@ def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
         input_ids=batch.token_ids[None],
         position_ids=batch.positions[None],
         use_cache=False,
-        attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
+        **plan_forward(batch, replay_experts(batch)),
     )
     hidden: torch.Tensor = output.last_hidden_state[0]
     return hidden

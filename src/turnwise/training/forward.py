@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,27 @@ from transformers import PreTrainedModel
 from turnwise.batching.collate import MicroBatch, iterate_micro_batches
 from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
-from turnwise.models.attention import PackedAttention
+from turnwise.models.attention import AttentionPlan, PackedAttention
+from turnwise.models.routing import ReplayedRouting
+
+PlanAttention = Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan]
+"""From the runs of a micro-batch (`lengths`, `seen`, `num_seen`) to who attends to whom."""
 
 
 def compute_distribution(
-    model: PreTrainedModel, batch: MicroBatch, temperature: float, *, with_hidden: bool = False
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    temperature: float,
+    *,
+    with_hidden: bool = False,
+    routing: ReplayedRouting | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probabilities of all tokens `[R, V]` at `temperature`, and the last hidden state `[R, H]` where asked for.
 
     `temperature` must be the one the tokens were sampled with, or ratios are wrong from the first step. Output rows
     that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
-    they are. In float32, or float64 where the model is.
+    they are. In float32, or float64 where the model is. Routers take the experts of the batch where it has any; then
+    `routing`, made by `replay_experts`, says afterwards where they would have taken others.
     """
     seen: list[torch.Tensor] = []
     # A hook, because transformers records hidden states of no copy of a model, and of all layers.
@@ -35,7 +45,7 @@ def compute_distribution(
             position_ids=batch.positions[None],
             use_cache=False,
             logits_to_keep=batch.predict_at,
-            attention_plan=PackedAttention(batch.lengths, batch.seen, batch.num_seen),
+            **plan_forward(batch, routing or replay_experts(batch)),
         )
     finally:
         hook.remove()
@@ -43,6 +53,19 @@ def compute_distribution(
     logits = output.logits[0]
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden
+
+
+def replay_experts(batch: MicroBatch) -> ReplayedRouting | None:
+    """What lets routers take the experts of the batch; None where it has none."""
+    return None if batch.experts is None else ReplayedRouting(batch.experts)
+
+
+def plan_forward(
+    batch: MicroBatch, routing: ReplayedRouting | None, attention: PlanAttention = PackedAttention
+) -> dict[str, Any]:
+    """What a model's forward is told about a micro-batch: who attends to whom, and what its routers take."""
+    plan: dict[str, Any] = {"attention_plan": attention(batch.lengths, batch.seen, batch.num_seen)}
+    return plan if routing is None else plan | {"routing": routing}
 
 
 def select_logprobs(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.batching.collate import Packing, TokenColumn
+from turnwise.batching.samples import forget_experts
 from turnwise.core.batch import Column, Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Metric, Sum, merge
@@ -32,8 +33,9 @@ from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
 from turnwise.training.optimizer import Schedule, Trained, build_optimizer
 from turnwise.training.placement import WHOLE, Placement
-from turnwise.training.policy_step import PolicyLoss, run_policy_step
+from turnwise.training.policy_step import MOVED, PolicyLoss, run_policy_step
 from turnwise.training.preference_step import PairFunction, run_pair_step
+from turnwise.training.routing import check_routing
 from turnwise.training.sft import run_sft_step
 from turnwise.training.snapshot import Snapshot
 from turnwise.training.squared_mass import score_squared_mass
@@ -269,13 +271,15 @@ class LocalTrainer:
         packing, temperature = self._packing, self.settings.temperature
         columns: dict[str, Any] = {}
         metrics: dict[str, Metric] = {}
+        freely_routed = forget_experts(samples)
 
         def score(model: PreTrainedModel) -> Column:
-            return tuple(score_logprobs(model, samples, temperature, **packing))
+            of_model = samples if model is self.model else freely_routed
+            return tuple(score_logprobs(model, of_model, temperature, **packing))
 
         if "values" in wanted:
             critic = _require(self._critic, "values", "critic.kind")
-            values, finals = score_values(critic, samples, **packing)
+            values, finals = score_values(critic, samples if critic.is_shared else freely_routed, **packing)
             columns |= {"values": tuple(values), "final_values": tuple(finals)}
         if wanted & {"policy_logprobs", "old_logprobs"}:
             present = score(self.model)
@@ -287,7 +291,7 @@ class LocalTrainer:
         if "squared_mass" in wanted:
             columns["squared_mass"] = tuple(score_squared_mass(self.model, samples, temperature, **packing))
         if "implicit_rewards" in wanted:
-            rewards, metrics = self._learn_rewards(samples, outcomes, columns["reference_logprobs"])
+            rewards, metrics = self._learn_rewards(freely_routed, outcomes, columns["reference_logprobs"])
             columns["implicit_rewards"] = rewards
         if "reference_logprobs" not in wanted:
             columns.pop("reference_logprobs", None)
@@ -334,6 +338,7 @@ class LocalTrainer:
 
     def _train_policy(self, batch: TrainingBatch) -> dict[str, Metric]:
         """Every update of the policy, with a critic that shares its layers; then the epochs of a separate critic."""
+        check_routing(self.model, batch.samples)
         settings, loss, critic = self.settings, self._adapt_loss(batch), self._critic
         shared = critic if critic is not None and critic.is_shared else None
         metrics: dict[str, Metric] = {}
@@ -366,14 +371,18 @@ class LocalTrainer:
                 measured = {
                     name: metric
                     for name, metric in measured.items()
-                    if not name.startswith(("train/logprob_", "train/effective_share"))
+                    if not name.startswith(("train/logprob_", "train/effective_share", MOVED))
                 }
             metrics = merge(metrics, measured)
         if critic is not None and shared is None and any(batch.updates):
             for _ in range(settings.critic_epochs):
                 targets = compute_value_columns(*_read_targets(batch.columns))
                 measured = run_critic_step(
-                    critic, batch.samples, targets, max_grad_norm=settings.max_grad_norm, **self._packing
+                    critic,
+                    forget_experts(batch.samples),
+                    targets,
+                    max_grad_norm=settings.max_grad_norm,
+                    **self._packing,
                 )
                 metrics = merge(metrics, measured)
         return metrics
@@ -423,7 +432,7 @@ class LocalTrainer:
             return run_sft_step(
                 self.model,
                 policy.optimizer,
-                [batch.samples[i] for i in update],
+                forget_experts(batch.samples[i] for i in update),
                 lr=lr,
                 max_grad_norm=self.settings.max_grad_norm,
                 **self._packing,
@@ -440,7 +449,7 @@ class LocalTrainer:
             self.model,
             _require(self._reference, "preference pairs", "train.algorithm='dpo'"),
             self._policy.optimizer,
-            batch.samples,
+            forget_experts(batch.samples),
             batch.pairs,
             loss=self._pair_loss,
             temperature=self.settings.temperature,

@@ -9,7 +9,7 @@ update would be wrong by it. The causes that are told apart are those of `Cause`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 
 from turnwise.batching.collate import collate
 from turnwise.core.types import Sample
-from turnwise.models.attention import AttentionPlan, PackedAttention
+from turnwise.models.attention import PackedAttention
+from turnwise.training.forward import PlanAttention, plan_forward, replay_experts
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
@@ -361,7 +362,7 @@ def collect_evidence(
     *,
     temperature: float,
     end_token_ids: Sequence[int] = (),
-    attention: Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan] = PackedAttention,
+    attention: PlanAttention = PackedAttention,
     shared_prefix: bool = False,
 ) -> Evidence:
     """Let the trainer's model score the trained tokens of `samples`, which an engine sampled under the same weights.
@@ -377,7 +378,7 @@ def collect_evidence(
         position_ids=batch.positions[None],
         use_cache=False,
         logits_to_keep=batch.predict_at,
-        attention_plan=attention(batch.lengths, batch.seen, batch.num_seen),
+        **plan_forward(batch, replay_experts(batch), attention),
     )
     logits = output.logits[0].float()[batch.row]
     chosen = (logits / temperature).log_softmax(-1).gather(-1, batch.targets[:, None])[:, 0]

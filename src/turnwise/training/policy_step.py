@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,7 +36,7 @@ from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
 from turnwise.training.critic import Critic, compute_micro_batch_value_loss
-from turnwise.training.forward import compute_distribution, score_logprobs, select_logprobs
+from turnwise.training.forward import compute_distribution, replay_experts, score_logprobs, select_logprobs
 from turnwise.training.optimizer import apply_together
 
 WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
@@ -45,6 +45,7 @@ RATIOS, SQUARED_RATIOS = "ratios", "squared_ratios"
 """Sums that only make the effective sample size."""
 COMPUTED = "computed"
 """Tokens of all micro-batches."""
+MOVED = "train/moved_experts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,8 @@ def run_policy_step(
         )
     packing = Packing(micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks)
     prepared, metrics = _prepare(model, samples, loss, columns or {}, packing)
-    totals: dict[str, float] = {}
+    # Every rank sums the same numbers, also one whose micro-batches are empty.
+    totals = {MOVED: 0.0} if any(sample.experts is not None for sample in samples) else {}
     gap_max, num_computed = 0.0, 0
     for indices, batch in iterate_micro_batches(samples, model.device, prepared, **packing):
         value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
@@ -223,7 +225,10 @@ def _compute_loss(
     critic: Critic | None,
 ) -> tuple[torch.Tensor, dict[str, float], float]:
     """The micro-batch's share of the loss, token sums for the metrics, and the largest sampler-trainer gap."""
-    distribution, hidden = compute_distribution(model, batch, loss.temperature, with_hidden=critic is not None)
+    routing = replay_experts(batch)
+    distribution, hidden = compute_distribution(
+        model, batch, loss.temperature, with_hidden=critic is not None, routing=routing
+    )
     policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
     # An unmasked observation token was not sampled: it is on policy by definition.
     sampled = ~batch.behavior_logprobs.isnan()
@@ -251,17 +256,22 @@ def _compute_loss(
         "train/logprob_k3": float(compute_k3(behavior, policy.detach()).sum()),
         **_ratio_sums(policy.detach() - behavior),
     }
+    if routing is not None:
+        sums[MOVED] = float(routing.moved[batch.predict_at[batch.row]].sum())
     if loss.entropy_coefficient:
         losses = losses + compute_entropy_loss(entropy, coefficient=loss.entropy_coefficient)
+    freely_routed = replace(batch, experts=None)
     if loss.kl_coefficient and reference is not None:
         with torch.no_grad():
-            reference_logprobs, _ = select_logprobs(compute_distribution(reference, batch, loss.temperature)[0], batch)
+            reference_logprobs, _ = select_logprobs(
+                compute_distribution(reference, freely_routed, loss.temperature)[0], batch
+            )
         kl = compute_kl(loss.kl_kind, policy, reference_logprobs, old_logprobs=old)
         losses = losses + loss.kl_coefficient * kl
         sums["train/kl_reference"] = float(kl.detach().sum())
     if loss.teacher_coefficient and teacher is not None:
         with torch.no_grad():
-            target, _ = compute_distribution(teacher, batch, loss.temperature)
+            target, _ = compute_distribution(teacher, freely_routed, loss.temperature)
         divergence = compute_reverse_kl_loss(distribution, target)[batch.row]
         losses = losses + loss.teacher_coefficient * divergence
         sums["train/teacher_kl"] = float((weights * divergence.detach()).sum())

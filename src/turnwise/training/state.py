@@ -60,7 +60,11 @@ def save_training_state(
 
 def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
     """Write the Hugging Face directory of a whole policy, or its adapter in peft's format, and the tokenizer."""
-    save_adapter(model, folder) if list_adapter(model) else model.save_pretrained(folder)
+    if list_adapter(model):
+        save_adapter(model, folder)
+    else:
+        # By the names of the parameters, by which `load_training_state` finds them; others take experts apart.
+        model.save_pretrained(folder, save_original_format=False)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
 

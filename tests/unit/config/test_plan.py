@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.config.memory import PACKED_FAMILIES, MemoryPlan, plan_memory
+from turnwise.config.memory import PACKED_FAMILIES, MemoryPlan, plan_memory, read_model_shape
 from turnwise.config.plan import Plan, compute_plan
 from turnwise.config.run import RunConfig
 
@@ -217,6 +217,22 @@ def test_the_estimate_is_close_to_a_real_model() -> None:
         real = build_model("qwen3", model, vocab_size=100, seed=0).num_parameters()
         estimate = compute_plan(config(model={"config": model})).parameters
         assert estimate == pytest.approx(real, rel=0.02)  # the formula leaves out Qwen3's norms of queries and keys
+
+
+def test_a_mixture_by_hand() -> None:
+    """Per layer 6 x 4 x 2 x (2 + 1) = 144 of attention, 6 x 4 = 24 of the router and 3 x 6 x 5 = 90 of an expert, of
+    which a token takes 2 of 4; 10 x 6 = 60 of the embedding, and norms of 5 x 6 = 30."""
+    from turnwise.models.build import build_model
+
+    model = {"hidden_size": 6, "intermediate_size": 5, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model |= {"num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": True}
+    model |= {"num_local_experts": 4, "num_experts_per_tok": 2}
+    shape = read_model_shape(config(model={"model_type": "mixtral", "config": model}, tokenizer={"vocab_size": 10}))
+    assert shape is not None
+    assert shape.num_linear == 2 * (144 + 24 + 2 * 90) + 60
+    assert shape.num_parameters == 2 * (144 + 24 + 4 * 90) + 60 + 30
+    assert shape.num_parameters == build_model("mixtral", model, vocab_size=10, seed=0).num_parameters()
+    assert shape.list_saved_arrays(1.0)[-1] == (4 * 2 * 2, 5)
 
 
 def test_a_model_from_a_path_or_of_unknown_shape_is_unknown_not_zero() -> None:

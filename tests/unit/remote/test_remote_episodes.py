@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Draw, Episode, StopReason
+from turnwise.core.types import ByteArray, Draw, Episode, StopReason, to_experts
 from turnwise.remote.episodes import decode_attempt, decode_episode, encode_attempt, encode_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.store.trajectories import encode_groups
@@ -17,9 +18,10 @@ TASK = make_task("what is 0.1 + 0.2?", number=0.1)
 ATTEMPT = Attempt(draw=Draw(index=7, task=TASK, attempt=2), member=3, number=4, version=5, scope="parity")
 
 
-def make_episode() -> Episode:
+def make_episode(experts: ByteArray | None = None) -> Episode:
+    first = make_completion([3, 4, 5], logprobs=[-0.1, -1 / 3, -1e-30])
     turns = [
-        make_turn([1, 2], make_completion([3, 4, 5], logprobs=[-0.1, -1 / 3, -1e-30])),
+        make_turn([1, 2], replace(first, experts=experts)),
         make_turn([6], make_completion([7], logprobs=[-2.5]), parent=0),
     ]
     said = replace(make_trajectory(*turns, task_id=TASK.id), id=ATTEMPT.id)
@@ -31,9 +33,10 @@ def travel(fields: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(fields))
 
 
-def test_an_attempt_and_its_episode_arrive_as_they_were_sent() -> None:
+@pytest.mark.parametrize("experts", [None, to_experts(np.arange(16).reshape(4, 2, 2))])
+def test_an_attempt_and_its_episode_arrive_as_they_were_sent(experts: ByteArray | None) -> None:
     assert decode_attempt(travel(encode_attempt(ATTEMPT))) == ATTEMPT
-    sent = make_episode()
+    sent = make_episode(experts)
     arrived = decode_episode(travel(encode_episode(sent)), ATTEMPT)
     assert (arrived.draw, arrived.member, arrived.stop) == (sent.draw, sent.member, sent.stop)
     both = [encode_groups([make_group(*each.trajectories, task=TASK)], decode=None) for each in (sent, arrived)]

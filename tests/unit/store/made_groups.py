@@ -86,3 +86,7 @@ def assert_equal_turns(s: Turn, t: Turn) -> None:
     assert spelled[0] == spelled[1], "versions that are all the first's are not spelled out"
     assert (c.full_logprobs is None) == (d.full_logprobs is None)
     assert c.full_logprobs is None or d.full_logprobs is None or same_bits(c.full_logprobs, d.full_logprobs)
+    assert (c.experts is None) == (d.experts is None)
+    if c.experts is not None and d.experts is not None:
+        assert c.experts.shape == d.experts.shape
+        assert same_bits(c.experts, d.experts)

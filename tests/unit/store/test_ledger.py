@@ -31,6 +31,7 @@ from turnwise.core.types import (
     TrajectoryId,
     Turn,
     text_message,
+    to_experts,
     to_floats,
     to_ids,
     to_mask,
@@ -502,6 +503,26 @@ def test_the_digest_knows_versions_and_whole_distributions_but_not_how_versions_
             {"version_last": 5},
             {"full_logprobs": to_floats([-0.4, -0.5])},
             {"full_logprobs": to_floats([-0.4, -0.6])},
+            {"experts": to_experts(np.zeros((4, 2, 2)))},
+            {"experts": to_experts(np.eye(4)[:, :, None])},
         )
     ]
-    assert len({plain, *others}) == 5
+    assert len({plain, *others}) == 7
+
+
+def test_a_token_trains_with_the_experts_of_its_sampling() -> None:
+    """Turns of 3 + 2 and 2 + 1 tokens: 4 rows of the first, which ends before its last token, and 3 of the second."""
+    rows = np.arange(14).reshape(7, 1, 2)
+    turns = [
+        replace(turn, completion=replace(turn.completion, experts=to_experts(part)))
+        for turn, part in zip(LINEAR.turns, (rows[:4], rows[4:]), strict=True)
+    ]
+    mixture = replace(LINEAR, turns=tuple(turns))
+    sample = replace(flatten(mixture), experts=to_experts(rows))
+    assert account(make_group(mixture), [sample]).trained == 3
+    swapped = rows.copy()
+    swapped[5] = swapped[5, :, ::-1]
+    with pytest.raises(LedgerError, match=r"token 5 of branch 0 trains with the experts \[\[11, 10\]\]"):
+        account(make_group(mixture), [replace(sample, experts=to_experts(swapped))])
+    with pytest.raises(LedgerError, match=r"has experts of shape None, its turns \(7, 1, 2\)"):
+        account(make_group(mixture), [replace(sample, experts=None)])

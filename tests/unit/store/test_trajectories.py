@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from turnwise.core.types import (
     TrajectoryId,
     Turn,
     TurnScores,
+    to_experts,
     to_floats,
     to_ids,
 )
@@ -99,6 +101,8 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
 
     versions = draw(st.none() | per_token(st.integers(0, 2)))
     full_logprobs = draw(st.none() | per_token(st.floats(width=32)))
+    shape = draw(st.tuples(st.integers(len(ids), len(ids) + 4), st.integers(1, 2), st.integers(1, 2)))
+    experts = draw(st.none() | st.binary(min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
     return Turn(
         parent=draw(st.none() | st.integers(0, index - 1)) if index else None,
         context_ids=to_ids(draw(st.lists(st.integers(0, 2**31 - 1), max_size=4))),
@@ -110,6 +114,7 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
             version_last=draw(st.integers(0, 9)) if versions is None else versions[-1],
             versions=None if versions is None else to_ids(versions),
             full_logprobs=None if full_logprobs is None else to_floats(full_logprobs),
+            experts=None if experts is None else to_experts(np.frombuffer(experts, np.uint8).reshape(shape)),
         ),
         message=draw(messages),
         observations=tuple(draw(st.lists(messages, max_size=1))),

@@ -29,9 +29,10 @@ CASES = {
     "teacher": Case(has_teacher=True),
     "supervised": Case(objective="supervised"),
     "preference": Case(objective="preference"),
+    "mixture": Case(is_mixture=True, critic="head", kl=0.1),
     "adapter": Case(is_adapted=True, critic="separate", kl=0.1),
 }
-FAST = ("grpo", "gspo", "ppo, head", "ppo, separate")
+FAST = ("grpo", "gspo", "ppo, head", "ppo, separate", "mixture")
 
 
 @pytest.fixture(autouse=True, scope="module")

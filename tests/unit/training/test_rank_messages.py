@@ -8,7 +8,7 @@ from ranks_world import Case, make_batch, make_samples
 
 from turnwise.core.batch import Columns, StepReport
 from turnwise.core.metrics import Max, Mean, Rate, Sum
-from turnwise.core.types import to_ids
+from turnwise.core.types import to_experts, to_ids
 from turnwise.training.ranks.messages import (
     decode_batch,
     decode_columns,
@@ -34,14 +34,20 @@ def send(message: dict[str, object]) -> dict[str, object]:
 
 def test_samples_come_back_as_they_were() -> None:
     samples = make_samples(1)
-    samples[0] = replace(samples[0], versions=to_ids(range(len(samples[0].token_ids))))
+    num_tokens = len(samples[0].token_ids)
+    experts = to_experts(np.arange(num_tokens - 1)[:, None, None] + np.arange(4).reshape(2, 2))
+    samples[0] = replace(samples[0], versions=to_ids(range(num_tokens)), experts=experts)
     for sent, received in zip(samples, decode_samples(send(encode_samples(samples))), strict=True):
         for name in ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask"):
             one, other = getattr(sent, name), getattr(received, name)
             assert one.dtype == other.dtype
             assert one.tobytes() == other.tobytes()
         assert received.origin == sent.origin
-    assert decode_samples(encode_samples(samples))[1].versions is None
+    first, second, *_ = decode_samples(send(encode_samples(samples)))
+    assert first.experts is not None
+    assert first.experts.tolist() == experts.tolist()
+    assert second.versions is None
+    assert second.experts is None
 
 
 def test_batches_come_back_as_they_were() -> None:

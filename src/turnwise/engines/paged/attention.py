@@ -20,6 +20,7 @@ import torch
 from transformers import PretrainedConfig
 
 from turnwise.models.invariant import attend_rows, padded_span
+from turnwise.models.routing import RoutingShape
 
 GATHER_ELEMENTS = 1 << 19
 """Numbers gathered from the cache at once on the CPU; 2 MiB in float32."""
@@ -54,10 +55,18 @@ class Geometry:
 
 class PagedMemory:
     """Keys and values of all pages: one tensor `[num_pages * page_size, 2 * kv_heads * D]` per layer, keys before
-    values in a row."""
+    values in a row. Of a mixture-of-experts model also the experts of every token, so that a page that is shared says
+    how it was computed."""
 
     def __init__(
-        self, geometry: Geometry, *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device
+        self,
+        geometry: Geometry,
+        *,
+        num_pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        routing: RoutingShape | None = None,
     ) -> None:
         """`num_pages` includes the blank page 0, which stays zero: what stands in for a missing page must be finite."""
         self.geometry = geometry
@@ -65,6 +74,11 @@ class PagedMemory:
         self.page_size = page_size
         shape = (num_pages * page_size, geometry.token_size)
         self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(geometry.num_layers)]
+        self.experts = None
+        """`[num_pages * page_size, layers with a router, k]` uint8; None for a dense model."""
+        if routing is not None:
+            choices = (num_pages * page_size, routing.num_layers, routing.num_chosen)
+            self.experts = torch.zeros(choices, dtype=torch.uint8, device=device)
         self.gathered = torch.empty(0, dtype=dtype, device=device)
         self.gather_elements = GATHER_ELEMENTS if device.type == "cpu" else GPU_GATHER_ELEMENTS
 
@@ -87,6 +101,9 @@ class PagedMemory:
         for layer in range(len(self.layers)):
             pages = self.pages(layer)
             pages.index_copy_(0, destinations, pages.index_select(0, sources))
+        if self.experts is not None:
+            chosen = self.experts.view(self.num_pages, -1)
+            chosen.index_copy_(0, destinations, chosen.index_select(0, sources))
 
     def scrub(self, pages: list[int]) -> None:
         """Zero pages that may hold numbers that are not finite: a masked NaN still spoils a sum."""

@@ -15,18 +15,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Interrupt
 from turnwise.core.seeds import uniforms
-from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    IntArray,
+    SamplingParams,
+    Session,
+    to_experts,
+    to_floats,
+    to_ids,
+)
 from turnwise.engines.admission import check_idle, check_request
 from turnwise.engines.guided import GrammarCompiler, Guide
 from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.drawing import Drawn
 from turnwise.engines.paged.graphs import Record, record_cuda_graphs
 from turnwise.engines.paged.prefix_cache import Node, PrefixCache
+from turnwise.engines.paged.routing import note_experts
 from turnwise.engines.paged.runner import ModelRunner
 from turnwise.engines.paged.scheduler import Item, Plan, Request, Scheduler
 from turnwise.engines.paged.step import Computed, Failed, compute_step
@@ -286,7 +297,9 @@ class PagedEngine:
         for item, (first, *_) in sampled:
             if first.error is not None and item.request in self._futures:
                 self._fail(item.request, first.error)
-        self._scheduler.commit([item for item in items if item.request.lease is not None])
+        running = [item for item in items if item.request.lease is not None]
+        self._scheduler.commit(running)
+        self._note_experts([item.request for item in running])
         for item, row in sampled:
             if item.request.lease is not None:
                 self._take(item, row)
@@ -366,7 +379,13 @@ class PagedEngine:
                 return FinishReason.STOP
         return FinishReason.LENGTH if request.num_sampled >= params.max_tokens else None
 
+    def _note_experts(self, requests: Sequence[Request]) -> None:
+        experts = self._runner.memory.experts
+        if experts is not None and requests:
+            note_experts(requests, experts, self._scheduler.cache.page_size)
+
     def _finish(self, request: Request, reason: FinishReason) -> None:
+        self._note_experts([request])
         self._conversations[request.session] = self._scheduler.finish(request)
         future = self._futures.pop(request, None)
         if future is not None and not future.done():
@@ -379,6 +398,7 @@ class PagedEngine:
                     version_last=request.versions[-1],
                     versions=to_ids(request.versions),
                     full_logprobs=to_floats(request.full_logprobs) if request.full_logprobs else None,
+                    experts=to_experts(np.concatenate(request.experts)) if request.experts else None,
                 )
             )
 

@@ -18,10 +18,12 @@ from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemo
 from turnwise.engines.paged.flex import COMPILED_DEVICES, MIN_HEAD_DIM, FlexAttention
 from turnwise.engines.paged.fused import FusedDecoder, why_not
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
+from turnwise.engines.paged.routing import RecordedRouting
 from turnwise.engines.paged.scheduler import Item
 from turnwise.models.attention import ATTENTION_NAME
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
+from turnwise.models.routing import Routing, find_routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,12 @@ class ModelRunner:
             )
         # Before a request's pages the blank one, behind them one that graphs write to for rows of no request.
         self.memory = PagedMemory(
-            geometry, num_pages=num_pages + 1 + cuda_graphs, page_size=page_size, dtype=model.dtype, device=model.device
+            geometry,
+            num_pages=num_pages + 1 + cuda_graphs,
+            page_size=page_size,
+            dtype=model.dtype,
+            device=model.device,
+            routing=find_routing(model),
         )
         self._max_context = max_context
         self._max_pages = -(-max_context // page_size)
@@ -136,6 +143,7 @@ class ModelRunner:
             if end == items[tile.item].start + items[tile.item].count:
                 last[tile.item] = tile.at + tile.count - 1
         ids += [0] * (len(positions) - len(ids))
+        written = torch.from_numpy(slots).to(self.model.device)
         # A drafted item is one tile, so its rows follow each other.
         rows = [
             row - back
@@ -149,8 +157,9 @@ class ModelRunner:
         return self._forward(
             torch.tensor(ids, device=device),
             torch.from_numpy(positions).to(device),
-            self._plan(tiles, torch.from_numpy(slots).to(device)),
+            self._plan(tiles, written),
             torch.tensor(rows, device=device),
+            None if self.memory.experts is None else RecordedRouting(self.memory.experts, written),
         )[:num_rows]
 
     def _plan(self, tiles: list[_Tile], slots: torch.Tensor) -> PagedPlan:
@@ -176,11 +185,23 @@ class ModelRunner:
         sampling = [row for row, item in enumerate(items) if item.samples]
         return logits if len(sampling) == len(items) else logits[sampling]
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor) -> torch.Tensor:
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        plan: PagedPlan,
+        rows: torch.Tensor,
+        routing: Routing | None,
+    ) -> torch.Tensor:
         if self.is_fused:
             return self._pack().run(ids, positions, plan, rows)
         logits: torch.Tensor = self.model(
-            input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=rows, attention_plan=plan
+            input_ids=ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=rows,
+            attention_plan=plan,
+            **({} if routing is None else {"routing": routing}),
         ).logits[0]
         return logits
 

@@ -40,6 +40,10 @@ class Request:
     """Without the grammar; empty for a request that has none."""
     versions: list[int] = field(default_factory=list)
     """Weight version that sampled each token."""
+    experts: list[np.ndarray] = field(default_factory=list)
+    """`[n, layers, k]` uint8 each, together of its first `num_noted` tokens; empty for a dense model."""
+    num_noted: int = 0
+    """Leading tokens whose experts are known."""
     num_computed: int = 0
     """Leading tokens whose keys and values are in the cache."""
     lease: Lease | None = None
@@ -65,6 +69,12 @@ class Request:
         self.logprobs.clear()
         self.full_logprobs.clear()
         self.versions.clear()
+        self.forget_experts()
+
+    def forget_experts(self) -> None:
+        """Every token will be computed anew, with other weights, before the next one is drawn."""
+        self.experts.clear()
+        self.num_noted = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +206,16 @@ class Scheduler:
         return pages
 
     def restart(self) -> None:
-        """Send every running request back to the queue; none of its cached tokens is kept. For a change of weights."""
+        """Send every running request back to the queue; none of its cached tokens is kept. For a change of weights.
+
+        Experts are kept where a token was sampled after them; the others are those of the weights to come."""
         for request in reversed(self.running):
             self._drop(request)
             self.waiting.appendleft(request)
         self.running.clear()
+        for request in self.waiting:
+            if not request.num_sampled:
+                request.forget_experts()
 
     def keep_stale(self, version: int) -> None:
         """The weights changed and the cache is kept nevertheless: what running requests hold now counts as stale."""

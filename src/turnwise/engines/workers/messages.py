@@ -12,19 +12,24 @@ The first answer, id 0, says that the worker is ready."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from turnwise.core.types import (
+    ByteArray,
     Completion,
     FinishReason,
     Grammar,
     IntArray,
     SamplingParams,
     Session,
+    to_experts,
     to_floats,
     to_ids,
 )
@@ -76,12 +81,18 @@ def encode_completion(completion: Completion) -> dict[str, Any]:
         "finish_reason": completion.finish_reason.value,
         "version_first": completion.version_first,
         "version_last": completion.version_last,
+        "experts": None if completion.experts is None else encode_experts(completion.experts),
     }
+
+
+def encode_experts(experts: ByteArray) -> dict[str, Any]:
+    """Experts `[R, layers, k]` as plain data."""
+    return {"shape": list(experts.shape), "bytes": base64.b64encode(experts.tobytes()).decode()}
 
 
 def decode_completion(fields: Mapping[str, Any]) -> Completion:
     """What `encode_completion` was given."""
-    versions, full = fields["versions"], fields["full_logprobs"]
+    versions, full, experts = fields["versions"], fields["full_logprobs"], fields.get("experts")
     return Completion(
         token_ids=to_ids(fields["token_ids"]),
         logprobs=to_floats(fields["logprobs"]),
@@ -90,4 +101,10 @@ def decode_completion(fields: Mapping[str, Any]) -> Completion:
         version_last=fields["version_last"],
         versions=None if versions is None else to_ids(versions),
         full_logprobs=None if full is None else to_floats(full),
+        experts=None if experts is None else decode_experts(experts),
     )
+
+
+def decode_experts(fields: Mapping[str, Any]) -> ByteArray:
+    """What `encode_experts` was given. Raises ValueError where the bytes do not have the shape."""
+    return to_experts(np.frombuffer(base64.b64decode(fields["bytes"]), np.uint8).reshape(fields["shape"]))

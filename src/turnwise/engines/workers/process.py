@@ -21,6 +21,7 @@ from turnwise.engines.workers.messages import decode_request, encode_completion
 from turnwise.engines.workers.serving import Say, follow_parent, serve
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
+from turnwise.models.experts import register_experts
 
 
 def run_worker(
@@ -33,6 +34,7 @@ def run_worker(
     torch.set_num_threads(1)
     keep_freed_memory()
     register_attention()
+    register_experts()
 
     async def build(_: Mapping[str, Any], say: Say) -> _Worker:
         return _Worker(PagedEngine(model, **settings))

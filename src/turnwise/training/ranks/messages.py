@@ -29,7 +29,7 @@ _ARRAY = "array"
 METRICS = {kind.__name__: kind for kind in (Mean, Sum, Max, Rate)}
 REFUSALS = {error.__name__: error for error in (TrainingError, CheckpointError)}
 """Errors that all ranks raise together and survive."""
-SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask", "versions")
+SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask", "versions", "experts")
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ import torch
 from turnwise.core.errors import CheckpointError, TrainingError, TurnwiseError, boundary
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
+from turnwise.models.experts import register_experts
 from turnwise.models.structure import build_structure, with_tensors, without_weights
 from turnwise.training.local import LocalTrainer
 from turnwise.training.ranks.communication import JoinedRanks, host_store, join_group, join_store, listen
@@ -54,6 +55,7 @@ def main() -> None:
     torch.set_num_threads(settings["num_threads"])
     keep_freed_memory()
     register_attention()
+    register_experts()
     try:
         with boundary(TrainingError, f"rank {settings['index']} of {settings['size']}"):
             rank = _build(end, settings)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_model import CONFIG, VOCAB, run_two_of_three
+from small_model import CONFIG, MIXTURE, VOCAB, run_two_of_three
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
@@ -21,9 +21,9 @@ from turnwise.models.build import build_model
 from turnwise.models.invariant import InvariantAttention
 
 
-@pytest.fixture(scope="module", params=["qwen3", "llama", "gemma"])
+@pytest.fixture(scope="module", params=["qwen3", "llama", "gemma", "qwen3_moe"])
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
-    return build_model(request.param, CONFIG, vocab_size=VOCAB, seed=1)
+    return build_model(request.param, MIXTURE if request.param == "qwen3_moe" else CONFIG, vocab_size=VOCAB, seed=1)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_floats, to_ids
+from turnwise.core.types import (
+    Completion,
+    FinishReason,
+    Grammar,
+    SamplingParams,
+    Session,
+    to_experts,
+    to_floats,
+    to_ids,
+)
 from turnwise.engines.workers.messages import (
     decode_completion,
     decode_request,
@@ -48,17 +57,18 @@ def test_completions_arrive_in_every_bit(rows: list[tuple[int, float, int]], ful
         version_last=max(versions),
         versions=to_ids(versions),
         full_logprobs=to_floats(logprobs) if full else None,
+        experts=to_experts(np.arange(4 * len(rows) + 4).reshape(-1, 2, 2) % 256) if full else None,
     )
     message = carry(encode_completion(sent))
     assert message is not None
     got = decode_completion(message)
     assert got.finish_reason is FinishReason.STOP
     assert (got.version_first, got.version_last) == (sent.version_first, sent.version_last)
-    for name in ("token_ids", "logprobs", "versions", "full_logprobs"):
+    for name in ("token_ids", "logprobs", "versions", "full_logprobs", "experts"):
         mine, theirs = getattr(got, name), getattr(sent, name)
         assert (mine is None) == (theirs is None)
         if mine is not None:
-            assert mine.dtype == theirs.dtype
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
             assert mine.tobytes() == theirs.tobytes()
 
 

@@ -1,0 +1,50 @@
+"""The products of a mixture's experts, as batch-invariant as attention is (`models.invariant`).
+
+An expert computes the tokens that chose it, however few. Matrix kernels may round the rows of very small products
+differently, so each product is filled up to `MIN_BATCH_ROWS` rows: on a CPU in float32 with one thread a token has the
+same bits in any company. Elsewhere transformers' own kernels run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from turnwise.models.invariant import MIN_BATCH_ROWS
+
+EXPERTS_NAME = "turnwise"
+
+
+def compute_experts(experts: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The sum `[T, H]` of what the experts `chosen [T, k]` make of `hidden [T, H]`, by gate `weights [T, k]`.
+
+    `experts` is a module of transformers with `gate_up_proj [experts, 2 I, H]` and `down_proj [experts, H, I]`.
+    """
+    num_tokens, num_chosen = chosen.shape
+    flat = chosen.reshape(-1)
+    order = flat.argsort(stable=True)
+    counts = flat.bincount(minlength=experts.num_experts).tolist()
+    parts = hidden[order // num_chosen].split(counts)
+    done = torch.cat([_compute_expert(experts, index, rows) for index, rows in enumerate(parts) if len(rows)])
+    weighted = done[order.argsort()] * weights.reshape(-1, 1)
+    return weighted.view(num_tokens, num_chosen, -1).sum(1).to(hidden.dtype)
+
+
+def _compute_expert(experts: Any, index: int, rows: torch.Tensor) -> torch.Tensor:
+    filled = functional.pad(rows, (0, 0, 0, max(0, MIN_BATCH_ROWS - len(rows))))
+    gate, up = functional.linear(filled, experts.gate_up_proj[index]).chunk(2, dim=-1)
+    return functional.linear(experts.act_fn(gate) * up, experts.down_proj[index])[: len(rows)]
+
+
+def use_invariant_experts(model: PreTrainedModel) -> None:
+    """Let the experts of a model compute so: for one on a CPU."""
+    register_experts()
+    model.set_experts_implementation(EXPERTS_NAME)
+
+
+def register_experts() -> None:
+    """Register `experts_implementation="turnwise"` with transformers. Idempotent."""
+    ALL_EXPERTS_FUNCTIONS.register(EXPERTS_NAME, compute_experts)

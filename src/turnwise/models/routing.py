@@ -1,0 +1,139 @@
+"""Which experts a mixture-of-experts model sends each token to: recorded while an engine samples, and repeated in
+training (R3, arXiv 2510.11370).
+
+A router compares its logits and takes the `k` largest. Two computations that differ by rounding, or by an update of the
+weights, may take different experts for a token, and then log-probabilities jump. A forward pass that repeats recorded
+experts computes the gate weights from its own logits at these experts, so the router still learns.
+
+The keyword `routing` goes through a model's forward to the attention of each layer, which runs before the router of
+that layer in the same thread, also where a layer is computed again for the backward pass; there `follow` notes it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.types import UNRECORDED
+
+FAMILIES = ("qwen3_moe", "qwen2_moe", "olmoe", "mixtral")
+"""Architectures in transformers whose routers take the largest of a softmax over all experts."""
+MAX_EXPERTS = UNRECORDED
+"""Experts are recorded in one byte, of which one value says that there is no record."""
+_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+class Routing(Protocol):
+    """What one forward pass does about routers."""
+
+    def choose(self, layer: int, chosen: torch.Tensor) -> torch.Tensor | None:
+        """The experts `[T, k]` to take in place of those that the router `chosen` `[T, k]`; None keeps these.
+
+        `layer` counts the layers that have a router, from 0.
+        """
+        ...
+
+
+class _Followed(threading.local):
+    routing: Routing | None = None
+
+
+_followed = _Followed()
+
+
+def follow(routing: Routing | None) -> None:
+    """Let the next routers of this thread ask `routing`; None lets them choose."""
+    _followed.routing = routing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingShape:
+    """How many choices a model makes per token."""
+
+    num_layers: int
+    """Layers that have a router."""
+    num_chosen: int
+    """Experts per token and layer."""
+
+
+class ReplayedRouting:
+    """Repeats recorded experts. Implements `Routing`."""
+
+    def __init__(self, experts: torch.Tensor) -> None:
+        """`experts [T, layers, k]` integers; where they are `UNRECORDED` the router chooses."""
+        self._experts = experts
+        self.moved = torch.zeros(len(experts), dtype=torch.bool, device=experts.device)
+        """`[T]` whether the router itself would have taken a different set of experts, in any layer so far."""
+
+    def choose(self, layer: int, chosen: torch.Tensor) -> torch.Tensor:
+        """See `Routing`. Raises IndexError where the record has fewer layers than the model."""
+        recorded = self._experts[:, layer].long()
+        taken = torch.where(recorded == UNRECORDED, chosen, recorded)
+        self.moved |= (taken.sort(-1).values != chosen.sort(-1).values).any(-1)
+        return taken
+
+
+def is_mixture(model: torch.nn.Module) -> bool:
+    """Whether the model routes tokens to experts, in a way that is known here or not."""
+    config: Any = model.config
+    return any((getattr(config, name, None) or 0) > 1 for name in _COUNTS)
+
+
+def find_routing(model: torch.nn.Module) -> RoutingShape | None:
+    """The choices that can be recorded and repeated; None for a dense model, and for a mixture that is not of
+    `FAMILIES` or has more than `MAX_EXPERTS` experts."""
+    routers = _list_routers(model)
+    return RoutingShape(num_layers=len(routers), num_chosen=int(routers[0].top_k)) if routers else None
+
+
+def require_routing(model: torch.nn.Module) -> RoutingShape | None:
+    """`find_routing`, for a policy whose experts training repeats. Raises ConfigError for a mixture of experts that can
+    only choose anew: its log-probabilities would jump against the sampler's, and nobody would see why."""
+    shape = find_routing(model)
+    if shape is None and is_mixture(model):
+        config: Any = model.config
+        raise ConfigError(
+            f"the policy is a mixture of experts of type {config.model_type!r}, whose experts cannot be recorded and "
+            f"repeated in training; use one of {', '.join(FAMILIES)} with at most {MAX_EXPERTS} experts"
+        )
+    return shape
+
+
+def attach_routing(model: torch.nn.Module) -> None:
+    """Let the routers of a model follow the keyword `routing` of its forward. Dense models are left as they are."""
+    for layer, router in enumerate(_list_routers(model)):
+        router.turnwise_layer = layer
+        router.register_forward_hook(_route)
+
+
+def _list_routers(model: torch.nn.Module) -> list[Any]:
+    config: Any = model.config
+    if config.model_type not in FAMILIES:
+        return []
+    routers = [part for name, part in model.named_modules() if name.endswith(".mlp.gate") and hasattr(part, "top_k")]
+    return routers if all(router.num_experts <= MAX_EXPERTS for router in routers) else []
+
+
+def _route(router: Any, _: Any, output: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+    """A hook after the router's forward, whose output is logits `[T, experts]`, gate weights and experts `[T, k]`."""
+    routing = _followed.routing
+    taken = None if routing is None else routing.choose(router.turnwise_layer, output[2])
+    if taken is None:
+        return None
+    return output[0], weigh_experts(output[0], taken, normalised=_normalises(router)).to(output[1].dtype), taken
+
+
+def _normalises(router: Any) -> bool:
+    # Mixtral's router has no such option: it always does.
+    return bool(getattr(router, "norm_topk_prob", True))
+
+
+def weigh_experts(logits: torch.Tensor, experts: torch.Tensor, *, normalised: bool) -> torch.Tensor:
+    """Gate weights `[T, k]` of `experts [T, k]` in float32: the softmax of `logits [T, experts]` at these experts,
+    divided by their sum where `normalised` (arXiv 2510.11370: the experts are the sampler's, the logits the
+    trainer's)."""
+    weights = logits.softmax(-1, dtype=torch.float).gather(-1, experts)
+    return weights / weights.sum(-1, keepdim=True) if normalised else weights

@@ -1,0 +1,30 @@
+"""Whether a policy that is a mixture of experts can repeat how its samples were routed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from turnwise.core.errors import TrainingError
+from turnwise.core.types import Sample
+from turnwise.models.routing import require_routing
+
+
+def check_routing(model: torch.nn.Module, samples: Sequence[Sample]) -> None:
+    """Raise TrainingError where a sample does not say which experts of the policy computed it.
+
+    A dense model passes. Raises ConfigError as `require_routing`.
+    """
+    shape = require_routing(model)
+    if shape is None:
+        return
+    wanted = (shape.num_layers, shape.num_chosen)
+    for sample in samples:
+        given = None if sample.experts is None else sample.experts.shape[1:]
+        if given != wanted:
+            raise TrainingError(
+                f"the policy takes {wanted[1]} experts in each of {wanted[0]} layers, and trajectory "
+                f"{sample.origin.trajectory} recorded {given or 'none'}: the step would compare other experts than the "
+                "sampler's. Use an engine that records them, engine.kind='paged' or 'workers'"
+            )
