@@ -216,9 +216,25 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
 
     `train.micro_batch_tokens` = 0 counts as 16384, the most it may become.
     """
-    shape = read_model_shape(config)
+    shape, players = read_model_shape(config), config.rollout.num_workers
     if shape is None:
         return None
+    plan = _plan_run(config, shape, device)
+    if not players:
+        return plan
+    each = _plan_run(_strip(config), shape, device)
+    return replace(
+        plan,
+        weights=plan.weights + players * each.weights,
+        packed=plan.packed + players * each.packed,
+        cache=plan.cache + players * each.cache,
+        libraries=plan.libraries + players * (LIBRARY_BYTES + each.libraries),
+        sampling=plan.sampling + players * each.sampling,
+    )
+
+
+def _plan_run(config: RunConfig, shape: ModelShape, device: str) -> MemoryPlan:
+    """Everything but rollout processes."""
     item, engine, rollout = BYTES[config.model.dtype], config.engine, config.rollout
     parameters = shape.num_parameters * item
     # What is trained, and copied for another policy. An adapter has at least float32.
@@ -272,7 +288,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
     ranks = config.train.ranks
     processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
     guests = learners * _count(options.get("num_workers", 1)) if engine.kind == "vllm" else 0
-    plan = MemoryPlan(
+    return MemoryPlan(
         weights=learners * (kept * (1 + (ranks > 1)) + trained * num_copies) + guests * parameters,
         optimizer=learners * 3 * trained * num_trained - (learners - 1) * trained * num_trained,
         packed=learners * workers * copied * item,
@@ -284,21 +300,20 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         training=ranks * int(saved + logits) + (learners - 1) * 3 * trained * num_trained,  # copies to take a step back
         gradients=trained * num_trained,
     )
-    if not rollout.num_workers:
-        return plan
-    # Each rollout process has the policy and an engine for its share of the conversations.
-    limits = {"max_concurrency": -(-engine.max_concurrency // rollout.num_workers)}
-    alone = {"engine": engine.model_copy(update=limits), "rollout": rollout.model_copy(update={"num_workers": 0})}
-    each = plan_memory(config.model_copy(update=alone), device=device)
-    assert each is not None
-    return replace(
-        plan,
-        weights=plan.weights + rollout.num_workers * (kept + guests * parameters),
-        packed=plan.packed + rollout.num_workers * each.packed,
-        cache=plan.cache + rollout.num_workers * each.cache,
-        libraries=plan.libraries + rollout.num_workers * (LIBRARY_BYTES + guests * GUEST_BYTES),
-        sampling=plan.sampling + rollout.num_workers * each.sampling,
-    )
+
+
+def _strip(config: RunConfig) -> RunConfig:
+    """What one rollout process runs: the policy, and an engine for its share of the conversations."""
+    engine, rollout, loss = config.engine, config.rollout, config.loss
+    share = -(-engine.max_concurrency // rollout.num_workers)
+    sections = {
+        "engine": engine.model_copy(update={"max_concurrency": share}),
+        "rollout": rollout.model_copy(update={"num_workers": 0}),
+        "train": config.train.model_copy(update={"ranks": 1, "algorithm": "policy_gradient"}),
+        "critic": config.critic.model_copy(update={"kind": "none"}),
+        "loss": loss.model_copy(update={"kl": loss.kl.model_copy(update={"coefficient": 0.0})}),
+    }
+    return config.model_copy(update=sections)
 
 
 def _to_resident(num_bytes: float) -> float:
