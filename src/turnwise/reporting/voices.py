@@ -90,7 +90,7 @@ def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
             said.append(
                 Said(
                     turn=turns[number],
-                    branch_of=None if parent in (None, before) else own.index(parent) + 1,
+                    branch_of=own.index(parent) + 1 if parent in own and parent != before else None,
                     forgot_context=memory.forgot(number, _read(turns[number], "context")),
                     forgot_reply=memory.forgot(number, _read(turns[number], "completion")),
                 )

@@ -123,6 +123,18 @@ def test_conversations_stand_under_their_callers_and_turns_in_their_conversation
     assert [said.branch_of for said in list_talks([branched])[0].said] == [None, None, 1]
 
 
+def test_a_conversation_that_goes_on_from_its_callers_turn_is_no_branch() -> None:
+    """As a folded context does, which shares its caller's tokens."""
+    turns = [
+        say("question", "call a"),
+        say("sub-question", "found", parent=0, conversation=1),
+        say("back", "done", parent=0),
+    ]
+    row = make_row("agent", turns, [("main", None), ("branch", "main")])
+    main, branch = list_talks([row])
+    assert [said.branch_of for said in (*main.said, *branch.said)] == [None, None, None]
+
+
 def test_a_caller_that_is_not_on_record_leaves_nothing_out() -> None:
     lost = make_row("searcher", [say("Find x", "y")], [("s1", "gone")])
     assert [(talk.name, talk.depth) for talk in list_talks([lost])] == [("s1", 1)]
