@@ -329,13 +329,15 @@ class ServerEngine:
         server = self._servers[number]
         while True:
             await asyncio.sleep(RETURN_S)
-            async with self._weights_lock:
-                assert self._weights is not None
-                staged, canary = self._weights
-                with contextlib.suppress(EngineError):
-                    await server.stage(staged, self.version)
-                    await server.commit(staged, canary, self.version)
-                    self._ready.add(number)
-                    self._router.enter(number)
-                    self._has_ready.set()
-                    return
+            assert self._weights is not None
+            (staged, canary), version = self._weights, self.version
+            with contextlib.suppress(EngineError):
+                await server.stage(staged, version)
+                await server.commit(staged, canary, version)
+                # Not held while the server loads, which may take long: another version may have come meanwhile.
+                async with self._weights_lock:
+                    if self.version == version:
+                        self._ready.add(number)
+                        self._router.enter(number)
+                        self._has_ready.set()
+                        return

@@ -1,6 +1,7 @@
 """Servers by URL as an engine: what is sampled is the trainer's, interrupts lose nothing, and faults are found."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -219,6 +220,34 @@ def test_requests_wait_for_the_only_server_and_then_say_so(
                 await ask(engine, PROMPT)
 
     asyncio.run(play())
+
+
+def test_a_server_that_returns_slowly_holds_up_no_version(
+    kind: str, servers: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.engines.server.engine.RETURN_S", 0.05)
+    model = make_model()
+
+    async def play() -> float:
+        async with open_engine(model, kind, servers) as engine:
+            await ask(engine, PROMPT)
+            servers[0].faults.add("away")
+            await asyncio.gather(*(ask(engine, PROMPT, name=f"x{n}") for n in range(6)))
+            servers[0].faults = {"silent"}
+            num_calls = len(servers[0].paths)
+            while len(servers[0].paths) == num_calls:
+                await asyncio.sleep(0.01)
+            change(model, seed=1)
+            began = time.monotonic()
+            await engine.adopt(1)
+            took = time.monotonic() - began
+            servers[0].faults.clear()
+            while len(engine._ready) < 2:
+                await asyncio.sleep(0.01)
+            assert servers[0].version == "1"
+            return took
+
+    assert asyncio.run(play()) < 2.5  # an answer of the silent server takes 3
 
 
 # -------------------------------------------------------------------------------------------- what is refused
