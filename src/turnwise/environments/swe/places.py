@@ -25,6 +25,8 @@ class Change:
     last: int
     """The last one; `first - 1` if none goes."""
     text: str
+    old: str
+    """What stands there; "" if nothing goes."""
     lines: tuple[Change, ...] = ()
     """Every line of the hunk as it is, each written in its own place: changes that change nothing."""
 
@@ -47,10 +49,11 @@ def read_changes(patch: str) -> list[Change] | None:
             text = "".join(new[head : len(new) - tail])
             last = hunk.old_start + len(old) - tail - 1
             same_lines = tuple(
-                Change(path=file.old_path, first=number, last=number, text=line)
+                Change(path=file.old_path, first=number, last=number, text=line, old=line)
                 for number, line in enumerate(old, hunk.old_start)
             )
-            changes.append(Change(path=file.old_path, first=first, last=last, text=text, lines=same_lines))
+            gone = "".join(old[head : len(old) - tail])
+            changes.append(Change(path=file.old_path, first=first, last=last, text=text, old=gone, lines=same_lines))
     return changes
 
 

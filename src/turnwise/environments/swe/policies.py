@@ -63,6 +63,11 @@ class Speaker:
                 "last": change.last,
                 "text": change.text.removesuffix("\n"),
             }
+        if self.has("edit") and change.old:
+            # Without the blanks that both begin with: they need not be copied.
+            indent = change.old[: len(change.old) - len(change.old.lstrip(" \t"))]
+            old, new = (text.removeprefix(indent).removesuffix("\n") for text in (change.old, change.text))
+            return "edit", {"path": change.path, "old": old, "new": new}
         path, text = json.dumps(change.path), json.dumps(change.text)
         code = (
             f"lines = open({path}).read().splitlines(keepends=True)\n"

@@ -33,7 +33,8 @@ def played(family: Swe, policy: str, split: str = "heldout", seed: int = 0) -> P
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"tools": ["edit_diff", "submit"]}, {"tools": ["bash", "submit"]}, {"protocol": "mini"}]
+    "changes",
+    [{}, *({"tools": [name, "submit"]} for name in ("edit", "edit_diff", "bash")), {"protocol": "mini"}],
 )
 def test_the_oracle_repairs_with_the_tools_that_there_are(arguments: dict[str, Any], changes: dict[str, Any]) -> None:
     reward = played(Swe(**{**arguments, **changes}), "oracle").reward
