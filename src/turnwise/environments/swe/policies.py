@@ -20,6 +20,8 @@ from turnwise.environments.swe.places import CONTEXT, Change, read_changes
 from turnwise.environments.swe.tools.test import ALL_PASS
 
 Call = tuple[ToolName, Mapping[str, Any]]
+MAX_EDITS = 3
+"""Edits of a demonstrator that tries again."""
 SHOWN_TESTS = 3
 """Failing tests that a policy runs."""
 
@@ -113,8 +115,8 @@ class OraclePolicy:
 
 class NaivePolicy:
     """The demonstrator: runs a failing test, looks at the right place, and edits it, but mostly writes a line as it is;
-    seldom runs the test again before it submits. Where the prompt shows the place it edits at once, and edits again
-    after a test that fails."""
+    seldom runs the test again before it submits. Where the prompt shows the place it edits at once, and again after a
+    test that fails, three times at most."""
 
     def __init__(self, speaker: Speaker, *, right: float, test: float, knows_place: bool) -> None:
         """Probabilities: of the right edit, and of a test after it."""
@@ -138,7 +140,8 @@ class NaivePolicy:
             return test if rng.random() < self._test else speaker.submit()
 
         def go_on() -> Call:
-            return speaker.submit() if number and ALL_PASS in messages[-1].text else edit()
+            is_over = number == 2 * MAX_EDITS or (number and ALL_PASS in messages[-1].text)
+            return speaker.submit() if is_over else edit()
 
         steps: list[Callable[[], Call]] = [
             lambda: test,

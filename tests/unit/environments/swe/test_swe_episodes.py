@@ -68,8 +68,8 @@ def test_a_demonstrator_that_is_shown_the_place_edits_until_the_test_passes(argu
     for share in (0.0, 1.0):
         replies = played(Swe(**shown, naive_right=share), "naive").replies
         names.append([call.name for reply in replies for call in reply.tool_calls])
-    # Writing a line as it is never makes the test pass: it goes on until the episode's turns end.
-    assert names == [["edit_lines", "test"] * 4, ["edit_lines", "test", "submit"]]
+    # Writing a line as it is never makes the test pass.
+    assert names == [[*["edit_lines", "test"] * 3, "submit"], ["edit_lines", "test", "submit"]]
 
 
 @pytest.mark.parametrize(
