@@ -14,9 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import ATTENTION_NAME, register_attention
-from turnwise.models.experts import use_invariant_experts
+from turnwise.models.experts import prepare_experts
 from turnwise.models.lora import holds_adapter
-from turnwise.models.routing import attach_routing, find_routing
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
@@ -101,8 +100,6 @@ def num_parameters(model: PreTrainedModel) -> int:
 
 def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
     """Move a model made on the CPU, so that random weights do not depend on the device; set evaluation mode."""
-    attach_routing(model)
-    if find_routing(model) is not None and torch.device(device).type == "cpu":
-        use_invariant_experts(model)
+    prepare_experts(model, torch.device(device))
     placed: PreTrainedModel = model.to(device)
     return placed.eval()

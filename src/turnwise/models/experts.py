@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from turnwise.models.invariant import MIN_BATCH_ROWS
+from turnwise.models.routing import attach_routing, find_routing
 
 EXPERTS_NAME = "turnwise"
 
@@ -39,10 +40,14 @@ def _compute_expert(experts: Any, index: int, rows: torch.Tensor) -> torch.Tenso
     return functional.linear(experts.act_fn(gate) * up, experts.down_proj[index])[: len(rows)]
 
 
-def use_invariant_experts(model: PreTrainedModel) -> None:
-    """Let the experts of a model compute so: for one on a CPU."""
-    register_experts()
-    model.set_experts_implementation(EXPERTS_NAME)
+def prepare_experts(model: PreTrainedModel, device: torch.device) -> None:
+    """Let the routers of a model that will be on `device` follow the keyword `routing`, and its experts compute each
+    token with the same bits in any company where that is a CPU. Every way of building a model calls this; dense models
+    are left as they are."""
+    attach_routing(model)
+    if find_routing(model) is not None and device.type == "cpu":
+        register_experts()
+        model.set_experts_implementation(EXPERTS_NAME)
 
 
 def register_experts() -> None:

@@ -109,6 +109,11 @@ def attach_routing(model: torch.nn.Module) -> None:
         router.register_forward_hook(_route)
 
 
+def is_attached(model: torch.nn.Module) -> bool:
+    """Whether the routers of a model follow the keyword `routing`: without, they choose for themselves in silence."""
+    return all(hasattr(router, "turnwise_layer") for router in _list_routers(model))
+
+
 def _list_routers(model: torch.nn.Module) -> list[Any]:
     config: Any = model.config
     if config.model_type not in FAMILIES:

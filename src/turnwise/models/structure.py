@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.experts import prepare_experts
 from turnwise.models.lora import describe_adapter, inject_adapter
 
 
@@ -25,8 +26,9 @@ def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
     }
 
 
-def build_structure(description: Mapping[str, Any]) -> PreTrainedModel:
-    """The described model in evaluation mode with tensors that hold nothing (on torch's meta device).
+def build_structure(description: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
+    """The described model in evaluation mode with tensors that hold nothing (on torch's meta device), for tensors that
+    will be on `device`.
 
     Raises ConfigError where transformers or peft here cannot build it.
     """
@@ -41,6 +43,7 @@ def build_structure(description: Mapping[str, Any]) -> PreTrainedModel:
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             config, attn_implementation=ATTENTION_NAME, trust_remote_code=bool(code)
         )
+        prepare_experts(model, device)
         if description["adapter"] is not None:
             inject_adapter(model, description["adapter"])
     whole: PreTrainedModel = model.eval()

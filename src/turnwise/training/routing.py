@@ -8,17 +8,23 @@ import torch
 
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import Sample
-from turnwise.models.routing import require_routing
+from turnwise.models.routing import is_attached, require_routing
 
 
 def check_routing(model: torch.nn.Module, samples: Sequence[Sample]) -> None:
-    """Raise TrainingError where a sample does not say which experts of the policy computed it.
+    """Raise TrainingError where a sample does not say which experts of the policy computed it, and where the routers of
+    the policy would not repeat them.
 
     A dense model passes. Raises ConfigError as `require_routing`.
     """
     shape = require_routing(model)
     if shape is None:
         return
+    if not is_attached(model):
+        raise TrainingError(
+            "the routers of the policy do not follow recorded experts; build it with models.build, or call "
+            "models.experts.prepare_experts"
+        )
     wanted = (shape.num_layers, shape.num_chosen)
     for sample in samples:
         given = None if sample.experts is None else sample.experts.shape[1:]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ranks_world import Case, find_gap, make_batch, make_samples, train
+from ranks_world import Case, add_experts, find_gap, make_batch, make_samples, train
 
 from turnwise.batching.collate import Packing
 from turnwise.core.errors import TrainingError
@@ -132,16 +132,17 @@ def test_a_rank_listens_at_one_address_of_an_interface_of_its_own() -> None:
         listen("192.0.2.1")
 
 
-@pytest.mark.parametrize("case", [Case(), Case(dtype="bfloat16"), Case(is_adapted=True)])
+@pytest.mark.parametrize("case", [Case(), Case(dtype="bfloat16"), Case(is_adapted=True), Case(is_mixture=True)])
 def test_a_structure_with_the_tensors_is_the_model(case: Case) -> None:
     if case.is_adapted:
         pytest.importorskip("peft")
     model = case.build_policy()
-    built = with_tensors(build_structure(describe_structure(model)), list_tensors(model))
+    built = with_tensors(build_structure(describe_structure(model), torch.device("cpu")), list_tensors(model))
     flags = [[(name, p.dtype, p.requires_grad) for name, p in each.named_parameters()] for each in (model, built)]
     assert flags[0] == flags[1]
     assert built.lm_head.weight is built.get_input_embeddings().weight
     assert not built.training
-    samples, packing = make_samples(1), Packing(micro_batch_tokens=40, shared_prefix=True)
+    samples = add_experts(make_samples(1)) if case.is_mixture else make_samples(1)
+    packing = Packing(micro_batch_tokens=40, shared_prefix=True)
     scores = [score_logprobs(each, samples, 1.0, **packing) for each in (model, built)]
     assert all(np.array_equal(mine, theirs) for mine, theirs in zip(*scores, strict=True))

@@ -209,6 +209,15 @@ def test_eight_steps_on_ranks_are_those_of_one_process(num_ranks: int, tmp_path:
 
 
 @pytest.mark.slow
+def test_ranks_repeat_the_experts_of_a_mixture() -> None:
+    """As a run builds them: from the description of a model."""
+    case = OTHER_CASES["a mixture of experts"]
+    ranked = case.build_ranked(2)
+    check_equal(case.build_local(), ranked, case, 1, FIRST_LOSS)
+    ranked.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_every_model_and_objective_is_shared_by_ranks(num_ranks: int, tmp_path: Path) -> None:
     pytest.importorskip("peft")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from ranks_world import Case
 from small_model import CONFIG, MIXTURE, VOCAB
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.algorithms.losses.table import build_loss
 from turnwise.batching.collate import Packing, collate
@@ -31,6 +31,7 @@ from turnwise.core.types import (
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.registry import check_recording
 from turnwise.models.build import build_model
+from turnwise.models.experts import prepare_experts
 from turnwise.models.invariant import InvariantAttention
 from turnwise.training.forward import score_exact, score_logprobs
 from turnwise.training.parity import collect_evidence
@@ -212,6 +213,16 @@ def test_a_step_without_experts_is_refused() -> None:
     with pytest.raises(TrainingError, match=r"recorded \(3, 2\)"):
         check_routing(model, [other])
     check_routing(build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1), forget_experts(samples))
+
+
+def test_routers_that_would_not_follow_are_refused() -> None:
+    model = build()
+    samples = sample(model, num=2)
+    bare = AutoModelForCausalLM.from_config(model.config)
+    with pytest.raises(TrainingError, match="do not follow recorded experts"):
+        check_routing(bare, samples)
+    prepare_experts(bare, torch.device("cpu"))
+    check_routing(bare, samples)
 
 
 def test_engines_that_record_nothing_are_refused_for_a_mixture() -> None:

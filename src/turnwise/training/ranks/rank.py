@@ -22,8 +22,6 @@ import torch
 
 from turnwise.core.errors import CheckpointError, TrainingError, TurnwiseError, boundary
 from turnwise.models.allocator import keep_freed_memory
-from turnwise.models.attention import register_attention
-from turnwise.models.experts import register_experts
 from turnwise.models.structure import build_structure, with_tensors, without_weights
 from turnwise.training.local import LocalTrainer
 from turnwise.training.ranks.communication import JoinedRanks, host_store, join_group, join_store, listen
@@ -54,8 +52,6 @@ def main() -> None:
         return
     torch.set_num_threads(settings["num_threads"])
     keep_freed_memory()
-    register_attention()
-    register_experts()
     try:
         with boundary(TrainingError, f"rank {settings['index']} of {settings['size']}"):
             rank = _build(end, settings)
@@ -83,7 +79,7 @@ def _build(end: socket.socket, settings: Mapping[str, Any]) -> _Rank | None:
         return None
     store = join_store(message["address"], message["port"]) if listener is None else host_store(listener)
     join_group(store, index, settings["size"], deadline_s=settings["deadline_s"], device=device, address=address)
-    policy = with_tensors(build_structure(settings["structure"]), tensors)
+    policy = with_tensors(build_structure(settings["structure"], device), tensors)
     alive = encode_message({"alive": True})
     source = policy if memory is not None else without_weights(policy)
     placement = Sharded(source, JoinedRanks(lambda: end.sendall(alive)), device, is_shared=message["is_shared"])
