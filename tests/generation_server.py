@@ -37,6 +37,8 @@ class Served:
     """Of the calls so far."""
     token_s: float = 0.001
     url: str = ""
+    num_running: int = 0
+    """Requests that are being sampled."""
 
     def forget(self) -> None:
         """As after a restart."""
@@ -56,10 +58,19 @@ class Served:
     def sample(
         self, name: str, prompt: list[int], *, max_tokens: int, temperature: float, stops: list[int]
     ) -> tuple[list[int], list[float], str]:
+        self.num_running += 1
+        try:
+            return self._sample(name, prompt, max_tokens=max_tokens, temperature=temperature, stops=stops)
+        finally:
+            self.num_running -= 1
+
+    def _sample(
+        self, name: str, prompt: list[int], *, max_tokens: int, temperature: float, stops: list[int]
+    ) -> tuple[list[int], list[float], str]:
         reply: list[int] = []
         logprobs: list[float] = []
         while len(reply) < max_tokens:
-            if name in self.aborted:
+            if name in self.aborted or "aborts" in self.faults:
                 return reply, logprobs, "abort"
             logits = self.model(input_ids=torch.tensor([prompt + reply])).logits[0, -1].float()
             scores = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
@@ -119,8 +130,10 @@ def answer_vllm(served: Served, path: str, body: dict[str, Any]) -> tuple[int, A
                 return 500, {"error": {"message": "half of it is loaded"}}
             served.load(served.staged)
             return 200, {"results": [None]}
-        case "/reset_prefix_cache":
+        case "/reset_prefix_cache?reset_running_requests=true":
             return 200, {"success": "stale_cache" not in served.faults}
+        case "/reset_prefix_cache":
+            return 200, {"success": served.num_running == 0}
         case "/update_weight_version":
             served.version = body["new_version"]
             return 200, {"success": True, "new_version": served.version}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import SamplingParams, Session
+from turnwise.core.types import IntArray, SamplingParams, Session
 
 
 def check_request(
@@ -56,6 +58,31 @@ def check_request(
             f"{who} has a grammar but the engine was built without `grammars`: pip install 'turnwise[guided]' and "
             "pass them"
         )
+
+
+def check_plain_request(
+    kind: str,
+    prompt_ids: IntArray,
+    params: SamplingParams,
+    session: Session,
+    model: PreTrainedModel,
+    max_context: int,
+    decode: Callable[[Sequence[int]], str] | None,
+) -> None:
+    """`check_request` for programs that know no text and no grammar: without a tokenizer they take any token id, and
+    answer something."""
+    if params.grammar is not None:
+        raise EngineError(f"engine.kind={kind!r} cannot hold replies to a grammar; use engine.kind='paged'")
+    check_request(
+        prompt_ids.tolist(),
+        params,
+        session,
+        vocab_size=model.config.vocab_size,
+        max_context=max_context,
+        cache_tokens=max_context,
+        knows_text=decode is not None,
+        knows_grammars=False,
+    )
 
 
 def check_idle(version: int, num_open: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import uuid
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,7 +23,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
-from turnwise.engines.admission import check_idle, check_request
+from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import Canary, score_canary
 from turnwise.engines.server.calls import Dialect, Reply
 from turnwise.engines.server.server import Server, ServerLost
@@ -125,7 +126,8 @@ class ServerEngine:
         """Of those open, the ones that a pause with "finish" lets end."""
         self._sent: dict[str, Server] = {}
         """Where each call is that waits for an answer, by its name."""
-        self._names = (f"{uuid.uuid4().hex[:12]}-{number}" for number in range(1 << 62))
+        self._prefix, self._numbers = uuid.uuid4().hex[:12], itertools.count()
+        """Of the names of calls: other runs may have used the server before."""
         self._interrupt: Interrupt = "continue"
         self._may_begin = asyncio.Event()
         self._may_begin.set()
@@ -140,20 +142,9 @@ class ServerEngine:
         of, and when no server is there for `timeout_s`."""
         if self._is_closed:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
-        if params.grammar is not None:
-            raise EngineError("engine.kind='server' cannot hold replies to a grammar; use engine.kind='paged'")
         if (why := self._dialect.refuse(params)) is not None:
             raise EngineError(f"the request of '{session}' cannot be sampled: {why}; leave them at their defaults")
-        check_request(
-            prompt_ids.tolist(),
-            params,
-            session,
-            vocab_size=self._model.config.vocab_size,
-            max_context=self._max_context,
-            cache_tokens=self._max_context,
-            knows_text=self._decode is not None,
-            knows_grammars=False,
-        )
+        check_plain_request("server", prompt_ids, params, session, self._model, self._max_context, self._decode)
         await self._connect()
         request = _Request(prompt_ids.tolist(), params, session)
         self._open.add(request)
@@ -226,13 +217,13 @@ class ServerEngine:
             self._leave(number, failure)
         targets = [number for number in targets if number not in failures]
         failures = await self._each(targets, lambda server: server.commit(staged, canary, version))
+        for number, failure in failures.items():
+            self._leave(number, failure)
         wrong = [failure for failure in failures.values() if is_first or not isinstance(failure, ServerLost)]
         if wrong and (is_first or len(wrong) == len(targets)):
             raise wrong[0]
         self._weights, self.version = (staged, canary), version
         self._router.forget()
-        for number, failure in failures.items():
-            self._leave(number, failure)
         if is_first:
             self._ready.update(targets)
             self._has_ready.set()
@@ -254,11 +245,9 @@ class ServerEngine:
 
     async def _advance(self, request: _Request) -> Completion | None:
         """Ask for the rest of a reply, or for the next part of it; None where more is wanted."""
-        if request not in self._begun or self._interrupt != "finish":
-            await self._may_begin.wait()
+        number = await self._choose(request)
         self._begun.add(request)
-        number = await self._choose(request.session)
-        server, name, version = self._servers[number], next(self._names), self.version
+        server, name, version = self._servers[number], f"{self._prefix}-{next(self._numbers)}", self.version
         num_left = request.params.max_tokens - len(request.token_ids)
         params = replace(
             request.params, max_tokens=min(num_left, STOP_TOKENS) if request.params.stop else num_left, stop=()
@@ -271,8 +260,10 @@ class ServerEngine:
                 raise ServerLost(
                     f"{server.name} sampled with weights {reply.version} instead of {version}; was it restarted?"
                 )
-            if reply.reason == "abort" and self._may_begin.is_set():
-                raise ServerLost(f"{server.name} ended a request that nobody aborted; does something else use it?")
+            if reply.reason == "abort" and not self._must_wait(request):
+                raise ServerLost(
+                    f"{server.name} ended a request that it was not told to end; does something else use it?"
+                )
         except ServerLost as loss:
             self._leave(number, loss)
             request.num_losses += 1
@@ -302,17 +293,25 @@ class ServerEngine:
             return request.complete(FinishReason.LENGTH)
         return None
 
-    async def _choose(self, session: Session) -> int:
-        """The server for a request. Raises EngineError when none is there for `timeout_s`."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._has_ready.wait()
-        except TimeoutError:
-            raise EngineError(
-                f"no server was there for {self._timeout_s:g} s for the request of '{session}'; the last one left: "
-                f"{self.losses[-1]}"
-            ) from None
-        return self._router.start(session)
+    def _must_wait(self, request: _Request) -> bool:
+        """Whether a pause keeps the request from going on."""
+        return not self._may_begin.is_set() and (request not in self._begun or self._interrupt != "finish")
+
+    async def _choose(self, request: _Request) -> int:
+        """The server for a request that may go on now. Raises EngineError when none is there for `timeout_s`."""
+        while self._must_wait(request) or not self._ready:
+            if self._must_wait(request):
+                await self._may_begin.wait()
+                continue
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._has_ready.wait()
+            except TimeoutError:
+                raise EngineError(
+                    f"no server was there for {self._timeout_s:g} s for the request of '{request.session}'; the last "
+                    f"one left: {self.losses[-1]}"
+                ) from None
+        return self._router.start(request.session)
 
     def _leave(self, number: int, cause: EngineError) -> None:
         """Send a server nothing until it has loaded and proved the present weights."""

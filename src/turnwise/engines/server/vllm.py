@@ -53,7 +53,7 @@ class VllmDialect:
         """See `Dialect.commit`."""
         return (
             Call(path=RPC, body={"method": "turnwise_commit"}, read=read_nothing),
-            Call(path="/reset_prefix_cache", read=_check_cache),
+            Call(path="/reset_prefix_cache?reset_running_requests=true", read=_check_cache),
             Call(path="/update_weight_version", body={"new_version": version}, read=read_nothing),
         )
 

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
-from turnwise.engines.admission import check_idle, check_request
+from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import Canary, score_canary
 from turnwise.engines.stops import find_stop
 from turnwise.engines.vllm.guests import Guests
@@ -133,19 +133,7 @@ class VllmEngine:
         """See `Engine.generate`. Raises EngineError also for a grammar, and for stop strings without `decode`."""
         if self._is_closed:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
-        if params.grammar is not None:
-            raise EngineError("engine.kind='vllm' cannot hold replies to a grammar; use engine.kind='paged'")
-        # Without a tokenizer vLLM takes any token id, and answers something.
-        check_request(
-            prompt_ids.tolist(),
-            params,
-            session,
-            vocab_size=self._model.config.vocab_size,
-            max_context=self._max_context,
-            cache_tokens=self._max_context,
-            knows_text=self._decode is not None,
-            knows_grammars=False,
-        )
+        check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
         await self._stage_first()
         watch = _StopWatch(params.stop, self._decode) if params.stop and self._decode else None
         fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}

@@ -1,6 +1,7 @@
 """Servers by URL as an engine: what is sampled is the trainer's, interrupts lose nothing, and faults are found."""
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -222,6 +223,69 @@ def test_requests_wait_for_the_only_server_and_then_say_so(
     asyncio.run(play())
 
 
+def test_a_request_that_waits_for_a_server_begins_only_after_a_pause(
+    kind: str, servers: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.engines.server.engine.RETURN_S", 0.05)
+    model = make_model()
+
+    async def play() -> Completion:
+        async with open_engine(model, kind, servers[:1]) as engine:
+            await ask(engine, PROMPT)
+            servers[0].faults.add("away")
+            waiting = asyncio.create_task(ask(engine, PROMPT, name="1", max_tokens=80))
+            while engine._ready:
+                await asyncio.sleep(0.01)
+            await engine.pause("continue")
+            servers[0].faults.clear()
+            while not engine._ready:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            change(model, seed=1)
+            await engine.adopt(1)
+            await engine.resume()
+            return await waiting
+
+    completion = asyncio.run(play())
+    assert (completion.version_first, completion.version_last) == (1, 1)
+    assert gap(model, completion) < 1e-4
+
+
+def test_a_server_that_ends_requests_by_itself_is_left_also_during_a_pause(kind: str, servers: list[Served]) -> None:
+    async def play() -> None:
+        async with open_engine(make_model(), kind, servers[:1], timeout_s=1.0) as engine:
+            await ask(engine, PROMPT)
+            under_way = asyncio.create_task(ask(engine, PROMPT, name="1", max_tokens=80))
+            await asyncio.sleep(0.05)
+            pausing = asyncio.create_task(engine.pause("finish"))
+            await asyncio.sleep(0)
+            servers[0].faults.add("aborts")
+            with pytest.raises(EngineError, match="ended a request that it was not told to end"):
+                await asyncio.wait_for(under_way, 10)
+            assert await pausing == 0
+
+    asyncio.run(play())
+
+
+def test_a_request_that_is_cancelled_holds_up_no_version(kind: str, servers: list[Served]) -> None:
+    """The server goes on with it for a while, with its cache in use."""
+    model = make_model()
+
+    async def play() -> list[str]:
+        async with open_engine(model, kind, servers[:1]) as engine:
+            await ask(engine, PROMPT)
+            cut = asyncio.create_task(ask(engine, PROMPT, name="1", max_tokens=80))
+            await asyncio.sleep(0.05)
+            cut.cancel()
+            await asyncio.wait([cut])
+            change(model, seed=1)
+            await engine.adopt(1)
+            assert (await ask(engine, PROMPT)).version_first == 1
+            return engine.losses
+
+    assert asyncio.run(play()) == []
+
+
 def test_a_server_that_returns_slowly_holds_up_no_version(
     kind: str, servers: list[Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,9 +357,17 @@ def test_a_server_that_fails_to_load_is_left_until_it_does(
             replies = await asyncio.gather(*(ask(engine, PROMPT, name=str(n)) for n in range(4)))
             assert max(gap(model, reply) for reply in replies) < 1e-4
             servers[1].faults.add(fault)
+            old = copy.deepcopy(model)
             change(model, seed=2)
             with pytest.raises(EngineError, match=WRONG[fault]):
                 await engine.adopt(2)
+            # Half loaded: nothing is sampled from it before it has the version that is in force.
+            assert engine._ready == set()
+            for served in servers:
+                served.faults.clear()
+            reply = await ask(engine, PROMPT)
+            assert reply.version_first == 1
+            assert gap(old, reply) < 1e-4
 
     asyncio.run(play())
 
