@@ -91,7 +91,7 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
 
 def require_routing(model: torch.nn.Module) -> RoutingShape | None:
     """`find_routing`, for a policy whose experts training repeats. Raises ConfigError for a mixture of experts that can
-    only choose anew: its log-probabilities would jump against the sampler's, and nobody would see why."""
+    only choose anew: its log-probabilities would jump against the sampler's, unnoticed."""
     shape = find_routing(model)
     if shape is None and is_mixture(model):
         config: Any = model.config

@@ -31,7 +31,7 @@ class SweArguments(FamilyArguments):
     """The tools of protocol "tools"."""
     prompt: Prompt = "full"
     """"full" says what is to be done and how it is judged, "short" is the issue alone, "oracle" names a failing test
-    and shows the functions with the bug instead."""
+    and shows the functions with the bug instead; of a patch that makes or removes files it is "short"."""
     max_lines: int | None = Field(None, ge=1)
     """Most lines that the functions with the bug have together; instances of longer ones are left out. None takes
     all."""

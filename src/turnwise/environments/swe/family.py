@@ -17,7 +17,7 @@ from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.swe.cases import Case, load_cases, split_cases
 from turnwise.environments.swe.environment import Rules, SweEnvironment
 from turnwise.environments.swe.mini import MiniEnvironment
-from turnwise.environments.swe.policies import NaivePolicy, OraclePolicy, RandomPolicy, Speaker
+from turnwise.environments.swe.policies import NaivePolicy, OraclePolicy, RandomPolicy, RetryingPolicy, Speaker
 from turnwise.environments.swe.prompts import write_prompt
 from turnwise.repositories.library import default_library
 from turnwise_sandbox.types import Limits
@@ -85,9 +85,8 @@ class Swe:
         """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
         chosen = self._chosen
         speaker = Speaker(protocol=chosen.protocol, tools=tuple(chosen.tools), view_lines=chosen.view_lines)
-        naive = NaivePolicy(
-            speaker, right=chosen.naive_right, test=chosen.naive_test, knows_place=chosen.prompt == "oracle"
-        )
+        demonstrator = RetryingPolicy if chosen.prompt == "oracle" else NaivePolicy
+        naive = demonstrator(speaker, right=chosen.naive_right, test=chosen.naive_test)
         return choose_policy(name, {"oracle": OraclePolicy(speaker), "random": RandomPolicy(speaker), "naive": naive})
 
     def texts(self, count: int) -> list[str]:

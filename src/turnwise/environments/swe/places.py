@@ -5,6 +5,7 @@ SWE-bench's "oracle" setting shows the files that the gold patch changes; functi
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,17 +74,20 @@ class Place:
 
 def find_places(instance: Instance, bug: Mapping[str, bytes | None]) -> tuple[Place, ...]:
     """The innermost functions that the gold patch changes, as they are with the bug, each once; lines around a change
-    outside of functions. Empty for a patch that makes or removes files."""
+    outside of functions, and in a file that is no Python. Empty for a patch that makes or removes files."""
     places: dict[tuple[str, int], Place] = {}
     for change in read_changes(instance.gold) or ():
         text = (bug[change.path] or b"").decode("utf-8", "replace")
-        first, last = _find_lines(ast.parse(text), change)
+        first, last = _find_lines(text, change)
         lines = tuple(text.splitlines()[first - 1 : last])
         places[change.path, first] = Place(path=change.path, first=first, lines=lines)
     return tuple(places.values())
 
 
-def _find_lines(tree: ast.Module, change: Change) -> tuple[int, int]:
+def _find_lines(text: str, change: Change) -> tuple[int, int]:
+    tree = ast.Module(body=[], type_ignores=[])
+    with contextlib.suppress(SyntaxError, ValueError):
+        tree = ast.parse(text)
     holding = [
         (min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno or node.lineno)
         for node in ast.walk(tree)

@@ -1,13 +1,13 @@
 """Policies written by hand: an oracle that knows the gold patch, a naive demonstrator, a random baseline.
 
-What comes back is not read: the number of replies so far says what is next.
+What comes back is not read but by `RetryingPolicy`: the number of replies so far says what is next.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -115,15 +115,13 @@ class OraclePolicy:
 
 class NaivePolicy:
     """The demonstrator: runs a failing test, looks at the right place, and edits it, but mostly writes a line as it is;
-    seldom runs the test again before it submits. Where the prompt shows the place it edits at once, and again after a
-    test that fails, three times at most."""
+    seldom runs the test again before it submits."""
 
-    def __init__(self, speaker: Speaker, *, right: float, test: float, knows_place: bool) -> None:
+    def __init__(self, speaker: Speaker, *, right: float, test: float) -> None:
         """Probabilities: of the right edit, and of a test after it."""
         self._speaker = speaker
         self._right = right
         self._test = test
-        self._knows_place = knows_place
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next call."""
@@ -132,26 +130,38 @@ class NaivePolicy:
         test = speaker.test(instance["FAIL_TO_PASS"][:1])
         if not changes:
             return speaker.say(test if number == 0 else speaker.submit(), number)
+        return speaker.say(self._choose(number, changes[0], test, messages[-1].text, rng), number)
 
-        def edit() -> Call:
-            return speaker.change(changes[0] if rng.random() < self._right else rng.choice(changes[0].lines))
+    def _choose(self, number: int, change: Change, test: Call, answer: str, rng: Random) -> Call:
+        """The call of reply `number`, after `answer`."""
+        match number:
+            case 0:
+                return test
+            case 1:
+                return self._speaker.view(change, rng.randint(0, 2 * CONTEXT))
+            case 2:
+                return self._edit(change, rng)
+            case 3:
+                return self._check(test, rng)
+            case _:
+                return self._speaker.submit()
 
-        def check() -> Call:
-            return test if rng.random() < self._test else speaker.submit()
+    def _edit(self, change: Change, rng: Random) -> Call:
+        return self._speaker.change(change if rng.random() < self._right else rng.choice(change.lines))
 
-        def go_on() -> Call:
-            is_over = number == 2 * MAX_EDITS or (number and ALL_PASS in messages[-1].text)
-            return speaker.submit() if is_over else edit()
+    def _check(self, test: Call, rng: Random) -> Call:
+        return test if rng.random() < self._test else self._speaker.submit()
 
-        steps: list[Callable[[], Call]] = [
-            lambda: test,
-            lambda: speaker.view(changes[0], rng.randint(0, 2 * CONTEXT)),
-            edit,
-            check,
-        ]
-        if self._knows_place:
-            return speaker.say((check if number % 2 else go_on)(), number)
-        return speaker.say(steps[number]() if number < len(steps) else speaker.submit(), number)
+
+class RetryingPolicy(NaivePolicy):
+    """The demonstrator where the prompt shows the place: edits at once as `NaivePolicy` does, and again after a failing
+    test, `MAX_EDITS` times at most."""
+
+    def _choose(self, number: int, change: Change, test: Call, answer: str, rng: Random) -> Call:
+        if number % 2:
+            return self._check(test, rng)
+        is_over = number == 2 * MAX_EDITS or (number > 0 and answer.startswith(ALL_PASS))
+        return self._speaker.submit() if is_over else self._edit(change, rng)
 
 
 class RandomPolicy:

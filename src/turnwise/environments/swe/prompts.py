@@ -18,8 +18,6 @@ MINI = (
     "Each command runs in a new shell in the project's folder; variables and the folder are not kept, files are. When "
     "the repair is done and tested, submit with this command alone: `echo {marker}`."
 )
-
-
 ORACLE = "The test {test} fails. The bug is here:\n\n{places}"
 
 
@@ -29,7 +27,7 @@ def write_prompt(case: Case, prompt: Prompt, protocol: Protocol) -> tuple[Messag
     name, version = instance.repository.split("==")
     task = TASK.format(name=name, version=version)
     texts = [task, instance.issue] if prompt == "full" else [instance.issue]
-    if prompt == "oracle":
+    if prompt == "oracle" and case.places:
         places = "\n\n".join(place.show() for place in case.places)
         texts = [ORACLE.format(test=instance.fail_to_pass[0], places=places)]
     user = text_message("user", "\n\n".join(texts).strip() or task)

@@ -137,7 +137,7 @@ class RankGroup:
         for rank in self._ranks:
             for pieces in () if rank.is_near else cut_tensors(list_tensors(plan.source).items()):
                 self._tell(rank, {"kind": "weights", "pieces": pieces})
-        # Nobody waits for the others before all have the weights.
+        # All have the weights before any waits for the others.
         meeting = {"kind": "meet", "address": described[0]["address"], "port": port, "is_shared": not self.num_far}
         for rank in self._ranks:
             self._tell(rank, meeting)

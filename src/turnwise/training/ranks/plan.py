@@ -70,7 +70,7 @@ async def start_programs(host: Host, plan: RankPlan, folder: Path) -> list[Start
 
 def describe_ranks(plan: RankPlan, addresses: Sequence[str]) -> list[dict[str, Any]]:
     """The first message to each rank: plain data. `addresses` are those of their nodes."""
-    # Nobody else can reach ranks of one machine.
+    # Ranks of one machine are reached from it alone.
     is_one = len(set(addresses)) == 1
     common = {
         "size": plan.size,

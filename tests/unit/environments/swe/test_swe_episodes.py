@@ -346,6 +346,12 @@ def test_the_place_of_a_bug_is_the_innermost_function_with_its_decorators() -> N
         places.append((place.first, len(place.lines), new in place.lines))
     # g; f with its decorator; four lines around what is in no function, of which one follows.
     assert places == [(5, 2, True), (3, 5, True), (5, 6, True)]
+    # A file that is no Python has no functions: "one" stands in the second of ten lines.
+    notes = "".join(f"line {n} is (" + "\n" for n in range(10)).encode()
+    patch = make_diff({"notes.rst": notes}, {"notes.rst": notes.replace(b"line 1", b"one")})
+    layer = {"notes.rst": notes.replace(b"line 1", b"one")}
+    [place] = find_places(replace(tiny.INSTANCE, patch=patch), layer)
+    assert (place.first, place.lines[1], len(place.lines)) == (1, "one is (", 6)
 
 
 def test_a_gold_patch_as_lines() -> None:
