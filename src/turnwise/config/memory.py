@@ -52,8 +52,11 @@ WORKER_BYTES = 260 << 20
 """Interpreter and libraries of one engine worker or rank, without what it shares with other processes: measured."""
 GUEST_BYTES = 600 << 20
 """Interpreter and libraries of one process of vLLM, without weights and cache: measured."""
+PLAYER_BYTES = 950 << 20
+"""Interpreter, libraries and environments of one rollout process, without weights, cache and sampling: measured with
+the search recipe."""
 LIBRARY_BYTES = 400 << 20
-"""Interpreter and libraries of the trainer's process, which is not part of a `MemoryPlan`, and of a rollout process."""
+"""Interpreter and libraries of the trainer's process; not part of a `MemoryPlan`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +231,7 @@ def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
         weights=plan.weights + players * each.weights,
         packed=plan.packed + players * each.packed,
         cache=plan.cache + players * each.cache,
-        libraries=plan.libraries + players * (LIBRARY_BYTES + each.libraries),
+        libraries=plan.libraries + players * (PLAYER_BYTES + each.libraries),
         sampling=plan.sampling + players * each.sampling,
     )
 

@@ -132,7 +132,7 @@ def test_memory_of_other_programs_by_hand() -> None:
     assert players.weights == (1 + 2) * 2376 * 4
     assert players.cache == paged.cache + 2 * half.cache
     assert players.packed == 3 * paged.packed
-    assert players.libraries == 2 * 400 * 2**20
+    assert players.libraries == 2 * 950 * 2**20
     assert players.sampling == paged.sampling + 2 * half.sampling
     assert players.training == paged.training
 
