@@ -7,10 +7,13 @@ from turnwise.environments.games.games import GameName
 
 
 class GamesArguments(FamilyArguments):
-    """A game of two players, `player0` and `player1`.
+    """A game of two players. The roles are `player0` and `player1`, or `agent` and `opponent`.
 
     There are no tools, so what limits them is not read.
     """
 
     game: GameName = "kuhn"
     """Which game."""
+    opponent: bool = False
+    """Whether the roles are `agent` and `opponent`, so that the opponent may be bound to the past of the run or another
+    policy and the agent learns both sides: it plays every deal once as either player."""

@@ -18,6 +18,9 @@ from turnwise.environments.games.solve import list_best_moves
 from turnwise.rewards.answers import extract_answer
 
 ROLES = ("player0", "player1")
+"""Who plays where both players are roles of their own."""
+OPPONENTS = (("agent", "opponent"), ("opponent", "agent"))
+"""Who plays where the task says which player the agent is."""
 
 
 def build_prompt(game: Game[Any], state: Any) -> tuple[Message, ...]:
@@ -31,9 +34,11 @@ class GameEnvironment:
     A reply that is no legal move, or that a limit cut off, ends the game with the worst return there is (`forfeit`).
     """
 
-    def __init__(self, game: Game[Any]) -> None:
-        roles = tuple(RoleSpec(name=name) for name in ROLES)
-        self.spec = EpisodeSpec(roles=roles, max_replies=game.max_moves, can_replay=True)
+    def __init__(self, game: Game[Any], roles: tuple[str, str] = ROLES) -> None:
+        """`roles` are those of player 0 and player 1."""
+        specs = tuple(RoleSpec(name=name) for name in sorted(roles))
+        self.spec = EpisodeSpec(roles=specs, max_replies=game.max_moves, can_replay=True)
+        self._roles = roles
         self._game = game
         self._num_moves = 0
         """Moves that were asked for."""
@@ -73,7 +78,8 @@ class GameEnvironment:
         if mover is not None and not self._broken and end.stop is StopReason.DONE:
             raise EnvironmentFault(f"the game of {game.name} is not over, and its episode is")
         returns = game.returns(self._state) if mover is None else forfeit(game, mover)
-        return {name: self._score_player(player, returns, mover) for player, name in enumerate(ROLES)}
+        names = [role.name for role in self.spec.roles]
+        return {name: self._score_player(self._roles.index(name), returns, mover) for name in names}
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -103,7 +109,7 @@ class GameEnvironment:
         name = self._name(mover, self._num_moves)
         self._num_moves += 1
         prompt = build_prompt(self._game, self._state)
-        return Asked(asks=(Ask(role=ROLES[mover], conversation=name, messages=prompt),))
+        return Asked(asks=(Ask(role=self._roles[mover], conversation=name, messages=prompt),))
 
     def _name(self, mover: int, move: int) -> str:
-        return f"{ROLES[mover]}/{move}"
+        return f"{self._roles[mover]}/{move}"

@@ -11,7 +11,7 @@ from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Task
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.games.arguments import GamesArguments
-from turnwise.environments.games.environment import GameEnvironment, build_prompt
+from turnwise.environments.games.environment import OPPONENTS, ROLES, GameEnvironment, build_prompt
 from turnwise.environments.games.game import Game
 from turnwise.environments.games.games import GAMES
 from turnwise.environments.games.negotiation import Negotiation
@@ -25,8 +25,8 @@ HELD_OUT = 0.2
 class Games:
     """A game of two players. Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
 
-    A task is a deal. The deals of a split come in rounds, each of them once per round in a new order, so that a batch
-    of whole rounds has no luck of the deal.
+    A task is a deal, with `opponent` one after the other as either player. The deals of a split come in rounds, each of
+    them once per round in a new order, so that a batch of whole rounds has no luck of the deal.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -35,6 +35,7 @@ class Games:
         self.game: Game[Any] = GAMES[chosen.game]
         """The rules."""
         self._seed = chosen.seed
+        self._has_opponent = chosen.opponent
         self._deals = self.game.deals()
         order = rng(0, "held out", chosen.game).sample(range(len(self._deals)), len(self._deals))
         count = int(HELD_OUT * len(order)) if self.game.holds_out else 0
@@ -51,17 +52,23 @@ class Games:
         Raises IndexError for a negative index, ConfigError for another split.
         """
         check_index(split, index)
-        turn, place = divmod(index, len(self._places[split]))
+        game, agent = divmod(index, 2) if self._has_opponent else (index, 0)
+        turn, place = divmod(game, len(self._places[split]))
         deal = self._order(split, turn)[place]
         return Task(
             environment="games",
             prompt=build_prompt(self.game, self._deals[deal]),
-            payload={"game": self.game.name, "deal": deal, "seed": derive_seed(self._seed, "games", split, index)},
+            payload={
+                "game": self.game.name,
+                "deal": deal,
+                "seed": derive_seed(self._seed, "games", split, index),
+                **({"agent": agent} if self._has_opponent else {}),
+            },
         )
 
     def build_environment(self, task: Task) -> AskingEnvironment:
         """A fresh, single-use `GameEnvironment`."""
-        return GameEnvironment(self.game)
+        return GameEnvironment(self.game, OPPONENTS[task.payload["agent"]] if self._has_opponent else ROLES)
 
     def policy(self, name: str) -> ScriptedPolicy:
         """A player: "uniform" (also "naive" and "random"), or "optimal" (also "oracle"), which in a negotiation knows

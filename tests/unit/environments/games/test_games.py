@@ -194,3 +194,24 @@ def test_texts_hold_every_word_that_is_read_or_written() -> None:
     family = Games(game="nim")
     words = {word for text in family.texts(400) for word in text.split()}
     assert {"player0", "player1", "anil", "cthree", "bone", "btwo"} <= words
+
+
+def test_an_agent_plays_every_deal_once_as_either_player() -> None:
+    family = Games(game="kuhn", opponent=True)
+    tasks = [family.task("train", index) for index in range(12)]
+    assert sorted((task.payload["deal"], task.payload["agent"]) for task in tasks) == [
+        (deal, agent) for deal in range(6) for agent in (0, 1)
+    ]
+    cards = [state.cards for state in family.game.deals()]
+    first, second = (task for task in tasks if cards[task.payload["deal"]] == ("J", "K"))
+    for task, roles, returns in (
+        (first, ("agent", "opponent"), (-2.0, 2.0)),
+        (second, ("opponent", "agent"), (2.0, -2.0)),
+    ):
+        environment = family.build_environment(task)
+        assert {spec.name for spec in environment.spec.roles} == {"agent", "opponent"}
+        spoken = {roles[0]: Saying("bet"), roles[1]: Saying("call")}
+        rewards, asks, _ = play_asked(environment, task, speak_as(spoken, task, seed=0))
+        assert [ask.role for ask in asks] == list(roles)
+        # The jack bets, the king calls: player 0 loses two, whoever that is.
+        assert (scored(rewards)["agent"].total, scored(rewards)["opponent"].total) == returns
