@@ -71,6 +71,7 @@ class Case:
     objective: Objective = "policy_gradient"
     num_updates: int = 1
     shared_prefix: bool = True
+    micro_batch_tokens: int = 40
     is_adapted: bool = False
     dtype: str = "float32"
     recomputes: bool = False
@@ -100,7 +101,7 @@ class Case:
             warmup=Schedule(base=1e-2, warmup_steps=0, total_steps=10, decay="cosine"),
             **ADAM,
             max_grad_norm=1.0,
-            packing=Packing(micro_batch_tokens=40, shared_prefix=self.shared_prefix),
+            packing=Packing(micro_batch_tokens=self.micro_batch_tokens, shared_prefix=self.shared_prefix),
             temperature=0.8,
             recompute_activations=self.recomputes,
             critic_epochs=2,

@@ -1,9 +1,10 @@
 """What every trainer must do: scores change nothing, a step changes all models or none, checkpoints restore every bit.
 
-Each case of `CASES` is one trainer; further implementations of `Trainer` are further cases."""
+Each case of `CASES` is one trainer in this process, each of `RANKED` one of two ranks."""
 
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranks_world
 import torch
 
 from turnwise.algorithms.losses.table import build_loss
@@ -29,8 +31,11 @@ from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
 from turnwise.training.optimizer import Schedule
 from turnwise.training.policy_step import PolicyLoss
+from turnwise.training.ranks.trainer import RankedTrainer
 
 VOCAB = 300
+NUM_TOKENS = ranks_world.VOCAB
+"""Every model here knows the first so many tokens."""
 SIZES = {
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -131,9 +136,30 @@ CASES = {
 }
 
 
-@pytest.fixture(params=sorted(CASES))
-def case(request: pytest.FixtureRequest) -> Case:
-    return CASES[request.param]
+@dataclass(frozen=True, kw_only=True)
+class RankedCase(ranks_world.Case):
+    """The same for two ranks."""
+
+    def build(self, seed: int = 0, *, micro_batch_tokens: int = 1000) -> RankedTrainer:  # type: ignore[override]
+        trainer = replace(self, micro_batch_tokens=micro_batch_tokens).build_ranked(2, seed)
+        STARTED.append(trainer)
+        return trainer
+
+
+RANKED = {
+    "plain, two ranks": RankedCase(),
+    "several updates, two ranks": RankedCase(num_updates=2),
+    "separate, two ranks": RankedCase(critic="separate"),
+    "reference, two ranks": RankedCase(kl=0.1),
+}
+STARTED: list[RankedTrainer] = []
+
+
+@pytest.fixture(params=[*sorted(CASES), *(pytest.param(name, marks=pytest.mark.slow) for name in RANKED)])
+def case(request: pytest.FixtureRequest) -> Iterator[Case | RankedCase]:
+    yield CASES[request.param] if request.param in CASES else RANKED[request.param]
+    while STARTED:
+        STARTED.pop().close()
 
 
 def make_samples(step: int, count: int = 4) -> list[Sample]:
@@ -144,7 +170,7 @@ def make_samples(step: int, count: int = 4) -> list[Sample]:
         mask = np.arange(length) >= 4
         samples.append(
             Sample(
-                token_ids=to_ids(rng.integers(0, VOCAB, length)),
+                token_ids=to_ids(rng.integers(0, NUM_TOKENS, length)),
                 loss_mask=to_mask(mask),
                 behavior_logprobs=to_floats(np.where(mask, -np.log(VOCAB), 0.0)),
                 advantages=to_floats(np.where(mask, rng.normal(), 0.0)),
@@ -156,11 +182,11 @@ def make_samples(step: int, count: int = 4) -> list[Sample]:
     return samples
 
 
-def score(trainer: LocalTrainer, case: Case, samples: list[Sample]) -> Columns:
+def score(trainer: LocalTrainer | RankedTrainer, case: Case | RankedCase, samples: list[Sample]) -> Columns:
     return trainer.score(samples, case.wanted, outcomes=[float(i % 2) for i in range(len(samples))])
 
 
-def make_batch(case: Case, samples: list[Sample], columns: Columns, step: int) -> TrainingBatch:
+def make_batch(case: Case | RankedCase, samples: list[Sample], columns: Columns, step: int) -> TrainingBatch:
     counts = [int(s.loss_mask.sum()) for s in samples]
     returns = tuple(np.linspace(-1, 1, count) for count in counts) if columns.values is not None else None
     marks = [(to_mask(np.ones(count, bool)),) for count in counts]
@@ -179,22 +205,36 @@ def make_batch(case: Case, samples: list[Sample], columns: Columns, step: int) -
     )
 
 
-def train(trainer: LocalTrainer, case: Case, step: int) -> dict[str, int]:
+def train(trainer: LocalTrainer | RankedTrainer, case: Case | RankedCase, step: int) -> dict[str, int]:
     samples = make_samples(step)
     report = trainer.step(make_batch(case, samples, score(trainer, case, samples), step))
     assert report.sums == compute_checksums(trainer.model)
     return dict(report.sums)
 
 
-def read_everything(trainer: LocalTrainer, folder: Path) -> dict[str, bytes]:
+def read_everything(trainer: LocalTrainer | RankedTrainer, folder: Path) -> dict[str, bytes]:
     """Every file of a checkpoint: weights, moments and counters of all models."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     trainer.save(folder, {"step": 0})
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return {str(file.relative_to(folder)): read_file(file) for file in files}
 
 
-def test_scores_leave_every_model_as_it_is(case: Case, tmp_path: Path) -> None:
+def read_file(path: Path) -> bytes:
+    """Its bytes; of tensors in the order of their names, as ranks write them in any."""
+    content = path.read_bytes()
+    if path.suffix != ".safetensors":
+        return content
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    rows = json.loads(header.pop("__metadata__", {}).get("DCP_SHARDING_INFO", "{}"))
+    kinds = {name: (header[name]["dtype"], header[name]["shape"], rows.get(name)) for name in sorted(header)}
+    places = [header[name]["data_offsets"] for name in sorted(header)]
+    return json.dumps(kinds, sort_keys=True).encode() + b"".join(content[start + a : start + b] for a, b in places)
+
+
+def test_scores_leave_every_model_as_it_is(case: Case | RankedCase, tmp_path: Path) -> None:
     trainer = case.build()
     train(trainer, case, 1)
     before = read_everything(trainer, tmp_path / "state")
@@ -207,7 +247,7 @@ def test_scores_leave_every_model_as_it_is(case: Case, tmp_path: Path) -> None:
     assert read_everything(trainer, tmp_path / "state") == before
 
 
-def test_a_step_trains_and_reports_what_changed(case: Case) -> None:
+def test_a_step_trains_and_reports_what_changed(case: Case | RankedCase) -> None:
     trainer = case.build()
     before = compute_checksums(trainer.model)
     samples = make_samples(1)
@@ -219,7 +259,7 @@ def test_a_step_trains_and_reports_what_changed(case: Case) -> None:
     assert report.metrics["train/lr"].value == pytest.approx(1e-2 * min(case.num_updates, 2) / 2)
 
 
-def test_a_batch_without_updates_changes_nothing(case: Case, tmp_path: Path) -> None:
+def test_a_batch_without_updates_changes_nothing(case: Case | RankedCase, tmp_path: Path) -> None:
     trainer = case.build()
     train(trainer, case, 1)
     before = read_everything(trainer, tmp_path / "state")
@@ -343,7 +383,7 @@ def test_an_interrupt_between_updates_takes_everything_back(
     assert all(p.grad is None for p in trainer.model.parameters())
 
 
-def test_a_checkpoint_restores_every_bit(case: Case, tmp_path: Path) -> None:
+def test_a_checkpoint_restores_every_bit(case: Case | RankedCase, tmp_path: Path) -> None:
     trainer, other = case.build(), case.build(seed=5)
     for step in (1, 2):
         if step == 1:
@@ -374,7 +414,7 @@ def test_a_reference_is_read_from_where_rl_started(tmp_path: Path) -> None:
         case.build().load(tmp_path / "checkpoints" / "step_000001")
 
 
-def test_any_split_into_micro_batches_trains_alike(case: Case) -> None:
+def test_any_split_into_micro_batches_trains_alike(case: Case | RankedCase) -> None:
     whole, split = case.build(), case.build(micro_batch_tokens=1)
     for trainer in (whole, split):
         train(trainer, case, 1)
