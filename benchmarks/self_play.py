@@ -2,7 +2,7 @@
 
     python benchmarks/self_play.py [--seeds 10]
 
-Each step plays every deal `GROUP` times, credits each move with the player's return minus a baseline, adds the gradient
+Each step plays every deal 8 or 32 times, credits each move with the player's return minus a baseline, adds the gradient
 of the entropy, and takes a step of Adam whose rate falls linearly to 0. Printed are the exploitability of the last
 policy and of the average over the second half: mean and largest over seeds.
 """
@@ -22,7 +22,7 @@ from turnwise.environments.games.values import Policy, average_policies, compute
 
 Floats = NDArray[np.float64]
 GRAPH = build_graph(GAMES["kuhn"])
-STEPS, GROUP, LR = 200, 8, 0.1
+STEPS, LR = 200, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,8 @@ class Arm:
 
     name: str
     entropy: float = 0.2
+    games: int = 8
+    """Of each deal in a step."""
     momentum: float = 0.0
     """Adam's beta1."""
     baseline: str = "deal"
@@ -41,6 +43,9 @@ class Arm:
 
 ARMS = (
     Arm(name="entropy, no momentum, baseline of the deal"),
+    Arm(name="32 games of a deal instead of 8", games=32),
+    Arm(name="32 games, half the entropy", games=32, entropy=0.1),
+    Arm(name="half the entropy", entropy=0.1),
     Arm(name="momentum 0.9", momentum=0.9),
     Arm(name="RAE instead", baseline="role"),
     Arm(name="no entropy", entropy=0.0),
@@ -73,12 +78,12 @@ def compute_gradient(logits: Floats, arm: Arm, random: np.random.Generator, runn
     policy, push, visits, total = to_policy(logits), np.zeros_like(logits), np.zeros(len(logits)), 0.0
     for paths in PATHS:
         chances = np.array([np.prod([policy[place, move] for place, move in path]) for path, _ in paths])
-        counts = random.multinomial(GROUP, chances / chances.sum())
+        counts = random.multinomial(arm.games, chances / chances.sum())
         won = np.array([won for _, won in paths])
-        mean = counts @ won / GROUP
+        mean = counts @ won / arm.games
         total += mean / len(PATHS)
         for (path, value), count in zip(paths, counts, strict=True):
-            baseline = running if arm.baseline == "role" else (GROUP * mean - value) / (GROUP - 1)
+            baseline = running if arm.baseline == "role" else (arm.games * mean - value) / (arm.games - 1)
             for place, move in path:
                 player = GRAPH.information_sets[place].mover
                 if player in arm.learners:

@@ -28,7 +28,9 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_resume_goes_on(kind: str, 
     run = start(tmp_path, "train.ranks=2", "train.steps=30", "train.checkpoint_every=2", "scale.ray=local")
     try:
         wait_until(lambda: count_steps(tmp_path) > 3, "steps", 200)
-        os.kill(find_processes(kind)[0], signal.SIGKILL)
+        victim = find_processes(kind)[0]
+        assert os.getpriority(os.PRIO_PROCESS, victim) == os.getpriority(os.PRIO_PROCESS, 0), "it would starve"
+        os.kill(victim, signal.SIGKILL)
         assert run.wait(100) == 2
     finally:
         run.kill()

@@ -66,6 +66,8 @@ class RayCluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == "local":
+            # Ray starts workers at niceness 15: beside anything else on the machine trainer ranks would starve.
+            os.environ.setdefault("RAY_worker_niceness", "0")
             self._ray.init(
                 num_cpus=num_cpus, include_dashboard=False, _node_ip_address=LOOPBACK, address="local", **quiet
             )
