@@ -76,6 +76,7 @@ class Case:
     dtype: str = "float32"
     recomputes: bool = False
     is_mixture: bool = False
+    offloads: bool = False
 
     @property
     def wanted(self) -> frozenset[Wanted]:
@@ -143,6 +144,7 @@ class Case:
             f"{__name__}:{build_for_rank.__name__}",
             asdict(self),
             num_ranks=num_ranks,
+            offloads=self.offloads,
             deadline_s=deadline_s,
             host=host,
         )
@@ -218,7 +220,8 @@ def find_gap(one: PreTrainedModel, other: PreTrainedModel) -> float:
 
 def build_sharded(case: Case, seed: int = 0) -> tuple[LocalTrainer, Sharded]:
     """A trainer on this process's rows, where it has joined the other ranks."""
-    placement = Sharded(case.build_policy(seed), JoinedRanks(lambda: None), torch.device("cpu"))
+    ranks, device = JoinedRanks(lambda: None), torch.device("cpu")
+    placement = Sharded(case.build_policy(seed), ranks, device, offloads=case.offloads)
     return case.build(placement.place(placement.copy(placement.source)), placement), placement
 
 

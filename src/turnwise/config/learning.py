@@ -98,5 +98,8 @@ class TrainSection(Section):
     """Number of latest checkpoints kept, besides the one RL started from."""
     ranks: int = Field(1, ge=1)
     """Processes that train together, here or on a cluster, each with a part of every model (docs/ranks.md)."""
+    offload_to_cpu: bool = False
+    """Keep each rank's rows of weights, gradients and moments in the CPU's memory, and bring a layer to the GPU while
+    it computes: room on the GPU, for slower steps. The results are the same up to rounding."""
     num_threads: int = Field(0, ge=0)
     """Threads while training, of each rank; 0 is all cores, or each rank's part of them."""

@@ -289,19 +289,23 @@ def _plan_run(config: RunConfig, shape: ModelShape, device: str) -> MemoryPlan:
         sampling += batch_size * (2 * shape.vocab_size + widest) * item
     learners = 1 + len(list_learners(config))  # each with weights, moments and an engine of its own
     ranks = config.train.ranks
+    # Rows that ranks keep in the memory of the CPU take none of a GPU's, but for the layer that computes.
+    is_away = config.train.offload_to_cpu and device != "cpu"
+    held = 0 if is_away else kept * (ranks > 1) + trained * num_copies
     processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
     guests = learners * _count(options.get("num_workers", 1)) if engine.kind == "vllm" else 0
     return MemoryPlan(
-        weights=learners * (kept * (1 + (ranks > 1)) + trained * num_copies) + guests * parameters,
-        optimizer=learners * 3 * trained * num_trained - (learners - 1) * trained * num_trained,
+        weights=learners * (kept + held) + guests * parameters,
+        optimizer=0 if is_away else (3 * learners - (learners - 1)) * trained * num_trained,
         packed=learners * workers * copied * item,
         cache=learners * tokens * shape.num_cached * item + guests * (_count(options.get("cache_mib", 512)) << 20),
         libraries=processes * WORKER_BYTES + guests * GUEST_BYTES,
         sampling=workers * (int(SAMPLING_FACTOR * sampling) + SAMPLING_BYTES)
         if device == "cpu"
         else sampling + GATHERED * item * gathers,
-        training=ranks * int(saved + logits) + (learners - 1) * 3 * trained * num_trained,  # copies to take a step back
-        gradients=trained * num_trained,
+        # With copies to take a step back.
+        training=ranks * int(saved + logits) + (0 if is_away else (learners - 1) * 3 * trained * num_trained),
+        gradients=0 if is_away else trained * num_trained,
     )
 
 

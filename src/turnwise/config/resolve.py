@@ -263,6 +263,10 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
     by_gradient = algorithm == "policy_gradient"
     return [
         (
+            config.train.offload_to_cpu and config.train.ranks == 1,
+            "train.offload_to_cpu=true is of ranks, and train.ranks=1 has none; use train.ranks=2 or more, or false",
+        ),
+        (
             not by_gradient and config.critic.kind != "none",
             f"train.algorithm={algorithm!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
         ),

@@ -39,6 +39,12 @@ def is_cut(tensor: torch.Tensor) -> TypeGuard[DTensor]:
     return isinstance(tensor, DTensor)
 
 
+def find_device(module: torch.nn.Module) -> torch.device:
+    """The device that a module computes on. Rows that ranks hold may be kept elsewhere between steps."""
+    first = next(module.parameters())
+    return torch.device(first.device_mesh.device_type) if is_cut(first) else first.device
+
+
 def is_shared(model: torch.nn.Module) -> bool:
     """Whether ranks share the model's parameters."""
     return any(is_cut(parameter) for parameter in model.parameters())

@@ -48,6 +48,7 @@ def build_trainer(
         f"{__name__}:{build_for_rank.__name__}",
         dump_resolved(config),
         num_ranks=train.ranks,
+        offloads=train.offload_to_cpu,
         num_threads=train.num_threads or max(1, int(cores)),
         host=host,
     )

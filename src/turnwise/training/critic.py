@@ -22,6 +22,7 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals, join_rows
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
+from turnwise.models.rows import find_device
 from turnwise.training.forward import plan_forward, replay_experts
 from turnwise.training.optimizer import apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Backbone, Placement
@@ -63,7 +64,8 @@ def build_critic(
     """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
     adapter."""
     separate = None if kind == "head" else placement.place(placement.copy(policy).base_model)
-    head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=policy.device, dtype=policy.dtype)
+    width = policy.config.get_text_config().hidden_size
+    head = torch.nn.Linear(width, 1, device=find_device(policy), dtype=policy.dtype)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
     placement.place(head)
@@ -101,7 +103,7 @@ def score_values(
     finals: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
         samples,
-        critic.head.weight.device,
+        find_device(critic.head),
         micro_batch_tokens=micro_batch_tokens,
         shared_prefix=shared_prefix,
         ranks=ranks,
@@ -164,7 +166,7 @@ def run_critic_step(
     totals: dict[str, float] = {}
     for _, batch in iterate_micro_batches(
         samples,
-        critic.head.weight.device,
+        find_device(critic.head),
         columns,
         micro_batch_tokens=micro_batch_tokens,
         shared_prefix=shared_prefix,

@@ -16,6 +16,7 @@ from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
 from turnwise.models.attention import AttentionPlan, PackedAttention
 from turnwise.models.routing import ReplayedRouting
+from turnwise.models.rows import find_device
 
 PlanAttention = Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan]
 """From the runs of a micro-batch (`lengths`, `seen`, `num_seen`) to who attends to whom."""
@@ -101,7 +102,7 @@ def score_logprobs(
     """Log-probability of every trained token under `model`, one float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
+        samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         logprobs, _ = compute_logprobs(model, batch, temperature)
         counts = [int(samples[i].loss_mask.sum()) for i in indices]

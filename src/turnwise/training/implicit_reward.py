@@ -21,6 +21,7 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
+from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_logprobs, score_logprobs
 from turnwise.training.optimizer import apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Placement
@@ -106,7 +107,7 @@ def run_implicit_reward_step(
             "outcomes in [0, 1]"
         )
     totals = {"loss": 0.0, "correct": 0.0}
-    device = model.module.device
+    device = find_device(model.module)
     columns = {"reference": reference_logprobs}
     for indices, batch in iterate_micro_batches(
         samples, device, columns, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks

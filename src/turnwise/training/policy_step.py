@@ -35,6 +35,7 @@ from turnwise.batching.weights import compute_sample_weights
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
+from turnwise.models.rows import find_device
 from turnwise.training.critic import Critic, compute_micro_batch_value_loss
 from turnwise.training.forward import compute_distribution, replay_experts, score_logprobs, select_logprobs
 from turnwise.training.optimizer import apply_together
@@ -115,7 +116,7 @@ def run_policy_step(
     # Every rank sums the same numbers, also one whose micro-batches are empty.
     totals = {MOVED: 0.0} if any(sample.experts is not None for sample in samples) else {}
     gap_max, num_computed = 0.0, 0
-    for indices, batch in iterate_micro_batches(samples, model.device, prepared, **packing):
+    for indices, batch in iterate_micro_batches(samples, find_device(model), prepared, **packing):
         value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
         problem = ranks.agree(_find_problem(value, [samples[i] for i in indices]))
         if problem is not None:

@@ -17,6 +17,7 @@ from turnwise.core.batch import Pair
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
+from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import apply_gradients
 
@@ -59,7 +60,8 @@ def run_pair_step(
     )
     for round_ in rounds:
         indices = round_[ranks.index]
-        batch, side = _collate_pairs(samples, [pairs[i] for i in indices], model.device, shared_prefix=shared_prefix)
+        paired = [pairs[i] for i in indices]
+        batch, side = _collate_pairs(samples, paired, find_device(model), shared_prefix=shared_prefix)
         policy, _ = compute_logprobs(model, batch, temperature)
         with torch.no_grad():
             reference_logprobs, _ = compute_logprobs(reference, batch, temperature)

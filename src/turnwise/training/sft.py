@@ -15,6 +15,7 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
+from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import apply_gradients
 
@@ -37,7 +38,7 @@ def run_sft_step(
         raise TrainingError("no token to train on: the demonstrations are empty")
     total = 0.0
     for _, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
+        samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         logprobs, _ = compute_logprobs(model, batch, temperature=1.0)
         loss = compute_token_mean(-logprobs, denominator)

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from turnwise.batching.collate import iterate_micro_batches
 from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
+from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_distribution
 
 
@@ -28,7 +29,7 @@ def score_squared_mass(
     """Sum of squared probabilities at every trained token, in (0, 1]: a float32 array `[K_i]` per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
-        samples, model.device, micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
+        samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
         distribution, _ = compute_distribution(model, batch, temperature)
         mass = (2 * distribution).exp().sum(-1)[batch.row]

@@ -137,6 +137,16 @@ def test_memory_of_other_programs_by_hand() -> None:
     assert players.training == paged.training
 
 
+def test_rows_that_are_offloaded_take_none_of_a_gpu() -> None:
+    """Of a model of 2,376 numbers: the copy that engines sample from stays there."""
+    train = {"ranks": 2, "offload_to_cpu": True}
+    away, on_cpu = (plan_memory(config(train=train, critic={"kind": "separate"}), device=d) for d in ("cuda", "cpu"))
+    assert away is not None
+    assert on_cpu is not None
+    assert (away.weights, away.optimizer, away.gradients) == (2376 * 4, 0, 0)
+    assert (on_cpu.weights, on_cpu.optimizer) == ((2 + 1) * 2376 * 4, 6 * 2376 * 4)
+
+
 def test_memory_on_a_gpu_by_hand() -> None:
     engine = {"max_concurrency": 3, "max_context": 10}
     for dtype, item in (("float32", 4), ("bfloat16", 2)):

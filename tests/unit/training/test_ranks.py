@@ -198,6 +198,7 @@ OTHER_CASES = {
     "supervised": Case(objective="supervised"),
     "DPO": Case(objective="preference"),
     "a mixture of experts": Case(is_mixture=True, critic="separate", kl=0.1, recomputes=True),
+    "PPO, reference, rows offloaded": Case(critic="separate", kl=0.1, offloads=True),
     "LoRA, PPO, reference": Case(is_adapted=True, critic="separate", kl=0.1),
 }
 

@@ -42,6 +42,8 @@ class RankPlan:
     size: int
     num_threads: int
     """Threads of each rank."""
+    offloads: bool
+    """Whether rows stay in the memory of the CPU, see `Sharded`."""
     deadline_s: float
     """Longest time that ranks wait for each other."""
 
@@ -76,6 +78,7 @@ def describe_ranks(plan: RankPlan, addresses: Sequence[str]) -> list[dict[str, A
         "size": plan.size,
         "num_threads": plan.num_threads,
         "deadline_s": plan.deadline_s,
+        "offloads": plan.offloads,
         "structure": describe_structure(plan.source),
         "memory": plan.memory.describe(),
         "build": plan.build,

@@ -82,7 +82,13 @@ def _build(end: socket.socket, settings: Mapping[str, Any]) -> _Rank | None:
     policy = with_tensors(build_structure(settings["structure"], device), tensors)
     alive = encode_message({"alive": True})
     source = policy if memory is not None else without_weights(policy)
-    placement = Sharded(source, JoinedRanks(lambda: end.sendall(alive)), device, is_shared=message["is_shared"])
+    placement = Sharded(
+        source,
+        JoinedRanks(lambda: end.sendall(alive)),
+        device,
+        is_shared=message["is_shared"],
+        offloads=settings["offloads"],
+    )
     module, _, name = settings["build"].partition(":")
     build = getattr(importlib.import_module(module), name)
     trainer = build(settings["recipe"], placement.place(placement.copy(policy)), placement)

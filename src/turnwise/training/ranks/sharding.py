@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from transformers import PreTrainedModel
 
 from turnwise.batching.ranks import Ranks
@@ -32,14 +39,24 @@ SHORT = (torch.bfloat16, torch.float16)
 class Sharded:
     """Implements `Placement` for a rank."""
 
-    def __init__(self, source: PreTrainedModel, ranks: Ranks, device: torch.device, *, is_shared: bool = True) -> None:
+    def __init__(
+        self,
+        source: PreTrainedModel,
+        ranks: Ranks,
+        device: torch.device,
+        *,
+        is_shared: bool = True,
+        offloads: bool = False,
+    ) -> None:
         """`source` is the whole policy in shared memory, on the CPU. Where some rank does not see that memory,
-        `is_shared` is False on all, and such a rank has a `source` without weights."""
+        `is_shared` is False on all, and such a rank has a `source` without weights. With `offloads` rows stay in the
+        CPU's memory, with their gradients and moments, and a layer is on `device` while it computes."""
         self.ranks = ranks
         self.device = device
         self.source = source
         self._is_shared = is_shared
         self._mesh: DeviceMesh = init_device_mesh(device.type, (ranks.size,))
+        self._offload = CPUOffloadPolicy(pin_memory=device.type == "cuda") if offloads else OffloadPolicy()
         self._precision = MixedPrecisionPolicy()
         if source.dtype in SHORT:
             self._precision = MixedPrecisionPolicy(param_dtype=source.dtype, reduce_dtype=torch.float32)
@@ -57,13 +74,20 @@ class Sharded:
 
     def place(self, model: Model) -> Model:
         """See `Placement.place`: every layer is put together by itself, and what is left as one more."""
-        model.to(self.device)
+        if not isinstance(self._offload, CPUOffloadPolicy):  # else `fully_shard` brings one part at a time there
+            model.to(self.device)
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.dtype in SHORT:
                 parameter.data = parameter.data.float()
         parts: list[torch.nn.Module] = [*list_layers(model), model]
         for part in parts:
-            fully_shard(part, mesh=self._mesh, mp_policy=self._precision, reshard_after_forward=True)
+            fully_shard(
+                part,
+                mesh=self._mesh,
+                mp_policy=self._precision,
+                offload_policy=self._offload,
+                reshard_after_forward=True,
+            )
         for part in model.modules():
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)

@@ -44,13 +44,15 @@ class RankedTrainer:
         *,
         num_ranks: int,
         num_threads: int = 1,
+        offloads: bool = False,
         deadline_s: float = DEADLINE_S,
         host: Host | None = None,
     ) -> None:
         """`model` is the policy: it moves to shared memory, and holds the trained weights after every step.
 
         `tokenizer` goes into checkpoints. `build` and `recipe` make the trainer of each rank, see `RankPlan`.
-        `num_threads` are those of each rank. `host` starts the ranks; None is this machine.
+        `num_threads` are those of each rank. `offloads` keeps their rows in the CPU's memory. `host` starts the ranks;
+        None is this machine.
         """
         self.model = model
         self.tokenizer = tokenizer
@@ -65,6 +67,7 @@ class RankedTrainer:
             device=model.device.type,
             size=num_ranks,
             num_threads=num_threads,
+            offloads=offloads,
             deadline_s=deadline_s,
         )
         self.group = RankGroup(plan, host or LocalHost())
