@@ -34,12 +34,14 @@ class GameEnvironment:
     A reply that is no legal move, or that a limit cut off, ends the game with the worst return there is (`forfeit`).
     """
 
-    def __init__(self, game: Game[Any], roles: tuple[str, str] = ROLES) -> None:
-        """`roles` are those of player 0 and player 1."""
+    def __init__(self, game: Game[Any], roles: tuple[str, str] = ROLES, *, prosocial: float = 0.0) -> None:
+        """`roles` are those of player 0 and player 1. `prosocial` is the weight of the other player's return in a
+        player's reward, beside the player's own."""
         specs = tuple(RoleSpec(name=name) for name in sorted(roles))
         self.spec = EpisodeSpec(roles=specs, max_replies=game.max_moves, can_replay=True)
         self._roles = roles
         self._game = game
+        self._prosocial = prosocial
         self._num_moves = 0
         """Moves that were asked for."""
         self._broken = False
@@ -68,7 +70,7 @@ class GameEnvironment:
         return Asked(asks=()) if game.mover(self._state) is None else self._ask()
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The returns of both players.
+        """The returns of both players, with `prosocial` each with a share of the other's.
 
         Parts: "win"; "illegal", whether this player broke off the game; "optimal", the share of this player's moves
         that are perfect play, where everything is known (1 without a move, 0 with an illegal one); "pareto" and "nash"
@@ -99,9 +101,8 @@ class GameEnvironment:
             parts["pareto"] = float(breaker is None and is_pareto_optimal(self._state, returns))
             parts["nash"] = 0.0 if breaker is not None else compute_nash_share(self._state, returns)
             parts["success"] = parts["pareto"]
-        return Scored(
-            total=returns[player], parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items())
-        )
+        total = returns[player] + self._prosocial * returns[1 - player]
+        return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
 
     def _ask(self) -> Asked:
         mover = self._game.mover(self._state)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from turnwise.core.episodes import AskingEnvironment
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Task
@@ -35,7 +36,12 @@ class Games:
         self.game: Game[Any] = GAMES[chosen.game]
         """The rules."""
         self._seed = chosen.seed
-        self._has_opponent = chosen.opponent
+        if chosen.prosocial and self.game.zero_sum:
+            raise ConfigError(
+                f"environment.args.prosocial={chosen.prosocial} in {chosen.game}, where one player loses what the "
+                "other wins: nothing would be left to learn from; use 0, or game='negotiation'"
+            )
+        self._has_opponent, self._prosocial = chosen.opponent, chosen.prosocial
         self._deals = self.game.deals()
         order = rng(0, "held out", chosen.game).sample(range(len(self._deals)), len(self._deals))
         count = int(HELD_OUT * len(order)) if self.game.holds_out else 0
@@ -68,7 +74,8 @@ class Games:
 
     def build_environment(self, task: Task) -> AskingEnvironment:
         """A fresh, single-use `GameEnvironment`."""
-        return GameEnvironment(self.game, OPPONENTS[task.payload["agent"]] if self._has_opponent else ROLES)
+        roles = OPPONENTS[task.payload["agent"]] if self._has_opponent else ROLES
+        return GameEnvironment(self.game, roles, prosocial=self._prosocial)
 
     def policy(self, name: str) -> ScriptedPolicy:
         """A player: "uniform" (also "naive" and "random"), or "optimal" (also "oracle"), which in a negotiation knows

@@ -176,6 +176,17 @@ def test_those_who_know_the_values_of_both_agree_on_the_fairest_division() -> No
         assert (sum(nash) / 60, sum(pareto) / 60) == (1.0, 1.0) if least else sum(nash) / 60 < 0.5
 
 
+def test_a_share_of_the_other_players_return_is_added_where_the_sum_is_not_zero() -> None:
+    alone, shared = Games(game="negotiation"), Games(game="negotiation", prosocial=0.5)
+    oracle = both(alone.policy("oracle"))
+    for index in range(20):
+        mine, theirs = (each.total for each in play(alone, alone.task("heldout", index), oracle, seed=index)[0])
+        rewards, _ = play(shared, shared.task("heldout", index), oracle, seed=index)
+        assert [each.total for each in rewards] == [mine + theirs / 2, theirs + mine / 2]
+    with pytest.raises(ConfigError, match="nothing would be left to learn from"):
+        Games(game="kuhn", prosocial=0.5)
+
+
 def test_deals_come_in_rounds_and_held_out_ones_are_held_out() -> None:
     kuhn = Games(game="kuhn")
     rounds = [[kuhn.task("train", 6 * turn + i).payload["deal"] for i in range(6)] for turn in range(4)]
