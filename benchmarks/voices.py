@@ -41,6 +41,8 @@ class Arm:
 
 
 JUDGE = "roles.judge=frozen:{judge}/checkpoints/step_000020"
+WARM_PROPOSER = ("model.path={proposer_search}/checkpoints/step_000000", "model.config={}", "sft.steps=0")
+NO_LEAD = "credit.options={scale=2.0,decay=0.997,lead=0}"
 ARMS = (
     Arm(name="memory_chunks", recipes=("memory/chunks.toml",)),
     Arm(
@@ -83,8 +85,38 @@ ARMS = (
         overrides=("roles.player1=scripted:uniform",),
         then=("exploitability",),
     ),
+    Arm(
+        name="kuhn_past",
+        recipes=("games/kuhn.toml",),
+        overrides=(
+            "environment.args.opponent=true",
+            "roles.opponent=past:uniform",
+            "rollout.tasks_per_step=12",
+            "rollout.group_size=16",
+        ),
+        then=("exploitability",),
+    ),
+    Arm(name="leduc", recipes=("games/leduc.toml",), then=("exploitability",)),
+    Arm(name="tictactoe", recipes=("games/tictactoe.toml",), then=("exploitability",)),
     Arm(name="nim", recipes=("games/nim.toml",), then=("exploitability",)),
+    Arm(name="negotiation", recipes=("games/negotiation.toml",)),
+    Arm(name="negotiation_selfish", recipes=("games/negotiation.toml",), overrides=("environment.args.prosocial=0",)),
     Arm(name="proposer_search", recipes=("proposer/search.toml",)),
+    Arm(
+        name="proposer_uniform",
+        recipes=("proposer/search.toml",),
+        overrides=(*WARM_PROPOSER, "roles.proposer=scripted:uniform", NO_LEAD),
+    ),
+    Arm(
+        name="proposer_prior",
+        recipes=("proposer/search.toml",),
+        overrides=(*WARM_PROPOSER, "roles.proposer=scripted:prior", NO_LEAD),
+    ),
+    Arm(
+        name="proposer_learnability",
+        recipes=("proposer/search.toml",),
+        overrides=(*WARM_PROPOSER, "environment.args.pay=learnability", "credit.method=grpo", "credit.options={}"),
+    ),
     Arm(name="proposer_programs", recipes=("proposer/programs.toml",)),
     Arm(name="relay", recipes=("teams/relay.toml",)),
     Arm(name="judge", recipes=("teams/judge.toml",)),
