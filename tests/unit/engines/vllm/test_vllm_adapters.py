@@ -41,7 +41,7 @@ def change(model: PreTrainedModel, *, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in list_adapter(model).values():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.05)
 
 
 def gap(model: PreTrainedModel, completion: Completion, temperature: float = 1.0) -> float:
