@@ -243,7 +243,8 @@ class Worker:
     def _score(self, token_ids: list[int]) -> list[float]:
         """Log-probabilities at temperature 1 of every token but the first.
 
-        Only with no request under way: vLLM 0.32 mixes up the log-probabilities of a prompt and adapters of a batch."""
+        Only with no request under way: where its output layer has room for an adapter, vLLM 0.32 fails on the
+        log-probabilities of a prompt beside others."""
         from vllm import SamplingParams, TokensPrompt
 
         if self._requests:
