@@ -19,6 +19,7 @@ from served_model import PROMPT, decode, make_model, score
 from transformers import PreTrainedModel
 from vllm_engines import StandIn, ask, open_engine
 
+from turnwise.config.load import load_config
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion
 from turnwise.engines.vllm import VllmEngine
@@ -26,6 +27,9 @@ from turnwise.models.build import load_model
 from turnwise.models.checksums import BASE, compute_checksums
 from turnwise.models.lora import add_adapter, list_adapter, load_adapter
 from turnwise.models.staging import Staging
+from turnwise.runs.audit import audit_run
+from turnwise.runs.train import run_train
+from turnwise.store.journal import read_journal
 
 pytest.importorskip("peft")
 
@@ -243,6 +247,45 @@ def test_what_is_staged_is_the_model_to_peft(tmp_path: Path) -> None:
     for name, parameter in model.named_parameters():
         assert torch.equal(again.get_parameter(name), parameter)
     staging.remove()
+
+
+RUN = [
+    "environment.name=turnwise.testing:NotesFamily",
+    "model.config={hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, "
+    "num_key_value_heads=1, head_dim=32, tie_word_embeddings=true, initializer_range=0.1}",
+    "model.lora={rank=4}",
+    "tokenizer.vocab_size=400",
+    "tokenizer.num_texts=60",
+    "engine.kind=vllm",
+    "engine.max_context=64",
+    "engine.max_concurrency=16",
+    "rollout.max_tokens=64",
+    "rollout.max_turn_tokens=10",
+    "rollout.tasks_per_step=2",
+    "rollout.group_size=4",
+    "sft.steps=6",
+    "sft.num_demonstrations=64",
+    "schedule.max_staleness=1",
+    "train.steps=3",
+    "train.num_threads=1",
+    "train.checkpoint_every=1",
+    "train.keep_checkpoints=9",
+    "evaluate.tasks=0",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_a_run_trains_an_adapter_through_it_and_an_audit_finds_nothing(
+    python: Path, tmp_path: Path, num_processes: int
+) -> None:
+    own = [f"run.output={tmp_path}", f"engine.options.python={python}", f"rollout.num_workers={num_processes}"]
+    run = run_train(load_config([], [*RUN, *own]), resume=None, display=False)
+    report = audit_run(run)
+    assert report.breaches == []
+    assert report.tallies["logprobs"].checked > 0
+    assert report.tallies["logprobs"].not_checked.total() == 0
+    assert len({trained.sums[BASE] for trained in read_journal(run).trained.values()}) == 1
 
 
 # ------------------------------------------------------------------------------------------------ planted faults
